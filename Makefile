@@ -14,6 +14,7 @@ ABREAST := --numprocesses logical --maxprocesses 8 --dist loadscope
 FAILED = { code=$$?; [ $$code -eq 1 ] || { rm -f .pytest_cache/v/cache/lastfailed; exit $$code; }; failed=1; }
 export PATH := $(BIN):$(PATH)
 SHOWN := $(BIN)/python scripts/show_build.py
+CHOOSE = $(BIN)/python scripts/changed_tests.py $(CHANGED)
 # Python compiles what it imports, and keeps it, whatever the shell says. pip would compile all of PyTorch and SciPy: that
 # costs as much as a quarter of our C++, and most of it is never imported.
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile
@@ -59,12 +60,21 @@ mnist: $(VENV)/.examples ## train MNIST for one epoch: 2 processes, 8-bit gradie
 lab: $(VENV)/.lab ## the experiment: train with 1, 2 and 4 ranks, in 32, 16 and 8 bits, and report (LAB="more options")
 	@$(BIN)/python -m horovod.lab --epochs 1 --seeds 1 $(LAB)
 
-test: check ## checks, then every API and compression, and DDP, with 2 ranks; as root, 2 hosts: 6 minutes on 2 cores
+ifndef CHANGED
+test: check ## checks, then every API and compression, and DDP, with 2 ranks; as root, 2 hosts: 6 minutes. CHANGED=1: less
 	@echo "checked; now the tests: some 5 minutes on 2 cores, first what needs no launcher"
 	@trap 'echo "stopped by Ctrl-C"; exit 130' INT; failed=0; \
 	$(PYTEST) -m 'not slow' --numprocesses logical test/single || $(FAILED); \
 	$(PYTEST) -m quick $(ABREAST) test/parallel test/cluster || $(FAILED); \
 	exit $$failed
+
+else
+test: $(VENV)/.tests
+	@if [ "$$($(CHOOSE))" = all ]; then $(MAKE) --no-print-directory test CHANGED=; else $(MAKE) --no-print-directory check; fi
+	@chosen=$$($(CHOOSE)); [ "$$chosen" != all ] || exit 0; \
+	echo "checked; now the tests of what has changed: $${chosen:-nothing}"; \
+	[ -z "$$chosen" ] || $(PYTEST) -m 'not slow' $(ABREAST) $$chosen || [ $$? -eq 5 ] # all of them are slow
+endif
 
 test-all: test test-sanitize-slice test-rest ## all that CI runs
 
@@ -122,14 +132,15 @@ test-sanitize-slice: $(VENV)/.tests ## a slice of it, which CI runs: the engine'
 	@HOROVOD_TEST_CASES=20 bash scripts/test_sanitized.sh $(BIN)/python address,undefined $(THREADED)
 	@HOROVOD_TEST_CASES=20 bash scripts/test_sanitized.sh $(BIN)/python thread $(THREADED)
 
-test-faults: $(VENV)/.tests ## 300 random fault programs on made hosts (root); it goes on where it was, until the next commit
-	@mkdir -p build
-	@$(BIN)/python test/faults/run_faults.py --seeds 0-299 --resume build/faults-$$(git describe --always --dirty).jsonl
+# Both go on where they were, until the next commit.
+FAILURES = mkdir -p build; $(BIN)/python test/failures/run_failures.py --resume build/failures-$$(git describe --always --dirty).jsonl
 
-test-soak: $(VENV)/.tests ## one elastic job whose hosts and workers are struck 200 times, and 100 deaths of workers (root)
-	@mkdir -p build
-	@$(BIN)/python test/elastic/run_soak.py --events 200 --minutes 20 --seed $$RANDOM
-	@$(BIN)/python test/elastic/run_deaths.py --programs 0-99 --resume build/deaths-$$(git describe --always --dirty).jsonl
+test-faults: $(VENV)/.tests ## 300 fixed jobs that fail at random, on made hosts (root)
+	@$(FAILURES) --seeds 0-299
+
+test-soak: $(VENV)/.tests ## 300 deaths of workers of 100 elastic jobs, and one whose workers and hosts are struck 200 times (root)
+	@$(FAILURES) --kind elastic --seeds 0-99
+	@$(FAILURES) --kind soak --seeds $$RANDOM --events 200 --minutes 20
 
 # Further options of `make test-mutants`: make test-mutants MUTANTS="--count 20 --seed 1"
 MUTANTS ?=

@@ -25,6 +25,7 @@ LANGUAGES = {
     ".py": "python", ".pyi": "python", ".cc": "cpp", ".h": "cpp", ".sh": "bash", ".toml": "toml",
     ".yaml": "yaml", ".yml": "yaml", ".json": "json", "Dockerfile": "docker", "Makefile": "make",
 }  # fmt: skip
+RUNS = re.compile(r"^<!-- runs\n.*?^-->\n?", re.MULTILINE | re.DOTALL)  # for tests: how commands are run
 LONGEST_DESCRIPTION = 200
 
 
@@ -65,6 +66,7 @@ def is_copy(place: str) -> bool:
 def with_links_in_site(text: str, origin: str) -> str:
     """The Markdown of a file of the repository, its links led to where their targets are in the site."""
     here = posixpath.dirname(place_in_site(origin))
+    text = RUNS.sub("", text)
     lines = text.splitlines(keepends=True)
     for number, _ in prose(text):
 

@@ -25,8 +25,9 @@ from make_wheels import ROOT, run
 # They read the package's Python sources in the repository, or build it: `make test` has done so.
 OF_SOURCES = (
     "house/test_architecture_page.py", "house/test_budget.py", "house/test_build_image.py",
-    "house/test_check_cpp.py", "house/test_layers.py", "house/test_make_build.py", "house/test_make_stub.py",
-    "house/test_mutants.py", "house/test_words.py", "runner/test_mistakes.py",
+    "house/test_changed_tests.py", "house/test_check_cpp.py", "house/test_layers.py",
+    "house/test_make_build.py", "house/test_make_stub.py", "house/test_mutants.py", "house/test_words.py",
+    "house/test_sentences.py", "runner/test_mistakes.py",
 )  # fmt: skip
 # As the Makefile's `test` has them: test/single/house/test_workflow.py compares.
 TIERS = (

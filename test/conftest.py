@@ -19,9 +19,9 @@ from xdist.scheduler import LoadScopeScheduling
 LEAN_TORCH = str(Path(__file__).parent / "lean_torch")
 
 # Folders whose tests share hosts, an image or a browser for as long as a session lasts.
-SHARING = {"browser", "cluster", "container", "faults"}
-# Files whose tests share nothing, and take a minute or two each.
-DIVIDED = {"test/parallel/test_torch_ranks.py", "test/parallel/test_ddp_ranks.py"}
+SHARING = {"browser", "cluster", "container"}
+# Files whose tests share nothing: some take a minute or two each, others are many.
+DIVIDED = {f"test/parallel/test_{name}.py" for name in ("torch_ranks", "ddp_ranks", "pages")}
 
 _path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
 if LEAN_TORCH not in _path:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
+METADATA = re.compile(r"^<!-- runs\n(.*?)^-->", re.MULTILINE | re.DOTALL)  # see parallel/page_runs.py
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n?", re.MULTILINE | re.DOTALL)
 
 
@@ -16,6 +17,11 @@ class Block(NamedTuple):
     body: str
     line: int  # of the page, where the body begins
     is_next: bool  # only blank lines are between it and the block before
+
+
+def text_of(document: str) -> str:
+    """What readers see of a page."""
+    return METADATA.sub("", (ROOT / document).read_text(encoding="utf-8"))
 
 
 def all_blocks(text: str) -> list[Block]:

@@ -16,7 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from horovod.common import errors
 from horovod.common.agent_messages import VARIABLE, MessageParser, Place, object_in, packed
+from horovod.common.errors import Removed
 from horovod.common.exceptions import HorovodInternalError, follows_others, lost_ranks
 from horovod.common.exits import at_exit, uncaught_exception
 
@@ -25,10 +27,6 @@ __all__ = ["VARIABLE", "AgentChannel", "Place", "Removed", "accuse", "agent_chan
 _log = logging.getLogger("horovod")
 _opened: dict[int, AgentChannel] = {}  # process id -> its channel: a forked child has none
 _opening = threading.Lock()
-
-
-class Removed(ValueError):
-    """This worker is no part of the job any more, and why."""
 
 
 class AgentChannel:
@@ -81,7 +79,7 @@ class AgentChannel:
         """
         answer = self._ask("assign", after=self.generation)
         if isinstance(answer, dict) and "out" in answer:
-            raise Removed(str(answer["out"]))
+            raise errors.out_of_the_job(why=str(answer["out"]))
         place = Place.of(answer)
         self.generation, self.place = place.generation, place
         return place
@@ -128,11 +126,11 @@ class AgentChannel:
             self._changed.wait_for(lambda: number in self._answers or self._broken, seconds)
             answer = self._answers.pop(number, None)
             if answer is None and not self._broken:
-                raise ValueError(f"nobody set {arguments.get('key')} within {seconds:g} s")
+                raise errors.not_set_in_time(key=arguments.get("key"), seconds=seconds)
         if answer is None:
-            raise ValueError(self._broken)
+            raise errors.channel_broken(why=self._broken)
         if "error" in answer:
-            raise ValueError(f"horovodrun refuses to {do}: {answer['error']}")
+            raise errors.refused(do=do, why=answer["error"])
         return answer.get("ok")
 
     def _send(self, message: Mapping[str, Any]) -> None:
@@ -141,7 +139,7 @@ class AgentChannel:
             with self._sending:
                 self._connection.sendall(data)
         except OSError as error:
-            raise ValueError(f"the agent of horovodrun that started this process is gone: {error}") from None
+            raise errors.agent_gone(why=str(error)) from None
 
     def _read(self) -> None:
         parser = MessageParser()
@@ -215,5 +213,5 @@ def _inherited(text: str) -> socket.socket | None:
 def _bytes(answer: Any) -> bytes:
     """ValueError for what is no value of a store."""
     if not isinstance(answer, str):
-        raise ValueError(f"horovodrun answered {answer!r:.80}, which is no value")
+        raise errors.no_value(got=repr(answer)[:80])
     return base64.b64decode(answer, validate=True)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from horovod import _native as native
-from horovod.common import forked, host_memory, jobs, notes, restarting, util, variables
+from horovod.common import errors, forked, host_memory, jobs, notes, restarting, util, variables
 from horovod.common.agent_channel import accuse, agent_channel
 from horovod.common.agent_messages import VARIABLE as AGENT
 from horovod.common.exceptions import HorovodInternalError, lost_ranks
@@ -82,9 +82,7 @@ class HorovodBasics:
         forked.refuse()
         if isinstance(process_sets, str):
             if process_sets.lower() != "dynamic":
-                raise ValueError(
-                    f"init(process_sets={process_sets!r}): give a list of ProcessSets, or 'dynamic'."
-                )
+                raise errors.unknown_process_sets(got=process_sets)
             os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
             process_sets = None
         open_world = given.opening(comm, store, rank, size)
@@ -164,7 +162,7 @@ class HorovodBasics:
         forked.refuse()
         job = jobs.current()
         if job.member is None:
-            raise HorovodInternalError(job.wording.not_running)
+            raise errors.not_running(why=job.wording.not_running)
         return job.member
 
     def _world(self) -> native.World:
@@ -264,9 +262,7 @@ class HorovodBasics:
         """Whether MPI runs with MPI_THREAD_MULTIPLE. ValueError before init(), or when no MPI is in use."""
         world = self._world()
         if not world.mpi_library:
-            raise ValueError(
-                "mpi_threads_supported() needs a job that was started with MPI; this one was not."
-            )
+            raise errors.no_mpi_threads()
         return world.mpi_threads_multiple
 
     def mpi_enabled(self) -> bool:

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from horovod.common import errors
+
 __all__ = ["Agreement", "Commits", "Standing", "agreed"]
 
 KEPT = 2  # commits, see above
@@ -101,9 +103,7 @@ class Standing:
         except (ValueError, TypeError, RecursionError):
             is_right = False
         if not is_right:
-            raise ValueError(
-                f"rank {rank} sent {data[:80]!r} to agree on a commit: all ranks must run the same build."
-            )
+            raise errors.not_understood(ranks=[rank], got=data[:80], forming="a commit")
         return read
 
 

@@ -16,7 +16,7 @@ import queue
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from horovod.common import jobs, rejoining, restarting
+from horovod.common import errors, jobs, rejoining, restarting
 from horovod.common.agent_channel import accuse, agent_channel
 from horovod.common.commits import Agreement, Commits
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt, Stalled, lost_ranks
@@ -148,15 +148,15 @@ class State:
 
     def save(self) -> None:
         """Copy the state, so that ``restore`` finds it."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how it is saved")
+        raise errors.how_saved(type=type(self).__name__)
 
     def restore(self) -> None:
         """Go back to what ``save`` has copied last."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how it is restored")
+        raise errors.how_restored(type=type(self).__name__)
 
     def sync(self) -> None:
         """Have all ranks go on from the same state. Collective."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how ranks agree on it")
+        raise errors.how_synchronized(type=type(self).__name__)
 
     def reset(self) -> None:
         """Adapt to another world, before the callbacks are called. By default nothing."""
@@ -332,12 +332,9 @@ def copied(name: str, value: Any) -> Any:
         raise _refusal(name, value, "copied", error) from error
 
 
-def _refusal(name: str, value: Any, what: str, error: Exception) -> TypeError:
+def _refusal(name: str, value: Any, done: str, error: Exception) -> TypeError:
     why = " ".join(str(error).split()) or type(error).__name__
-    return TypeError(
-        f"the elastic state's attribute {name!r} cannot be {what}: {why}. Keep {type(value).__name__} "
-        "outside of the state, and make it again inside of the function."
-    )
+    return errors.unusable_attribute(attribute=name, done=done, why=why, type=type(value).__name__)
 
 
 def run_fn(
@@ -479,7 +476,7 @@ def _refuse_restarts(state: Any) -> None:
     """ValueError for a state that outlives no process, where somebody wants that."""
     why = f"{type(state).__name__} keeps no commits for processes that are started again"
     if restarting.is_asked_for():
-        raise ValueError(f"{why}: use hvd.elastic.TorchState, or leave out --elastic-restart.")
+        raise errors.keeps_no_commits(type=type(state).__name__)
     restarting.tell_of_none(f"{why}; hvd.elastic.TorchState does")
 
 

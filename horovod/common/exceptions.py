@@ -15,8 +15,8 @@ from horovod.common.sentences import Explained
 
 __all__ = [
     "CannotStart", "DeviceFailure", "Disagreement", "HorovodInternalError", "HorovodVersionMismatchError",
-    "HostsUpdatedInterrupt", "LostRank", "NotServed", "ShutDown", "Stalled", "TensorChanged", "WrongArgument",
-    "WrongSetting", "WrongType", "WrongUse", "follows_others", "get_version_mismatch_message", "lost_ranks",
+    "HostsUpdatedInterrupt", "LostRank", "NotInitialized", "NotServed", "ShutDown", "Stalled",
+    "TensorChanged", "WrongArgument", "WrongSetting", "WrongType", "WrongUse", "get_version_mismatch_message",
 ]
 
 
@@ -63,6 +63,10 @@ class TensorChanged(HorovodInternalError):
 
 class WrongArgument(Explained, ValueError):
     """The caller's mistake, found before anything was sent."""
+
+
+class NotInitialized(Explained, ValueError):
+    """There is no job, and never was one."""
 
 
 class WrongSetting(Explained, ValueError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 
+from horovod.common import errors
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.wording import OF_HVD, Wording
 
@@ -31,4 +32,4 @@ def refuse() -> None:
 
 def refusal(parent: str, wording: Wording) -> HorovodInternalError:
     """What a child of ``parent`` is told that asks for something of the parent's job."""
-    return HorovodInternalError(f"process {os.getpid()} was forked by {parent}: {wording.in_child}")
+    return errors.forked(process=os.getpid(), parent=parent, to_do=wording.in_child)

@@ -24,6 +24,11 @@ import sys
 import time
 from collections.abc import Mapping
 
+if __name__ == "__main__":  # by its path, and isolated: nothing leads to this package
+    sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")))
+
+from horovod.common import errors
+
 __all__ = ["ROOT", "VARIABLE", "KeptFolder", "began", "checked", "of_torchrun", "remove_abandoned"]
 
 VARIABLE = "HOROVOD_COMMITS_FOLDER"  # told by an agent to its workers
@@ -72,7 +77,7 @@ def began(path: str) -> float:
     """
     parts = os.path.basename(path).removeprefix(f"{_prefix()}{_BY_LOCK}").split("-")
     if len(parts) != 2:
-        raise ValueError(f"{path} is no folder of a job of horovodrun's")
+        raise errors.not_of_horovodrun(path=path)
     return float(parts[0])
 
 
@@ -83,11 +88,7 @@ def of_torchrun(environment: Mapping[str, str] = os.environ) -> str:
     """
     keeper = _agent_of_torchrun() if environment.get(_RUN_ID) else 0
     if not keeper:
-        raise ValueError(
-            "no commits can be kept for processes that are started again: neither horovodrun "
-            "--elastic-restart nor torchrun has started this one. Start it so, or unset "
-            "HOROVOD_ELASTIC_RESTART."
-        )
+        raise errors.nobody_restarts()
     remove_abandoned()
     path = os.path.join(ROOT, f"{_prefix()}{_BY_PROCESS}{_namespace()}-{keeper}-{_started(keeper)}")
     try:
@@ -128,13 +129,10 @@ def checked(path: str) -> str:
     try:
         found = os.lstat(path)
     except OSError as error:
-        raise ValueError(f"the folder of commits {path} cannot be used: {error.strerror}") from None
+        raise errors.unusable_commits(path=path, why=error.strerror) from None
     is_private = stat.S_ISDIR(found.st_mode) and not stat.S_IMODE(found.st_mode) & 0o077
     if not is_private or found.st_uid != os.geteuid():
-        raise ValueError(
-            f"{path} is no folder that user {os.geteuid()} alone can enter: commits are neither kept there "
-            "nor read. Somebody else has made it: remove it, and start the job again."
-        )
+        raise errors.others_commits(path=path, user=os.geteuid())
     return path
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
-from horovod.common import forked
+from horovod.common import errors, forked
 from horovod.common.wording import OF_HVD, Wording
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Job:
         """The membership, for questions about the job. ValueError before init()."""
         forked.refuse()
         if self.member is None:
-            raise ValueError("Horovod has not been initialized; use hvd.init().")
+            raise errors.not_initialized()
         return self.member
 
     @contextlib.contextmanager

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
-from horovod.common import notes
+from horovod.common import errors, notes
 from horovod.common.agent_messages import VARIABLE as AGENT_VARIABLE
 
 __all__ = [
@@ -207,10 +207,8 @@ def _said(environment: Mapping[str, str], launchers: Iterable[Launcher]) -> list
             continue
         size = _number(texts.get(launcher.size, "1"))
         if not size:
-            raise ValueError(
-                f"{launcher.size}={texts[launcher.size]} is no number of processes, and {launcher.name} sets "
-                f"it to one. Start the job with {_START}. {_way_out(environment)}"
-            )
+            name, value, unset = launcher.name, texts[launcher.size], _unset(environment)
+            raise errors.no_size(setting=launcher.size, value=value, launcher=name, unset=unset)
         evidence = ", ".join(f"{name}={text}" for name, text in texts.items())
         known = size if launcher.size in texts else None
         all_said.append(_Said(launcher, known, _number(texts.get(launcher.rank, "")), evidence))
@@ -225,19 +223,13 @@ def _mpi_job(environment: Mapping[str, str], said: Sequence[_Said]) -> Launch:
     """Its size, as the first says that knows."""
     by_pmix = any(each.launcher is _PMIX for each in said)
     if by_pmix and not any(name.startswith(_PMIX_SERVER) for name in environment):
-        raise ValueError(
-            f"{_PMIX.rank}={environment[_PMIX.rank]} says that a launcher has started this process, but no "
-            f"{_PMIX_SERVER}... says where it is, and only it knows the other ranks. Start the job with "
-            f"{_START}. {_way_out(environment)}"
-        )
+        rank = f"{_PMIX.rank}={environment[_PMIX.rank]}"
+        raise errors.no_pmix_server(evidence=rank, setting=_PMIX_SERVER, unset=_unset(environment))
     evidence = ", ".join(each.evidence for each in said)
     size = next((each.size for each in said if each.size is not None), None)
     if size is None and not by_pmix:
         wanted = " and ".join(each.launcher.size for each in said)
-        raise ValueError(
-            f"{evidence} says that this process is one rank of a job, but {wanted} is not set: nobody says "
-            f"of how many. Start the job with {_START}. {_way_out(environment)}"
-        )
+        raise errors.mpi_without_size(evidence=evidence, setting=wanted, unset=_unset(environment))
     # srun --mpi=pmix
     return Launch(size or _number(environment.get(_SRUN.size, "")) or 0, evidence, MPI)
 
@@ -273,9 +265,7 @@ def _other_job(environment: Mapping[str, str], said: Sequence[_Said]) -> Launch:
     launcher = winner.launcher
     meets = FOLDER if environment.get(_FOLDER_VARIABLE, "").strip() else launcher.meets
     if meets == NOWHERE:
-        lacks = "and hvd.init() knows no way to the others: it would be alone"
-        to_do = f"Use {launcher.instead}, or name a folder that all ranks see in {_FOLDER_VARIABLE}"
-        _refuse(environment, winner, lacks, to_do)
+        raise errors.no_way_to_others(**_facts(environment, winner), setting=_FOLDER_VARIABLE)
     if meets == STORE:
         _refuse_nowhere(environment, winner)
     return Launch(size, winner.evidence, meets, rank, launcher.job)
@@ -284,38 +274,39 @@ def _other_job(environment: Mapping[str, str], said: Sequence[_Said]) -> Launch:
 def _size_and_rank(environment: Mapping[str, str], said: _Said) -> tuple[int, int]:
     """Size and rank. ValueError where they are not whole, or do not fit."""
     launcher, size, rank = said.launcher, said.size, said.rank
-    lacks = ""
+    facts = _facts(environment, said)
+    if size is None and launcher.size:
+        raise errors.size_not_set(**facts, setting=launcher.size)
     if size is None:
-        unset = f"{launcher.size} is not set: nobody says" if launcher.size else "does not say"
-        lacks = f"but {unset} of how many"
-    elif rank is None and environment.get(launcher.rank):
-        lacks = f"but {launcher.rank}={environment[launcher.rank]} is no number"
-    elif rank is None:
-        lacks = f"but {launcher.rank} is not set: nobody says which"
-    elif rank >= size:
-        lacks = f"but ranks of {size} are 0 to {size - 1}"
-    if size is None or rank is None or lacks:
-        _refuse(environment, said, lacks, f"Use {launcher.instead}")
+        raise errors.size_not_said(**facts)
+    if rank is None and (value := environment.get(launcher.rank)):
+        raise errors.rank_no_number(**facts, setting=launcher.rank, value=value)
+    if rank is None:
+        raise errors.rank_not_set(**facts, setting=launcher.rank)
+    if rank >= size:
+        raise errors.rank_not_below_size(**facts, size=size, last=size - 1)
     return size, rank
 
 
-def _refuse(environment: Mapping[str, str], said: _Said, but: str, to_do: str) -> NoReturn:
-    raise ValueError(
-        f"{said.launcher.name} has started this process as one of several ({said.evidence}), {but}. {to_do}. "
-        f"{_way_out(environment)}"
-    )
+def _facts(environment: Mapping[str, str], said: _Said) -> dict[str, str]:
+    """Of errors: who has started the process, what says so, and two ways out."""
+    launcher, unset = said.launcher, _unset(environment)
+    return {
+        "launcher": launcher.name,
+        "evidence": said.evidence,
+        "instead": launcher.instead,
+        "unset": unset,
+    }
 
 
 def _refuse_nowhere(environment: Mapping[str, str], said: _Said) -> None:
     """Without the place where they meet, ranks would wait for each other at different ones."""
     missing = [name for name in _MEETING_POINT if not environment.get(name)]
-    to_do = f"Use {_START}, or `torchrun --nproc-per-node N train.py`, or set"
     if missing:
-        lacks = f"but {' and '.join(missing)}, where they meet, {'are' if len(missing) > 1 else 'is'} not set"
-        _refuse(environment, said, lacks, f"{to_do} them: the host of rank 0, and a port that is free there")
+        raise errors.no_meeting_point(**_facts(environment, said), settings=missing)
     port = environment["MASTER_PORT"]
     if not 0 < (_number(port) or 0) < 65536:
-        _refuse(environment, said, f"but MASTER_PORT={port} is no port", f"{to_do} one of 1 to 65535")
+        raise errors.no_master_port(**_facts(environment, said), value=port)
 
 
 def _refuse_contradiction(environment: Mapping[str, str], winner: _Said, other: _Said) -> None:
@@ -325,14 +316,11 @@ def _refuse_contradiction(environment: Mapping[str, str], winner: _Said, other: 
     is_within = winner.launcher in _INNERMOST and other.launcher not in _INNERMOST
     if is_within and (other.size == 1 or environment.keys() & {_TORCHRUN_WORKER, _WITHIN_HOST}):
         return
-    for what in ("size", "rank"):
-        one, another = getattr(winner, what), getattr(other, what)
+    for differs in ("size", "rank"):
+        one, another = getattr(winner, differs), getattr(other, differs)
         if None not in (one, another) and one != another:
-            raise ValueError(
-                f"{winner.evidence} and {other.evidence} contradict each other: {winner.launcher.name} and "
-                f"{other.launcher.name} say another {what} of this process' job. Unset what is not meant, or "
-                f"start the job with {_START}. {_way_out(environment)}"
-            )
+            theirs = {"other": other.evidence, "other_launcher": other.launcher.name}
+            raise errors.launchers_differ(**_facts(environment, winner), **theirs, differs=differs)
 
 
 def _refuse_torchrun_within(environment: Mapping[str, str], launch: Launch) -> None:
@@ -340,11 +328,8 @@ def _refuse_torchrun_within(environment: Mapping[str, str], launch: Launch) -> N
     size = environment.get(_TORCHRUN.size, "")
     if _TORCHRUN_WORKER in environment and size != str(launch.size):
         starter = "mpirun" if launch.meets == MPI else "horovodrun"
-        raise ValueError(
-            f"torchrun has started this process as one of {size} ({_TORCHRUN.size}={size}), inside of a job "
-            f"of {starter} with another number of ranks ({launch.evidence}), and hvd.init() joins that only. "
-            f"Use {_START}, without torchrun. {_way_out(environment)}"
-        )
+        outer = {"launcher": starter, "evidence": launch.evidence, "unset": _unset(environment)}
+        raise errors.torchrun_inside(**outer, size=size, setting=_TORCHRUN.size)
 
 
 def _refuse_child_of_rank(environment: Mapping[str, str], launch: Launch) -> None:
@@ -352,11 +337,8 @@ def _refuse_child_of_rank(environment: Mapping[str, str], launch: Launch) -> Non
     pid, _, rank_of_job = environment.get(MARK, "").partition(" ")
     if not pid or pid == str(os.getpid()) or rank_of_job != _rank_of_job(environment):
         return  # a rank that has become another program is still that rank
-    raise ValueError(
-        f"process {os.getpid()} was started by process {pid}, a rank that has called hvd.init(), and has its "
-        f"variables ({launch.evidence}). A rank is one process: leave hvd.init() and collectives to it. "
-        f"Another job is started with horovodrun or horovod.run(), also from here. {_way_out(environment)}"
-    )
+    evidence, unset = launch.evidence, _unset(environment)
+    raise errors.child_of_rank(process=os.getpid(), parent=pid, evidence=evidence, unset=unset)
 
 
 def _rank_of_job(environment: Mapping[str, str]) -> str:
@@ -373,7 +355,7 @@ def _rank_of_job(environment: Mapping[str, str]) -> str:
     return " ".join(environment.get(name, "-") for name in names)
 
 
-def _way_out(environment: Mapping[str, str]) -> str:
+def _unset(environment: Mapping[str, str]) -> str:
+    """The options of `env` for a process that shall work alone."""
     names = [name for launcher in LAUNCHERS for name in (launcher.rank, launcher.size) if name in environment]
-    unset = " ".join(f"-u {name}" for name in dict.fromkeys(names))
-    return f"For a process that shall work alone, unset the variables: `env {unset} python train.py`"
+    return " ".join(f"-u {name}" for name in dict.fromkeys(names))

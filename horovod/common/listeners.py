@@ -18,6 +18,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Network
 
+from horovod.common import errors
+
 # What the ranks, and mpirun's daemons, are told: interfaces, and networks as 10.0.0.0/8; LOOPBACK for none.
 RANKS_VARIABLE, DAEMONS_VARIABLE = "HOROVOD_RUN_NETWORKS", "HOROVOD_RUN_DAEMON_NETWORKS"
 LOOPBACK = "lo"
@@ -62,7 +64,7 @@ def narrow(listener: socket.socket, networks: Sequence[str]) -> None:
     inside = [IPv4Network(word, strict=False) for word in networks if "/" in word]
     named = [here[word] for word in networks if word in here]
     if not inside and not named:
-        raise OSError(f"this host has none of the interfaces {', '.join(networks)}")
+        raise errors.none_of_interfaces(interfaces=list(networks))
     attach(listener, program([here[LOOPBACK], *named], inside))
 
 

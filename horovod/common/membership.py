@@ -20,6 +20,7 @@ import numpy as np
 from horovod import _native as native
 from horovod.common import (
     communicators,
+    errors,
     jobs,
     launched,
     listeners,
@@ -105,10 +106,7 @@ class Membership:
         settings = settings or native.Settings.from_environment()
         is_dynamic = _is_on("HOROVOD_DYNAMIC_PROCESS_SETS")
         if _is_on("HOROVOD_AUTOTUNE") and _is_on("HOROVOD_DETERMINISTIC"):
-            raise ValueError(
-                "HOROVOD_AUTOTUNE=1 with HOROVOD_DETERMINISTIC=1: what is tuned follows from measured times, "
-                "which are never the same twice. Unset one of them."
-            )
+            raise errors.autotune_not_deterministic()
         world = open_world(settings, ranks)
         try:
             engine = native.Engine(world, settings, in_order=in_order)
@@ -120,7 +118,8 @@ class Membership:
             member._enter(comm, process_sets, wording.forming)
         except HorovodInternalError as error:
             member.leave()
-            raise ValueError(f"{wording.forming} failed: {error}") from error
+            cause = {"cause_class": type(error).__name__, "ranks": list(error.ranks)}
+            raise errors.forming_failed(forming=wording.forming, why=str(error), **cause) from error
         except BaseException:
             member.leave()
             raise
@@ -182,10 +181,7 @@ class Membership:
         """Make a set of some ranks, with all ranks of the job. See ``hvd.add_process_set``."""
         self._require_dynamic("add_process_set")
         if process_set.ranks is None:
-            raise NotImplementedError(
-                "add_process_set: a set made from a communicator can only be given to hvd.init(); give a "
-                "list of ranks."
-            )
+            raise errors.added_by_communicator()
         try:
             sets = self.engine.process_sets()
             same = [each for each in self._rebuilt if sets[each] == sorted(process_set.ranks)]
@@ -233,20 +229,13 @@ class Membership:
 
     def _require_dynamic(self, function: str) -> None:
         if not self.is_dynamic:
-            raise ValueError(
-                f"{function}() needs dynamic process sets: set HOROVOD_DYNAMIC_PROCESS_SETS=1 before "
-                "hvd.init(), or call hvd.init(process_sets='dynamic')."
-            )
+            raise errors.not_dynamic(function=function)
 
     def id_of(self, process_set: ProcessSet) -> int:
         """The core's number of a set. ValueError unless it is registered."""
         process_set_id = getattr(process_set, "process_set_id", None)
         if process_set_id is None:
-            raise ValueError(
-                f"process_set={process_set} is not registered on rank {self.world.rank}: give it to "
-                "hvd.init() or "
-                "hvd.add_process_set() first; a set that was removed is gone."
-            )
+            raise errors.not_registered(process_set=str(process_set), ranks=[self.world.rank])
         return int(process_set_id)
 
     def id_of_communicator(self, comm: Any) -> int:
@@ -254,7 +243,7 @@ class Membership:
         for process_set in itertools.chain.from_iterable(self._sets.values()):
             if process_set.mpi_comm is not None and process_set.mpi_comm == comm:
                 return self.id_of(process_set)
-        raise ValueError(f"no process set was made from the communicator {comm!r}.")
+        raise errors.not_of_a_communicator(got=repr(comm))
 
     def next_unnamed(self, process_set: ProcessSet) -> int:
         """The number of the next operation without a name in a set."""
@@ -305,14 +294,15 @@ def _described(comm: Any, process_sets: Sequence[ProcessSet]) -> dict[str, Any]:
     try:
         for process_set in process_sets:
             if not isinstance(process_set, ProcessSet):
-                raise ValueError(f"init(process_sets=...) takes hvd.ProcessSet objects, not {process_set!r}.")
+                raise errors.no_process_set(got=repr(process_set))
             from_comm = process_set.mpi_comm is not None
             ranks = process_set.ranks or []
             if from_comm:
                 ranks = communicators.ranks_within(process_set.mpi_comm, comm)
             described.append({"ranks": sorted(ranks), "from_comm": from_comm})
     except (ValueError, NotImplementedError) as error:
-        return {"sets": [], "error": [type(error).__name__, str(error)]}
+        kind = NotImplementedError if isinstance(error, NotImplementedError) else ValueError
+        return {"sets": [], "error": [kind.__name__, str(error)]}
     return {"sets": described, "error": None}
 
 
@@ -320,10 +310,7 @@ def _check_software(by_rank: list[dict[str, Any]], rank: int) -> None:
     """Raise the same ValueError on all ranks for versions that cannot work together; rank 0 may warn."""
     facts = {f"rank {number} ({each['host']})": each["software"] for number, each in enumerate(by_rank)}
     if different := software.refusal(facts):
-        raise ValueError(
-            f"the ranks run different builds of horovod, and would misread each other's data: {different}. "
-            "Install the same one on every host."
-        )
+        raise errors.builds_differ(differences=different)
     if rank == 0 and (unwise := software.warning(facts)):
         _log.warning("horovod: %s.", unwise)
 
@@ -332,10 +319,7 @@ def _check_dynamic(by_rank: list[bool]) -> None:
     """Raise the same ValueError on all ranks when only some of them could add process sets."""
     dynamic = [rank for rank, is_dynamic in enumerate(by_rank) if is_dynamic]
     if dynamic and len(dynamic) < len(by_rank):
-        raise ValueError(
-            f"HOROVOD_DYNAMIC_PROCESS_SETS is on for ranks {dynamic} of {len(by_rank)} only: they would wait "
-            "for the others to add a set. Set it on all ranks, or give all init(process_sets='dynamic')."
-        )
+        raise errors.dynamic_on_some(ranks=dynamic, size=len(by_rank))
 
 
 def _is_on(variable: str) -> bool:
@@ -361,9 +345,7 @@ def _read(rank: int, text: bytes, own: dict[str, Any], forming: str) -> dict[str
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         is_right = False
     if not is_right:
-        raise ValueError(
-            f"rank {rank} sent {text[:80]!r} to agree on {forming}: all ranks must run the same build."
-        )
+        raise errors.not_understood(ranks=[rank], got=text[:80], forming=forming)
     return wanted
 
 
@@ -372,21 +354,19 @@ def _agreed(by_rank: list[dict[str, Any]], size: int) -> list[list[int]]:
     for rank, wanted in enumerate(by_rank):
         if wanted["error"] is not None:
             kind, message = wanted["error"]
-            error = NotImplementedError if kind == "NotImplementedError" else ValueError
-            raise error(f"rank {rank}: {message}")
+            if kind == "NotImplementedError":
+                raise errors.not_served_on_a_rank(ranks=[rank], why=message)
+            raise errors.of_a_rank(ranks=[rank], why=message)
     counts = [len(wanted["sets"]) for wanted in by_rank]
     if len(set(counts)) > 1:
-        raise ValueError(f"init(process_sets=...): ranks were given different numbers of sets, {counts}.")
+        raise errors.numbers_of_sets_differ(counts=counts)
     agreed: list[list[int]] = []
     for position in range(counts[0]):
         entries = [wanted["sets"][position] for wanted in by_rank]
         choices = [entry["ranks"] for entry in entries]
         different = [ranks for i, ranks in enumerate(choices) if ranks not in choices[:i]]
         if len(different) > 1 and not all(entry["from_comm"] for entry in entries):
-            raise ValueError(
-                f"init(process_sets=...): ranks were given different sets at position {position}: "
-                f"{choices} by rank."
-            )
+            raise errors.sets_differ(position=position, members=choices)
         # A communicator is another one on ranks that it does not hold: the sets of all of them exist.
         for ranks in sorted(different):
             agreed.append(checked_ranks(ranks, size, [list(range(size)), *agreed]))

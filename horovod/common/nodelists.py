@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from horovod.common import errors
+
 __all__ = ["node_names"]
 
 _MOST_HOSTS = 100_000  # a mistyped range must not fill the memory
@@ -25,7 +27,7 @@ def node_names(text: str) -> list[str]:
 
 def _refuse_too_many(count: int) -> None:
     if count > _MOST_HOSTS:
-        raise ValueError(f"names more than {_MOST_HOSTS} hosts")
+        raise errors.too_many_hosts(most=_MOST_HOSTS)
 
 
 def _split(text: str) -> list[str]:
@@ -41,7 +43,7 @@ def _expanded(part: str) -> list[str]:
         inside, close, between = bracket.partition("]")
         numbers = _numbers(inside) if close else None
         if numbers is None:
-            raise ValueError(f"is not understood at {part!r}")
+            raise errors.no_host_list(value=part)
         _refuse_too_many(len(names) * len(numbers))
         names = [name + number + between for name in names for number in numbers]
     return names

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from horovod.common import jobs
+from horovod.common import errors, jobs
 
 __all__ = [
     "ProcessSet", "add_process_set", "as_ranks", "checked_ranks", "global_process_set", "remove_process_set",
@@ -25,7 +25,7 @@ def as_ranks(values: Iterable[Any]) -> list[int]:
     try:
         return [operator.index(value) for value in values]
     except TypeError:
-        raise ValueError(f"ranks are whole numbers, and these are not: {values!r}.") from None
+        raise errors.no_whole_numbers(got=repr(values)) from None
 
 
 class ProcessSet:
@@ -161,9 +161,9 @@ def checked_ranks(ranks: Sequence[int], size: int, known: Sequence[Sequence[int]
     """
     chosen = sorted(ranks) if len(ranks) > 0 else list(range(size))
     if any(not 0 <= rank < size for rank in chosen):
-        raise ValueError(f"process set of ranks {list(ranks)}: this job has ranks 0 to {size - 1}.")
+        raise errors.no_such_ranks(members=list(ranks), last=size - 1)
     if len(set(chosen)) < len(chosen):
-        raise ValueError(f"process set of ranks {list(ranks)}: a rank is named twice.")
+        raise errors.named_twice(members=list(ranks))
     if any(list(other) == chosen for other in known):
-        raise ValueError(f"a process set of ranks {chosen} exists already; use that one.")
+        raise errors.exists_already(members=chosen)
     return chosen

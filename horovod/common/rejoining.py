@@ -10,19 +10,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from horovod.common import jobs
+from horovod.common import errors, jobs
 from horovod.common.agent_messages import VARIABLE as AGENT
 from horovod.common.basics import basics, go_on_with_timeline
 from horovod.common.commits import Agreement, Standing, agreed
-from horovod.common.exceptions import HorovodInternalError
+from horovod.common.errors import InAnotherFunction
 
 __all__ = ["AGENT", "InAnotherFunction", "agree", "leave", "rebuild", "rejoin"]
 
 _log = logging.getLogger("horovod")
-
-
-class InAnotherFunction(HorovodInternalError):
-    """This rank does not go on: the others are in another part of the script. They do."""
 
 
 def leave() -> None:
@@ -72,11 +68,11 @@ def agree(held: list[int], is_kept: bool, generation: int = 0) -> Agreement:
     texts = job.running().allgathered("elastic.agreement", own.to_bytes())
     conclusion = agreed([Standing.of(rank, text) for rank, text in enumerate(texts)])
     if conclusion.function != job.in_function:
-        raise InAnotherFunction(
-            f"rank {basics.rank()} is in {job.in_function or 'no function'} of hvd.elastic.run, and rank "
-            f"{conclusion.root} in {conclusion.function or 'none'}: a new worker runs the script from its "
-            "beginning, and cannot come to a later function. Have hvd.elastic.run call one function for all "
-            "of the training, which goes on from what the state says."
+        raise errors.in_another_function(
+            rank=basics.rank(),
+            function=job.in_function or "no function",
+            root=conclusion.root,
+            expected=conclusion.function or "none",
         )
     if conclusion.process_sets:
         rebuild(conclusion.process_sets)

@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Mapping
 
-from horovod.common import host_memory
+from horovod.common import errors, host_memory
 from horovod.common.agent_channel import agent_channel
 from horovod.common.agent_messages import VARIABLE as AGENT
 from horovod.common.options import BY_VARIABLE
@@ -51,10 +51,7 @@ def folder(environment: Mapping[str, str] = os.environ) -> str:
         return host_memory.checked(host_memory.of_torchrun(environment))
     path = environment.get(host_memory.VARIABLE, "")
     if not path:
-        raise ValueError(
-            "the agent of horovodrun on this host keeps no commits for workers that are started again: it "
-            f"could not make a folder in {host_memory.ROOT}, and has said why"
-        )
+        raise errors.agent_keeps_nothing(path=host_memory.ROOT)
     return host_memory.checked(path)
 
 

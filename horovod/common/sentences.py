@@ -20,9 +20,10 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Explained", "Sentence", "by_rank", "ranks_text"]
+__all__ = ["Explained", "Sentence", "by_rank", "facts_of", "ranks_text"]
 
 K = TypeVar("K", bound="Explained")
+_MOST_SHOWN = 16  # ranks that a sentence names
 
 
 class Explained(Exception):
@@ -85,9 +86,10 @@ class Sentence(Generic[K]):
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
-    """``rank 1``, or ``ranks 1, 2``."""
+    """``rank 1``, or ``ranks 1, 2``; of more than 16, the first 16 and how many follow."""
     members = list(ranks)
-    return f"rank{'' if len(members) == 1 else 's'} {', '.join(map(str, members))}"
+    more = f" and {len(members) - _MOST_SHOWN} more" if len(members) > _MOST_SHOWN else ""
+    return f"rank{'' if len(members) == 1 else 's'} {', '.join(map(str, members[:_MOST_SHOWN]))}{more}"
 
 
 def by_rank(values: Mapping[int, object]) -> str:
@@ -96,6 +98,12 @@ def by_rank(values: Mapping[int, object]) -> str:
     for rank, value in values.items():
         members.setdefault(str(value), []).append(rank)
     return "; ".join(f"{ranks_text(ranks)}: {value}" for value, ranks in members.items())
+
+
+def facts_of(cause: Exception) -> dict[str, Any]:
+    """For an error that passes on another: its facts, its text as ``why``, and its code as ``because``."""
+    known = {**cause.facts, "because": cause.code} if isinstance(cause, Explained) else {}
+    return {**known, "why": str(cause)}
 
 
 def _listed(parts: Iterable[object]) -> str:

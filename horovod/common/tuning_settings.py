@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from horovod.common import errors
 from horovod.common.options import BY_VARIABLE
 
 __all__ = ["VARIABLES", "check_alike", "of_this_rank", "wrong"]
@@ -72,5 +73,4 @@ def check_alike(by_rank: list[dict[str, str]]) -> None:
     for name in VARIABLES:
         texts = [each[name] for each in by_rank]
         if len(set(texts)) > 1:
-            values = "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(texts[:16]))
-            raise ValueError(f"the ranks have different settings: {name} ({values}). Give all the same.")
+            raise errors.settings_differ(setting=name, values=dict(enumerate(texts)))

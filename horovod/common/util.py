@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from horovod import _native as native
+from horovod.common import errors
 from horovod.common.build_info import build_info
 from horovod.common.exceptions import HorovodVersionMismatchError
 from horovod.common.mpi_here import mpi_here
@@ -63,9 +64,7 @@ def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) 
     """
     path = get_extension_full_path(pkg_path, *args)
     if not Path(path).exists():
-        raise ImportError(
-            f"Extension {ext_name} has not been built: {path} is missing. Reinstall with {ext_env_var}=1."
-        )
+        raise errors.not_built(extension=ext_name, path=path, setting=ext_env_var)
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
@@ -185,7 +184,7 @@ def is_version_greater_equal_than(ver: str, target: str) -> bool:
 def _leading_numbers(version: str) -> tuple[int, ...]:
     match = re.match(r"(\d+)\.(\d+)\.(\d+)", version) if isinstance(version, str) else None
     if match is None:
-        raise ValueError(f"version {version!r} is not of the form major.minor.patch")
+        raise errors.no_version(version=version)
     return tuple(int(number) for number in match.groups())
 
 
@@ -207,15 +206,11 @@ def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[int | 
     def handle_average_backwards_compatibility(op: int | None, average: bool | None) -> int:
         if average is None:
             if isinstance(op, str):
-                raise ValueError(
-                    f"op={op!r} is a text; give one of {', '.join(OP_NAMES)}"
-                    f"{did_you_mean(f'hvd.{op}', OP_NAMES)}"
-                )
+                hint = did_you_mean(f"hvd.{op}", OP_NAMES)
+                raise errors.op_is_text(op=op, choices=list(OP_NAMES), hint=hint)
             return int(reduce_ops.Average if op is None else op)
         if op is not None:
-            raise ValueError(
-                "Give either op or the deprecated average, not both: average=True is op=Average."
-            )
+            raise errors.op_and_average()
         warnings.warn(
             "Parameter average has been replaced by op: write op=Average or op=Sum.",
             DeprecationWarning,

@@ -25,7 +25,7 @@ class Wording(NamedTuple):
 
 OF_HVD = Wording(
     forming="hvd.init()",
-    if_absent="Do these processes run, on hosts that reach it, and does each call hvd.init(), with the same "
+    if_absent="do these processes run, on hosts that reach it, and does each call hvd.init(), with the same "
     "comm= if any? Have all been told the same number of ranks, and each another rank? Where they are slow "
     "to start, raise HOROVOD_START_TIMEOUT",
     not_running="Horovod is not running: call hvd.init() first, and no operation after hvd.shutdown().",

@@ -13,7 +13,8 @@ from horovod.common.unbuilt import why_unbuilt
 from horovod.lab import folders
 from horovod.lab.command_line import Chosen, parse
 from horovod.lab.conduct import conduct, words_of
-from horovod.lab.logs import LogError, read
+from horovod.lab.errors import FolderInUse
+from horovod.lab.logs import read
 from horovod.lab.places import made_place
 from horovod.lab.progress import display
 from horovod.lab.results import table
@@ -46,7 +47,7 @@ def main(words: Sequence[str]) -> int:
     try:
         with folders.only_one_lab(chosen.out):
             return _do(chosen, command)
-    except (folders.FolderInUse, OSError) as error:  # OSError: a full disk, a folder that is a file, ...
+    except (FolderInUse, OSError) as error:  # OSError: a full disk, a folder that is a file, ...
         _complain(str(error))
         return 2
     except Stopped as stopped:
@@ -88,7 +89,7 @@ def _do(chosen: Chosen, command: str) -> int:
         return 1
     try:
         written = write_report(chosen.out, chosen.plans, chosen.language, command)
-    except (LogError, ValueError, LaunchError, RuntimeError) as error:
+    except (ValueError, LaunchError, RuntimeError) as error:
         _complain(f"no report: {error}")
         return 1
     for path in written:
@@ -100,7 +101,7 @@ def _do(chosen: Chosen, command: str) -> int:
 def write_report(out: Path, plans: Sequence[Plan], language: str, command: str) -> list[Path]:
     """The report of finished runs. command: what asked for them.
 
-    LogError or ValueError when a log is not right, or runs do not compare; LaunchError or RuntimeError when
+    ValueError when a log is not right, or runs do not compare; LaunchError or RuntimeError when
     the hosts cannot be asked what they are.
     """
     runs = [read(folders.folder_of(out, plan)) for plan in plans]

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from horovod import made_hosts
 from horovod.common.compressors import COMPRESSORS
-from horovod.lab import conduct
-from horovod.lab.places import MadePlace, PlaceError, check_rate
+from horovod.lab import conduct, errors
+from horovod.lab.places import MadePlace, check_rate
 from horovod.lab.plan import EPOCHS, PARALLEL_EXAMPLE, SEEDS, Experiment
 from horovod.lab.runs import THIS_HOST, Plan
 
@@ -22,7 +22,13 @@ OUT = "lab-results"
 LANGUAGES = ("en", "zh")
 RATES = ("1gbit",)
 REQUIRED = ("rich", "matplotlib", "jinja2")  # of the extra `lab`
-_ASK = "import sys, horovod.torch as hvd\nfor text in sys.argv[1:]: hvd.Compression.from_text(text)"
+_ASK = """\
+import sys, horovod.torch as hvd
+try:
+    for text in sys.argv[1:]: hvd.Compression.from_text(text)
+except ValueError as error:
+    sys.exit(str(error))
+"""
 EXAMPLES = """\
 examples:
   python -m horovod.lab --np 1 2 --compression none bit8 --epochs 1 --seeds 1
@@ -57,7 +63,7 @@ def parse(words: Sequence[str]) -> Chosen:
         experiment = _experiment(given, arguments)
         plans = experiment.plans()
         _check_compressions(plans)
-    except (PlaceError, ValueError) as error:
+    except ValueError as error:
         parser.error(str(error))
     if not given.list and (lacking := [name for name in REQUIRED if importlib.util.find_spec(name) is None]):
         parser.error(f"not installed: {', '.join(lacking)} (pip install {' '.join(lacking)})")
@@ -102,9 +108,9 @@ def _count(text: str) -> int:
 def _experiment(given: argparse.Namespace, arguments: list[str]) -> Experiment:
     script = given.script
     if script is not None and not Path(script).is_file():
-        raise ValueError(f"--script {script}: there is no such file")
+        raise errors.no_script(path=str(script))
     if script is None and not PARALLEL_EXAMPLE.is_file():
-        raise ValueError(f"there is no {PARALLEL_EXAMPLE}: name a training with --script, or work in a clone")
+        raise errors.no_example(path=str(PARALLEL_EXAMPLE))
     return Experiment(
         ranks=given.np,
         compressions=given.compression,
@@ -121,13 +127,13 @@ def _places(given: argparse.Namespace) -> list[str]:
     """With made hosts also this host's memory, to compare with."""
     if given.made_hosts is None:
         if given.rates is not None:
-            raise ValueError("--rates are those of --made-hosts, which is not given")
+            raise errors.rates_without_hosts()
         return [given.hosts or THIS_HOST]
     reason = "" if given.list else made_hosts.why_not()
     if reason:
-        raise ValueError(f"--made-hosts: {reason}")
+        raise errors.hosts_impossible(why=reason)
     if given.made_hosts < 2:
-        raise ValueError("--made-hosts 1: give 2 or more, one host has nobody to exchange with")
+        raise errors.one_host()
     rates = list(dict.fromkeys(rate.lower() for rate in given.rates or RATES))
     for rate in rates:
         check_rate(rate)
@@ -151,5 +157,4 @@ def _check_compressions(plans: Sequence[Plan]) -> None:
         check=False,
     )
     if asked.returncode != 0:
-        said = asked.stderr.strip().rpartition("\n")[2]
-        raise ValueError(f"--compression: {said.removeprefix('ValueError: ')}")
+        raise errors.wrong_compression(why=asked.stderr.strip().rpartition("\n")[2])

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import horovod
-from horovod.lab import folders, load
-from horovod.lab.logs import LogError, read
+from horovod.lab import errors, folders, load
+from horovod.lab.errors import LogError, RunFailed
+from horovod.lab.logs import read
 from horovod.lab.places import hosts_of, made_place
 from horovod.lab.plan import in_rounds
 from horovod.lab.progress import Display, GrowingLog
@@ -27,10 +28,6 @@ from horovod.runner.processes import end_with_parent
 LOOK_EVERY = 0.2  # seconds
 PATIENCE = 15.0  # seconds that horovodrun gets to end its ranks
 LAST_LINES = 15
-
-
-class RunFailed(RuntimeError):
-    """A run did not end as it should; the message has its folder, what happened and the end of its output."""
 
 
 def words_of(plan: Plan, log: Path | None) -> list[str]:
@@ -176,7 +173,8 @@ def _run(out: Path, plan: Plan, made: _MadeHostsOnDemand, stepped: Callable[[dic
     if trouble:
         # However its log ends, the run does not count as done.
         (folder / folders.PLAN).rename(folder / f"failed-{folders.PLAN}")
-        raise RunFailed(f"{folder}: {trouble}. The end of its {folders.OUTPUT}:\n{_last_lines(folder)}")
+        said = _last_lines(folder)
+        raise errors.run_failed(path=str(folder), why=trouble, output=folders.OUTPUT, said=said)
 
 
 @contextlib.contextmanager

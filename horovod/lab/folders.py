@@ -17,15 +17,11 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from horovod.lab import load
+from horovod.lab import errors, load
 from horovod.lab.plan import folder_name
 from horovod.lab.runs import Plan
 
 PLAN, LOG, OUTPUT, LOAD, TUNING = "plan.json", "log.jsonl", "output.txt", "load.json", "tuning.json"
-
-
-class FolderInUse(RuntimeError):
-    """Another lab is working in the folder."""
 
 
 @contextlib.contextmanager
@@ -39,7 +35,7 @@ def only_one_lab(out: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise FolderInUse(f"another lab works in {out}: wait for it, or choose another --out") from None
+            raise errors.folder_in_use(path=str(out)) from None
         yield
 
 

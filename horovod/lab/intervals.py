@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 
+from horovod.lab import errors
+
 CONFIDENCE = 0.95
 
 
@@ -51,9 +53,9 @@ def t_quantile(degrees: int, confidence: float = CONFIDENCE) -> float:
     Raises ValueError for less than one degree of freedom, or a confidence that is not below 1.
     """
     if degrees < 1:
-        raise ValueError(f"{degrees} degrees of freedom: an interval takes at least two samples")
+        raise errors.no_samples(degrees=degrees)
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence is {confidence}, and must lie between 0 and 1")
+        raise errors.wrong_confidence(got=confidence)
     low, high = 0.0, 16.0
     while t_probability(high, degrees) < confidence:
         high *= 2

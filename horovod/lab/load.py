@@ -13,6 +13,8 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from horovod.lab import errors
+
 PROC = Path("/proc")
 DISTURBED = 0.05  # a run during which others took more than this share of the processors is marked
 QUIET_SECONDS = 0.5  # for which the processors are watched before and after a run
@@ -71,10 +73,10 @@ def from_json(text: str) -> Load:
         values = json.loads(text)
         found = {name: values[name] for name in ("before", "during", "after")}
     except (ValueError, TypeError, LookupError, RecursionError) as error:
-        raise ValueError(f"it is no record of a load: {error}") from None
+        raise errors.no_load_record(why=str(error)) from None
     for name, share in found.items():
         if type(share) not in (int, float) or not 0 <= share <= 1:
-            raise ValueError(f"{name} is {share!r}, and must be a number from 0 to 1")
+            raise errors.no_share(field=name, got=share)
     return Load(**found)
 
 

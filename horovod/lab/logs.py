@@ -9,18 +9,13 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from horovod.lab import folders
+from horovod.lab import errors, folders
 from horovod.lab.runs import Epoch, Plan, Run, Trial
 
 _Check = Callable[[Any], bool]
-_AGAIN = "start the lab again to redo the run"
 CLOCKS = 0.01  # seconds by which the two clocks of a step may differ
-
-
-class LogError(ValueError):
-    """A log is missing, or is not what a finished run writes; the message names the file and the line."""
 
 
 def _is_number(value: Any) -> bool:
@@ -68,7 +63,7 @@ def read(folder: Path) -> Run:
     """The finished run in a folder, by its plan.json and its log. LogError unless all is as it must be."""
     plan = folders.plan_in(folder)
     if plan is None:
-        raise LogError(f"{folder / folders.PLAN} is missing or no plan: {_AGAIN}")
+        raise errors.no_plan(path=str(folder / folders.PLAN))
     return _Reader(folder / folders.LOG, plan).run(folder)
 
 
@@ -90,7 +85,7 @@ class _Reader:
         final: dict[str, Any] | None = None
         for record in self._records():
             if final is not None:
-                self._fail("there is more after the final record")
+                raise errors.more_after_final(**self._here())
             event = record["event"]
             if event == "step":
                 self._take_step(record)
@@ -101,10 +96,10 @@ class _Reader:
                 final = record
         if final is None:
             self._line += 1
-            self._fail("the final record is missing: the run did not end")
+            raise errors.no_final(**self._here())
         load = folders.load_in(folder)
         if load is None:
-            raise LogError(f"{folder / folders.LOAD} is missing or no record of a load: {_AGAIN}")
+            raise errors.no_load(path=str(folder / folders.LOAD))
         trials, tuned = _tuning_in(folder / folders.TUNING)
         return Run(
             plan=self._plan,
@@ -126,17 +121,17 @@ class _Reader:
         try:
             text = self._path.read_text()
         except (OSError, UnicodeDecodeError) as error:
-            raise LogError(f"{self._path} cannot be read: {error}") from None
+            raise errors.unreadable(path=str(self._path), why=str(error)) from None
         for line in text.splitlines(keepends=True):
             self._line += 1
             if not line.endswith("\n"):
-                self._fail("the line is cut off: the run did not end")
+                raise errors.cut_off(**self._here())
             try:
                 record = json.loads(line)
             except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
-                self._fail(f"not JSON: {error}")
+                raise errors.no_json(**self._here(), why=str(error)) from None
             if not isinstance(record, dict) or record.get("event") not in list(FIELDS):  # it may be a list
-                self._fail(f"no record: its event must be one of {', '.join(FIELDS)}")
+                raise errors.no_record(**self._here(), choices=list(FIELDS))
             self._check_fields(record)
             yield record
 
@@ -144,33 +139,32 @@ class _Reader:
         wanted = {**COMMON, **FIELDS[record["event"]]}
         for name, (is_right, meaning) in wanted.items():
             if name not in record:
-                self._fail(f"the {record['event']} record has no {name}")
-            if not is_right(record[name]):
-                self._fail(f"{name} is {record[name]!r}, and must be {meaning}")
+                raise errors.no_field(**self._here(), event=record["event"], field=name)
+            self._check_field(record, name, is_right, meaning)
         planned = {"ranks": self._plan.ranks, "seed": self._plan.seed, "compression": self._plan.compression}
         if self._plan.ranks == 1:
             del planned["compression"]  # nothing travels
         for name, value in planned.items():
             if record[name] != value:
-                self._fail(f"{name} is {record[name]!r}, but the plan of this run says {value!r}")
+                raise errors.not_as_planned(**self._here(), field=name, got=record[name], expected=value)
         if record["dataset"] != (self._dataset or record["dataset"]):
-            self._fail(f"dataset is {record['dataset']!r}, and was {self._dataset!r} before")
+            raise errors.changed(
+                **self._here(), field="dataset", got=record["dataset"], expected=self._dataset
+            )
         self._dataset = record["dataset"]
 
     def _take_step(self, record: dict[str, Any]) -> None:
-        expected = (len(self._epochs) + 1, self._step + 1)
-        if (record["epoch"], record["step"]) != expected:
-            self._fail(
-                f"step {record['step']} of epoch {record['epoch']} where step {expected[1]} of epoch "
-                f"{expected[0]} must come"
-            )
+        found = {"epoch": record["epoch"], "step": record["step"]}
+        expected = {"expected_epoch": len(self._epochs) + 1, "expected_step": self._step + 1}
+        if [*found.values()] != [*expected.values()]:
+            raise errors.wrong_step(**self._here(), **found, **expected)
         if record["steps"] != (self._steps or record["steps"]):
-            self._fail(f"steps is {record['steps']}, and was {self._steps} before")
+            raise errors.changed(**self._here(), field="steps", got=record["steps"], expected=self._steps)
         if record["step"] > record["steps"]:
-            self._fail(f"step {record['step']} of an epoch of {record['steps']}")
+            raise errors.step_beyond(**self._here(), step=record["step"], steps=record["steps"])
         if record["wait_seconds"] > record["seconds"] + CLOCKS:
-            seconds = record["seconds"]
-            self._fail(f"wait_seconds is {record['wait_seconds']}, more than the step's {seconds} seconds")
+            got, most = record["wait_seconds"], record["seconds"]
+            raise errors.waited_longer(**self._here(), got=got, most=most)
         self._steps, self._step = record["steps"], record["step"]
         self._seconds.append(float(record["seconds"]))
         self._waits.append(float(record["wait_seconds"]))
@@ -179,9 +173,9 @@ class _Reader:
     def _take_epoch(self, record: dict[str, Any]) -> None:
         number = len(self._epochs) + 1
         if record["epoch"] != number:
-            self._fail(f"the end of epoch {record['epoch']} where that of epoch {number} must come")
+            raise errors.wrong_epoch(**self._here(), got=record["epoch"], expected=number)
         if self._step == 0 or self._step != self._steps:
-            self._fail(f"epoch {number} ends after {self._step} of {self._steps} steps")
+            raise errors.short_epoch(**self._here(), epoch=number, step=self._step, steps=self._steps)
         losses = self._losses[-self._step :]
         self._epochs.append(
             Epoch(
@@ -196,18 +190,20 @@ class _Reader:
 
     def _check_final(self, record: dict[str, Any]) -> None:
         if len(self._epochs) != self._plan.epochs or self._step:
-            self._fail(
-                f"the run ended after {len(self._epochs)} epochs and {self._step} steps; its plan has "
-                f"{self._plan.epochs} epochs"
-            )
+            epochs, planned = len(self._epochs), self._plan.epochs
+            raise errors.ended_early(**self._here(), epochs=epochs, steps=self._step, planned=planned)
         for name, (is_right, meaning) in TRAFFIC.items():
             if name not in record and self._plan.ranks > 1:
-                self._fail(f"the final record has no {name}")
-            if name in record and not is_right(record[name]):
-                self._fail(f"{name} is {record[name]!r}, and must be {meaning}")
+                raise errors.no_field(**self._here(), event="final", field=name)
+            if name in record:
+                self._check_field(record, name, is_right, meaning)
 
-    def _fail(self, what: str) -> NoReturn:
-        raise LogError(f"{self._path}, line {self._line}: {what}")
+    def _check_field(self, record: dict[str, Any], name: str, is_right: _Check, meaning: str) -> None:
+        if not is_right(record[name]):
+            raise errors.wrong_field(**self._here(), field=name, got=record[name], expected=meaning)
+
+    def _here(self) -> dict[str, Any]:
+        return {"path": str(self._path), "line": self._line}
 
 
 def _tuning_in(path: Path) -> tuple[tuple[Trial, ...], tuple[str, ...]]:
@@ -222,11 +218,11 @@ def _tuning_in(path: Path) -> tuple[tuple[Trial, ...], tuple[str, ...]]:
         began, now = found["began_with"], found["settings"]
         return trials, tuple(f"{name}={text}" for name, text in now.items() if began[name] != text)
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        raise LogError(f"{path} is no log of the autotuner ({error!r}): {_AGAIN}") from None
+        raise errors.no_tuning_log(path=str(path), why=repr(error)) from None
 
 
 def _trial(record: dict[str, Any]) -> Trial:
     seconds, last = [float(step) for step in record["steps"]], record["last_step"]
     if not _is_count(last) or not seconds or not all(map(_is_finite, seconds)) or len(seconds) > last:
-        raise ValueError(f"no trial: {record}")
+        raise errors.no_trial(got=record)
     return Trial(last - len(seconds) + 1, last, sum(seconds) / len(seconds), bool(record["is_incumbent"]))

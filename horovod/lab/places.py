@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from horovod.lab import errors
 from horovod.lab.runs import THIS_HOST
 from horovod.runner import hosts
 from horovod.runner.errors import LaunchError
 
 _MADE = re.compile(r"(\d+) hosts (?:at (\S+)|unlimited)")
 _RATE = re.compile(r"[1-9]\d*(\.\d+)?[kmgt]?bit|none", re.IGNORECASE)
-
-
-class PlaceError(ValueError):
-    """There is no such place, or it does not suit the run; the message says what to change."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,7 @@ def made_place(place: str) -> MadePlace | None:
 def check_rate(rate: str) -> None:
     """PlaceError unless `rate` is one of a cable."""
     if not _RATE.fullmatch(rate):
-        raise PlaceError(f"--rates {rate}: write a rate as 1gbit or 100mbit, or none for no limit")
+        raise errors.wrong_rate(value=rate)
 
 
 def check_ranks(place: str, ranks: int) -> None:
@@ -48,15 +45,12 @@ def check_ranks(place: str, ranks: int) -> None:
     made = made_place(place)
     if made is not None:
         if ranks < made.count:
-            raise PlaceError(
-                f"--np {ranks} with --made-hosts {made.count}: some hosts would have no rank; "
-                f"give at least {made.count} (or 1, which is the run without Horovod)"
-            )
+            raise errors.hosts_without_rank(ranks=ranks, hosts=made.count)
     elif place != THIS_HOST:
         try:
             hosts.chosen(ranks, place, None)
         except LaunchError as error:
-            raise PlaceError(str(error).replace("-np", "--np")) from None
+            raise errors.wrong_hosts(why=str(error).replace("-np", "--np")) from None
 
 
 def hosts_of(place: str, ranks: int) -> str:

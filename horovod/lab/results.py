@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean, median, stdev
 
+from horovod.lab import errors
 from horovod.lab.runs import SERIAL, THIS_HOST, Run
 
 
@@ -63,19 +64,17 @@ def _check(runs: Sequence[Run]) -> None:
     seen: dict[tuple[tuple[str, str, int], int], Run] = {}
     for run in runs:
         first = runs[0]
-        for what, one, other in (
+        for field, one, other in (
             ("data set", first.dataset, run.dataset),
             ("number of epochs", first.plan.epochs, run.plan.epochs),
             ("number of threads", first.plan.threads, run.plan.threads),
         ):
             if one != other:
-                raise ValueError(
-                    f"{run.folder} and {first.folder} cannot be compared: their {what} is {other} and {one}. "
-                    "Delete the folder of the wrong one and start the lab again"
-                )
+                paths = {"path": str(run.folder), "other": str(first.folder)}
+                raise errors.runs_differ(**paths, field=field, got=other, expected=one)
         which = (_key(run), run.plan.seed)
         if which in seen:
-            raise ValueError(f"{run.folder} and {seen[which].folder} are the same run; leave one out")
+            raise errors.same_run(path=str(run.folder), other=str(seen[which].folder))
         seen[which] = run
 
 

@@ -15,6 +15,7 @@ whose rate can be limited; there is no way to the outside, nor from one cluster 
 """
 
 from horovod.made_hosts.cluster import MadeHosts
-from horovod.made_hosts.system import HostsError, why_not
+from horovod.made_hosts.errors import HostsError
+from horovod.made_hosts.system import why_not
 
 __all__ = ["HostsError", "MadeHosts", "why_not"]

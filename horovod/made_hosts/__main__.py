@@ -7,7 +7,7 @@ import os
 import sys
 
 from horovod.made_hosts.cluster import MadeHosts
-from horovod.made_hosts.system import HostsError
+from horovod.made_hosts.errors import HostsError
 
 EXAMPLES = """\
   python -m horovod.made_hosts up 2 --rate 1gbit

@@ -15,10 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from horovod.made_hosts import errors
 from horovod.made_hosts.host import Host
 from horovod.made_hosts.login import Login
 from horovod.made_hosts.network import Network, remove, seconds_of
-from horovod.made_hosts.system import NETWORK_NAMESPACES, HostsError, start_time, why_not
+from horovod.made_hosts.system import NETWORK_NAMESPACES, start_time, why_not
 
 # As network namespaces, it lasts until the machine is started again.
 FOLDER = Path("/run/horovod-made-hosts")
@@ -58,9 +59,9 @@ class MadeHosts:
         self.cluster = name or f"process{os.getpid()}cluster{next(_numbers)}"
         for word in (self.cluster, prefix):
             if not re.fullmatch(r"[A-Za-z0-9]+", word):
-                raise HostsError(f"a name is made of letters and digits, not {word!r}")
+                raise errors.no_name(got=word)
         if not 1 <= count <= MOST_HOSTS:
-            raise HostsError(f"a cluster has 1 to {MOST_HOSTS} hosts, not {count}")
+            raise errors.no_such_count(most=MOST_HOSTS, got=count)
         self.rate_limit = rate
         self.rtt = rtt
         self.prefix = prefix
@@ -77,7 +78,7 @@ class MadeHosts:
         """The cluster of this name that somebody has made."""
         record = _record(FOLDER / name)
         if record is None:
-            raise HostsError(f"there is no cluster named {name}")
+            raise errors.no_cluster(got=name)
         made = {key: record[key] for key in ("rate", "rtt", "prefix")}
         found = MadeHosts(record["count"], name=name, **made)
         found._owner = record["owner"]
@@ -87,7 +88,7 @@ class MadeHosts:
         """Make the hosts, or make them anew; remove those of processes that ended without `down`."""
         reason = why_not()
         if reason:
-            raise HostsError(reason)
+            raise errors.not_possible(why=reason)
         with _locked():
             for folder in sorted(FOLDER.iterdir()):
                 if folder.is_dir() and (folder == self.folder or _is_left_over(folder)):
@@ -160,7 +161,7 @@ class MadeHosts:
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
             said = f"{out[-2000:]} {err[-2000:]}"
-            raise HostsError(f"{list(words)} on {host} took more than {limit:g} s: {said}") from None
+            raise errors.too_slow_on_host(words=list(words), host=host, limit=limit, said=said) from None
         return subprocess.CompletedProcess(list(words), process.returncode, out, err)
 
     def kill(self, host: str) -> None:
@@ -215,7 +216,7 @@ class MadeHosts:
 
     def _host(self, name: str) -> Host:
         if name not in self._hosts:
-            raise HostsError(f"there is no host {name}; there are {', '.join(self.names)}")
+            raise errors.no_host(got=name, choices=self.names)
         return self._hosts[name]
 
     def _namespace(self, name: str) -> str:

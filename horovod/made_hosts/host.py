@@ -11,8 +11,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from horovod.made_hosts import errors
 from horovod.made_hosts.login import Login
-from horovod.made_hosts.system import HostsError, path_of, processes_in
+from horovod.made_hosts.system import path_of, processes_in
 
 BOOT_SECONDS = 10.0
 # Private folders for temporary files: Open MPI names its session folders by process numbers, which repeat
@@ -78,7 +79,7 @@ class Host:
         while not self.listens():
             if started.poll() is not None or time.monotonic() > deadline:
                 started.kill()
-                raise HostsError(f"{self.name} did not start: {log.read_text(errors='replace').strip()}")
+                raise errors.not_started(host=self.name, said=log.read_text(errors="replace").strip())
             time.sleep(0.02)
 
     def listens(self) -> bool:
@@ -105,14 +106,14 @@ class Host:
                 for process in left:
                     _kill(process)
             if now > patience + BOOT_SECONDS:
-                raise HostsError(f"processes {left} of {self.name} cannot be killed")
+                raise errors.not_killed(processes=left, host=self.name)
             time.sleep(0.01)
 
     def command(self, words: Sequence[str], folder: str) -> list[str]:
         """The command line that runs `words` on the host, in `folder`. Ended, it ends what runs inside."""
         process = self.first_process()
         if process is None:
-            raise HostsError(f"{self.name} is not up")
+            raise errors.not_up(host=self.name)
         # nsenter waits for a child in the host; setpriv has the child told when nsenter is ended.
         into = [str(path_of("nsenter")), "-t", str(process), "-m", "-u", "-i", "-n", "-p", "--"]
         private = ["env", f"TMPDIR={self.login.temporary}"]

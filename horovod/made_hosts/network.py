@@ -11,7 +11,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from horovod.made_hosts.system import NETWORK_NAMESPACES, HostsError, path_of, processes_in, run
+from horovod.made_hosts import errors
+from horovod.made_hosts.errors import HostsError
+from horovod.made_hosts.system import NETWORK_NAMESPACES, path_of, processes_in, run
 
 BRIDGE = "br0"
 DEVICE = "eth0"  # a host's end of its cable
@@ -32,7 +34,7 @@ def seconds_of(rtt: str) -> float:
         return 0.0
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s)", rtt)
     if found is None or not 0.0 < float(found[1]) * SECONDS[found[2]] <= 10.0:
-        raise HostsError(f'a round trip takes a time of up to 10 s as "20ms", or "none", not {rtt!r}')
+        raise errors.no_round_trip(got=rtt)
     return float(found[1]) * SECONDS[found[2]]
 
 
@@ -83,7 +85,7 @@ class Network:
             )
         time.sleep(0.2)
         if started.poll() is not None:
-            raise HostsError(f"the switch did not start: {log.read_text(errors='replace').strip()}")
+            raise errors.not_started(host="the switch", said=log.read_text(errors="replace").strip())
 
     def switch_seconds(self) -> float:
         """Processor time that the process has taken which makes round trips take their time."""

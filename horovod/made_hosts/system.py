@@ -7,6 +7,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from horovod.made_hosts import errors
+from horovod.made_hosts.errors import HostsError
+
 # Where each program comes from on Debian and Ubuntu.
 PROGRAMS = {
     "ip": "iproute2",
@@ -22,10 +25,6 @@ NETWORK_NAMESPACES = Path("/run/netns")  # iproute2's
 LIMIT = 30  # seconds for a command that takes milliseconds
 
 
-class HostsError(RuntimeError):
-    """Hosts could not be made or changed; the message has the command and what it said."""
-
-
 def path_of(program: str) -> str | None:
     """The program's full path. sshd wants to be called by it, and /usr/sbin is not on everyone's PATH."""
     everywhere = [os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"]
@@ -36,7 +35,7 @@ def run(*words: str) -> str:
     """Run a command of PROGRAMS and return its output. Raises HostsError when it fails."""
     program = path_of(words[0])
     if program is None:
-        raise HostsError(f"{words[0]} is not installed (apt-get install {PROGRAMS[words[0]]})")
+        raise errors.not_installed(program=words[0], package=PROGRAMS[words[0]])
     try:
         done = subprocess.run(
             [program, *words[1:]],
@@ -48,10 +47,10 @@ def run(*words: str) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise HostsError(f"`{' '.join(words)}` took more than {LIMIT} s") from None
+        raise errors.too_slow(command=" ".join(words), limit=LIMIT) from None
     if done.returncode != 0:
         said = (done.stderr + done.stdout).strip() or "no message"
-        raise HostsError(f"`{' '.join(words)}` failed with exit code {done.returncode}: {said}")
+        raise errors.failed(command=" ".join(words), exit_code=done.returncode, said=said)
     return done.stdout
 
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from horovod.common.compressors import COMPRESSORS
 from horovod.common.options import CORE, OPTIONS, PYTHON, UNSERVED, Option
-from horovod.runner.errors import LaunchError
+from horovod.runner import errors
 from horovod.runner.mistakes import USAGE, explained_flag, with_hyphens
 
 FLAGS = tuple(flag for option in OPTIONS for flag in (*option.flags, *option.off_flags))
@@ -61,7 +61,7 @@ def completion(shell: str) -> str:
     try:
         import shtab
     except ImportError:
-        raise LaunchError(f"--print-completion {shell} needs shtab: pip install shtab") from None
+        raise errors.no_completion(shell=shell) from None
     parser = _parser()
     for action in parser._actions:
         if "--compression" in action.option_strings:

@@ -9,7 +9,7 @@ from typing import Any
 
 from horovod.common.names import did_you_mean
 from horovod.common.options import OPTIONS, UNSERVED
-from horovod.runner.errors import LaunchError
+from horovod.runner import errors
 
 MOST_BYTES = 1 << 20  # of a file: this says all keys a hundred times
 
@@ -19,22 +19,19 @@ def load(path: str) -> tuple[dict[str, Any], list[str]]:
     try:
         text = _bytes_of(path).decode()
     except OSError as error:
-        raise LaunchError(f"the config file {path} cannot be read: {error.strerror}") from None
+        raise errors.config_unreadable(path=path, why=error.strerror) from None
     except UnicodeDecodeError as error:
-        raise LaunchError(f"the config file {path} is not YAML: {error}") from None
+        raise errors.config_no_yaml(path=path, why=str(error)) from None
     import yaml  # here, as few jobs have such a file
 
     try:
         content = yaml.safe_load(text)
     except Exception as error:  # for 2001-99-99, `!!float x` or [[[[.. it is not PyYAML's own
-        what = str(error) or type(error).__name__
-        raise LaunchError(f"the config file {path} is not YAML: {what}") from None
+        raise errors.config_no_yaml(path=path, why=str(error) or type(error).__name__) from None
     if content is None:
         return {}, []
     if not isinstance(content, dict):
-        raise LaunchError(
-            f"the config file {path} holds a {type(content).__name__}; it needs `section: {{key: value}}`"
-        )
+        raise errors.config_no_mapping(path=path, got=type(content).__name__)
     return _convert(path, content)
 
 
@@ -44,10 +41,10 @@ def _bytes_of(path: str) -> bytes:
     """
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise LaunchError(f"the config file {path} is no regular file: give a YAML file")
+            raise errors.config_no_file(path=path)
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
-        raise LaunchError(f"the config file {path} has more than {MOST_BYTES} bytes, and is not read")
+        raise errors.config_too_long(path=path, most=MOST_BYTES)
     return content
 
 
@@ -58,22 +55,18 @@ def _convert(path: str, content: dict[Any, Any]) -> tuple[dict[str, Any], list[s
     for key, value in _flat(content):
         option = by_key.get(key)
         if option is not None and not all(map(_is_scalar, value if isinstance(value, list) else [value])):
-            raise LaunchError(
-                f"the config file {path}, key {key}: the value is no text, number or list of these"
-            )
+            raise errors.config_value(path=path, key=key, why="the value is no text, number or list of these")
         if option is None:
             hint = did_you_mean(key, by_key)
             warnings.append(f"the config file {path} has an unknown key {key}, which does nothing{hint}")
         elif option.part == UNSERVED:
             if asks_for_something(value) and _section_is_on(content, key):
-                raise LaunchError(
-                    f"the config file {path} asks for {key}: {value}, which is not served: {option.unserved}"
-                )
+                raise errors.config_unserved(path=path, key=key, value=value, why=option.unserved)
         elif value is not None:
             try:
                 values[option.name] = option.convert(value)
             except ValueError as error:
-                raise LaunchError(f"the config file {path}, key {key}: {error}") from None
+                raise errors.config_value(path=path, key=key, why=str(error)) from None
     return values, warnings
 
 

@@ -58,8 +58,7 @@ def page() -> str:
         + _table(option for option in served if option.part == PYTHON),
         "## Read by the library for GPUs, `libhorovod_cuda.so`\n\n" + _variables(OF_THE_GPU_LIBRARY),
         _CONFIG_FILE,
-        "## Building\n\nRead by `pip install .` and `python setup.py build`.\n\n"
-        + _variables(OF_THE_BUILD),
+        "## Building\n\nRead by `pip install .` and `python setup.py build`.\n\n" + _variables(OF_THE_BUILD),
         "## Options of Horovod that are not served\n\nAsking for one is an error (as a variable: a warning) "
         "with the "
         "sentence shown here; switching it off is fine.\n\n"

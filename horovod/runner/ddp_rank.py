@@ -23,10 +23,10 @@ def position_of(hosts: str, rank: int, local_rank: int, local_size: int) -> dict
     size, _, interfaces = listed[group]
     first = ends[group] - int(size)
     if (local_rank, local_size) != (rank - first, int(size)):
-        raise ValueError(
-            f"rank {rank} is process {local_rank} of {local_size} on its host, and torchrun's order makes it "
-            f"process {rank - first} of {size}. Fill hosts one after the other: leave out what "
-            "--binding-args or --mpi-args say about it (--map-by, --rank-by, a rankfile)"
+        from horovod.runner import errors
+
+        raise errors.other_order(
+            rank=rank, local_rank=local_rank, local_size=local_size, expected=rank - first, slots=int(size)
         )
     position = {"RANK": rank, "ROLE_RANK": rank, "LOCAL_RANK": local_rank, "LOCAL_WORLD_SIZE": local_size}
     position |= {"GROUP_RANK": group, "NODE_RANK": group}
@@ -64,13 +64,11 @@ def main(hosts: str, command: list[str]) -> None:
 
 def _local_rank(environment: Mapping[str, str]) -> int:
     from horovod.common.launched import LOCAL_RANKS
+    from horovod.runner import errors
 
     text = next((environment[name] for name in LOCAL_RANKS if name in environment), None)
     if text is None:
-        raise ValueError(
-            f"this mpirun sets none of {', '.join(LOCAL_RANKS)}, so ranks cannot be numbered within "
-            "their hosts; use Open MPI, MPICH or Intel MPI"
-        )
+        raise errors.no_local_ranks(variables=list(LOCAL_RANKS))
     return int(text)
 
 

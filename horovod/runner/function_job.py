@@ -6,9 +6,10 @@ the caller's process, a notebook perhaps, that would be rude. It unpickles nothi
     standard input  := length:8  request (JSON)  payload
     descriptor N    := length:8  ending (JSON)   values of the ranks, one behind the other
 
-N is the argument. request: {"options": .., "command": [..]}, ending: {"error": ..} when nothing was started,
-else {"code": .., "message": .., "culprit": .., "starter": .., "values": [[rank, length], ..],
-"ends": [[rank, code], ..], "is_elastic": ..}. In an elastic job a worker's number stands for a rank.
+N is the argument. request: {"options": .., "command": [..]}, ending: {"error": .., "row": .., "facts": ..}
+when nothing was started, else {"code": .., "message": .., "culprit": .., "starter": ..,
+"values": [[rank, length], ..], "ends": [[rank, code], ..], "is_elastic": ..}. In an elastic job a worker's
+number stands for a rank.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def main(descriptor: int) -> None:
         try:
             _run(read_record(sys.stdin.buffer), sys.stdin.buffer.read(), answer)
         except LaunchError as error:
-            write_record(answer, {"error": str(error)})
+            write_record(answer, {"error": str(error), "row": error.code, "facts": error.facts})
         except KeyboardInterrupt:
             write_record(answer, {"error": "stopped by SIGINT before any rank started"})
 
@@ -53,7 +54,7 @@ def _run(request: dict[str, Any], payload: bytes, answer: IO[bytes]) -> None:
 
 
 def write_record(file: IO[bytes], record: dict[str, Any]) -> None:
-    text = json.dumps(record).encode()
+    text = json.dumps(record, default=str).encode()
     file.write(len(text).to_bytes(8, "big") + text)
 
 

@@ -66,6 +66,7 @@ def _called(function: memoryview, hear: Callable[[Exception], None] = lambda _: 
     """(kind, body) of the result; `hear` is given what it raises. SystemExit and the like leave none."""
     import cloudpickle  # type: ignore[import-untyped]
 
+    from horovod.common.exceptions import follows_others
     from horovod.runner import payload
 
     what = "its function"
@@ -79,8 +80,27 @@ def _called(function: memoryview, hear: Callable[[Exception], None] = lambda _: 
         text = "".join(traceback.format_exception(type(error), error, trace))
         print(text, end="", file=sys.stderr, flush=True)
         hear(error)
-        told = {"what": what, "type": _name(type(error)), "message": str(error), "traceback": text}
-        return payload.RAISED, json.dumps(told).encode()
+        told = {
+            "what": what,
+            "type": _name(type(error)),
+            "bases": _bases(error),
+            "follows": follows_others(error),
+            "ranks": list(getattr(error, "ranks", ())),
+            "message": str(error),
+            "traceback": text,
+        }
+        return payload.RAISED, json.dumps(told, default=str).encode()
+
+
+def _bases(error: BaseException | None) -> list[str]:
+    """Names of the classes that it is of, and of those that the errors are of which it was raised from."""
+    names: dict[str, None] = {}
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        names |= dict.fromkeys(map(_name, type(error).__mro__))
+        error = error.__cause__
+    return list(names)
 
 
 def _name(kind: type) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from horovod.runner.errors import LaunchError
+from horovod.runner import errors
 
 # Names become arguments of ssh: nothing that a shell or ssh would read as something else.
 _NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_-]{0,62}\.)*[A-Za-z0-9_][A-Za-z0-9_-]{0,62}\.?")
@@ -30,7 +30,7 @@ def from_text(text: str) -> list[Host]:
     hosts = []
     for part in text.split(","):
         if len(part.split()) > 1:
-            raise LaunchError(f"--hosts {shortened(text)}: hosts are separated by commas, as host1:2,host2:2")
+            raise errors.hosts_by_blanks(hosts=shortened(text))
         name, colon, slots = part.strip().partition(":")
         hosts.append(checked_host(name, slots if colon else "1", f"--hosts {shortened(text)}"))
     return _without_repetition(hosts, f"--hosts {shortened(text)}")
@@ -42,7 +42,7 @@ def from_file(path: str) -> list[Host]:
         with open(path) as file:
             lines = file.read().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise LaunchError(f"the host file {path} cannot be read: {error}") from None
+        raise errors.hostfile_unreadable(path=path, why=str(error)) from None
     hosts = []
     for number, line in enumerate(lines, 1):
         words = line.partition("#")[0].strip()
@@ -50,11 +50,10 @@ def from_file(path: str) -> list[Host]:
             continue
         match = _HOSTFILE_LINE.fullmatch(words)
         if match is None:
-            what = f"{shortened(words)!r} is not `host slots=N`"
-            raise LaunchError(f"the host file {path}, line {number}: {what}")
+            raise errors.hostfile_line(path=path, line=number, text=shortened(words))
         hosts.append(checked_host(match[1], match[2] or "1", f"the host file {path}, line {number}"))
     if not hosts:
-        raise LaunchError(f"the host file {path} names no host")
+        raise errors.hostfile_empty(path=path)
     return _without_repetition(hosts, f"the host file {path}")
 
 
@@ -62,15 +61,10 @@ def checked_host(name: str, slots: str, where: str) -> Host:
     """A host from texts that `where` holds. LaunchError when the name is none, or slots is no number."""
     if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
         hint = "; slots stand behind a colon, as node1:2" if re.fullmatch(r"[\w.-]+=\d+", name) else ""
-        raise LaunchError(
-            f"{where}: {shortened(name)!r} is not a host name{hint} (letters, digits, hyphens, underscores; "
-            f"at most 63 between two dots, and {_LONGEST_NAME} in all)"
-        )
+        raise errors.host_name(where=where, host=shortened(name), hint=hint, most=_LONGEST_NAME)
     if not slots.isascii() or not slots.isdigit() or len(slots) > _MOST_DIGITS or int(slots) == 0:
-        raise LaunchError(
-            f"{where}: the slots of {name} must be a whole number from 1 to {10**_MOST_DIGITS - 1}, not "
-            f"{shortened(slots)!r}"
-        )
+        most = 10**_MOST_DIGITS - 1
+        raise errors.host_slots(where=where, host=name, slots=shortened(slots), most=most)
     return Host(name, int(slots))
 
 
@@ -83,7 +77,7 @@ def _without_repetition(hosts: list[Host], where: str) -> list[Host]:
     seen: set[str] = set()
     for host in hosts:
         if host.name in seen:
-            raise LaunchError(f"{where}: the host {host.name} is named twice; add its slots up")
+            raise errors.host_twice(where=where, host=host.name)
         seen.add(host.name)
     return hosts
 
@@ -120,16 +114,14 @@ def chosen(ranks: int, text: str | None, file: str | None, found: Sequence[Host]
     two.
     """
     if text is not None and file is not None:
-        raise LaunchError("--hosts and --hostfile exclude each other; give one of them")
+        raise errors.hosts_exclude(options=["--hosts", "--hostfile"])
     if text is None and file is None and not found:
         return [_this_machine(ranks)]
     hosts = from_text(text) if text is not None else from_file(file) if file is not None else list(found)
     slots = sum(host.slots for host in hosts)
     if ranks > slots:
-        raise LaunchError(
-            f"-np {ranks} asks for more ranks than the hosts have slots ({slots}: {_listed(hosts)}); "
-            f"raise the slots{_as_many(hosts, ranks)}, or lower -np"
-        )
+        how = f", as {hosts[0].name}:{ranks}" if len(hosts) == 1 else ""
+        raise errors.too_few_slots(np=ranks, slots=slots, hosts=_listed(hosts), how=how)
     filled = _filled(hosts, ranks)
     return [_this_machine(ranks)] if all(is_local(host.name) for host in filled) else filled
 
@@ -140,10 +132,7 @@ def _this_machine(ranks: int) -> Host:
 
     memory = psutil.virtual_memory().total
     if ranks * WRAPPER_BYTES > memory:
-        raise LaunchError(
-            f"-np {ranks} is more than this machine can start: it has {memory >> 20} MiB of memory, and each "
-            f"rank takes {WRAPPER_BYTES >> 20} before its script begins; lower -np, or name more hosts"
-        )
+        raise errors.too_many_here(np=ranks, memory=memory >> 20, each=WRAPPER_BYTES >> 20)
     return Host("localhost", ranks)
 
 
@@ -156,11 +145,6 @@ def _filled(hosts: Sequence[Host], ranks: int) -> list[Host]:
         filled.append(Host(host.name, here))
         ranks -= here
     return filled
-
-
-def _as_many(hosts: Sequence[Host], ranks: int) -> str:
-    """How to write it where there is one way only."""
-    return f", as {hosts[0].name}:{ranks}" if len(hosts) == 1 else ""
 
 
 def _listed(hosts: Sequence[Host]) -> str:

@@ -12,9 +12,8 @@ from typing import Any
 
 from horovod.common import interfaces, listeners
 from horovod.common.networks import Choice, Description
-from horovod.runner import daemon_agent, forwarding, hosts, slurm
+from horovod.runner import daemon_agent, errors, forwarding, hosts, slurm
 from horovod.runner import rank as wrapper
-from horovod.runner.errors import LaunchError
 from horovod.runner.forwarding import Forwarding
 from horovod.runner.host_cache import HostCache, default_folder
 from horovod.runner.hosts import Host, is_local
@@ -88,27 +87,21 @@ class JobHosts:
         if not isinstance(self.shell, Ssh):
             return ()
         if any(character.isspace() or character in ":'\"\\" for character in "".join(words)):
-            raise LaunchError(
-                f"{sys.executable} and {daemon_agent.__file__}: mpirun splits such paths at blanks and "
-                "colons, so ranks cannot be started on other hosts; install the environment at a path "
-                "without them"
-            )
+            raise errors.torn_path(paths=[sys.executable, daemon_agent.__file__])
         return words
 
 
 def _refuse_absent(wanted: Sequence[str]) -> None:
     """LaunchError where this host has none of the interfaces and networks that were named."""
     here = Description(tuple((name, address) for name, address, _ in interfaces.addresses()))
-    named = ", ".join(wanted)
+    named = ",".join(wanted)
     try:
         if here.along(wanted):
             return
     except ValueError as error:
-        raise LaunchError(f"--network-interfaces {named}: {error}") from None
+        raise errors.wrong_value(option="--network-interfaces", value=named, why=str(error)) from None
     has = ", ".join(f"{name} ({address.ip})" for name, address in here.addresses) or "none"
-    raise LaunchError(
-        f"--network-interfaces {named}: this host has no such address; its interfaces are {has}"
-    )
+    raise errors.no_such_network(value=named, interfaces=has)
 
 
 def job_hosts_of(values: Mapping[str, Any], environment: Mapping[str, str]) -> JobHosts:
@@ -117,7 +110,7 @@ def job_hosts_of(values: Mapping[str, Any], environment: Mapping[str, str]) -> J
     allocation = None if named else slurm.allocation(environment)
     ranks = values.get("np") or (allocation and allocation.ranks)
     if not ranks:
-        raise LaunchError(f"say how many ranks to start: {USAGE}")
+        raise errors.no_ranks(usage=USAGE)
     found = allocation.hosts_for(ranks) if allocation else []
     chosen = tuple(hosts.chosen(ranks, values.get("hosts"), values.get("hostfile"), found))
     asked = not all(is_local(host.name) for host in chosen) and not _has_other_agent(values, environment)
@@ -160,7 +153,7 @@ def job_of(
     """The job that the options describe. LaunchError where they contradict each other."""
     binding = _words(values, "binding_args")
     if binding and values.get("bind") == "auto":
-        raise LaunchError("--bind auto and --binding-args both say which cores ranks get: leave one out")
+        raise errors.binding_twice()
     named = "network_interfaces" in values
     return Job(
         mpirun=run.mpirun,
@@ -211,7 +204,8 @@ def _words(values: Mapping[str, Any], name: str) -> list[str]:
     try:
         return shlex.split(values.get(name, ""))
     except ValueError as error:
-        raise LaunchError(f"--{name.replace('_', '-')} {values[name]}: {error}") from None
+        option = f"--{name.replace('_', '-')}"
+        raise errors.wrong_value(option=option, value=values[name], why=str(error)) from None
 
 
 def has_memory_for(ranks: int, folder: str = "/dev/shm") -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from horovod.common import variables
 from horovod.common.compressors import complaint
 from horovod.common.names import did_you_mean
-from horovod.runner.errors import LaunchError
+from horovod.runner import errors
 from horovod.runner.settings import COMPRESSIONS
 
 USAGE = "horovodrun -np N [options] COMMAND [ARGUMENT ...]"
@@ -63,26 +63,23 @@ def with_hyphens(word: str, known: Iterable[str]) -> str:
 def check_command(command: Sequence[str], flags: Iterable[str], knows_ranks: bool) -> None:
     """LaunchError where the command is certainly none, or has the options that are missing."""
     if not command:
-        raise LaunchError(f"say which command to start: {USAGE}")
+        raise errors.no_command(usage=USAGE)
     first = command[0]
     if first.isdigit() and len(command) > 1 and not knows_ranks:
-        raise LaunchError(f"{first} is no command; did you mean horovodrun -np {shlex.join(command)}?")
+        raise errors.number_for_command(command=first, meant=shlex.join(command))
     if first.endswith(".py") and shutil.which(first) is None:
         meant = shlex.join(["python", *command])
-        raise LaunchError(f"{first} is no program that can be started; did you mean horovodrun ... {meant}?")
+        raise errors.script_for_command(command=first, meant=meant)
     misplaced = [word for word in command if word in set(flags)]
     if not knows_ranks and misplaced:
-        raise LaunchError(
-            f"{' and '.join(misplaced)} stands behind the command and is the command's; horovodrun's own "
-            f"options come before it: {USAGE}"
-        )
+        raise errors.misplaced_options(options=misplaced, usage=USAGE)
 
 
 def refuse_without_other(given: Mapping[str, Any]) -> None:
     """LaunchError for a flag that means nothing without another one."""
     for flag, (other, about) in _NEEDS.items():
         if _name(flag) in given and not given.get(_name(other)):
-            raise LaunchError(f"{flag} {about}; give {other} too, or leave it out")
+            raise errors.alone(option=flag, about=about, other=other)
 
 
 def _name(flag: str) -> str:
@@ -123,7 +120,7 @@ def compression_warnings(
         said, is_certain = complaint(text) if text.strip() else ("", True)
         if said and not any(map(_registers, command)):
             if is_certain:
-                raise LaunchError(f"{name} {text}: {said}")
+                raise errors.wrong_value(option=name, value=text, why=said)
             warnings.append(f"{name} {text}: {said}, and what the script registers")
     return warnings
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from horovod.runner import cells
-from horovod.runner.errors import LaunchError
-from horovod.runner.streams import OutputError, Sink
+from horovod.runner import cells, errors
+from horovod.runner.streams import Sink, cannot_write
 
 _LABEL = re.compile(r"\d{1,7}(\.\d{1,7})?")
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)")
@@ -106,7 +105,9 @@ class RankOutput:
             except OSError as error:
                 for file in self._files.values():
                     file.close()
-                raise LaunchError(f"--output-filename {folder}: {error}") from None
+                raise errors.wrong_value(
+                    option="--output-filename", value=str(folder), why=str(error)
+                ) from None
 
     def name(self, number: int, label: str) -> None:
         """Give a worker a label before its first output: a rank, or as 3.2 the second that began as rank 3.
@@ -136,7 +137,7 @@ class RankOutput:
             try:
                 self._open_files(label)
             except OSError as error:
-                raise OutputError(f"--output-filename {self._folder}", error) from None
+                raise cannot_write(f"--output-filename {self._folder}", error) from None
         return self._files.get((label, kind))
 
     def write(self, rank: int, kind: bytes, data: bytes) -> None:

@@ -7,7 +7,7 @@ HMAC-SHA256 and verified before anything of it is unpickled.
 
     payload := key:32 bytes  length of header:8  header (JSON)  function (pickle)
     result := signature:32 bytes  kind:1  body          signature: of rank:8, kind and body
-    kind   := "R" (body: pickled return value) | "E" (body: JSON of type, message and traceback)
+    kind   := "R" (body: pickled return value) | "E" (body: JSON of the exception: see `function_rank`)
 
 In an elastic job the rank is a worker's number, and a body begins with its place, generation:8 rank:8, in the
 last membership that it was in (generation 0 and the rank of its start without one). There is a kind more, "O"

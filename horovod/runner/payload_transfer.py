@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
-from horovod.runner import host_agent, preflight
-from horovod.runner.errors import LaunchError
+from horovod.runner import errors, host_agent, preflight
 from horovod.runner.payload import stored
 from horovod.runner.shell import Shell
 
@@ -29,19 +28,16 @@ def transferred(
     LaunchError names the hosts that could not be given it.
     """
     if hosts and shell is None:
-        raise LaunchError(
-            "a function is sent to other hosts by ssh, and --mpi-args or the environment choose another way "
-            "to start ranks there; leave that out, or run a script with horovodrun instead"
-        )
+        raise errors.function_needs_ssh()
     with ExitStack() as stack:
         stack.enter_context(stored(name, payload))
         holders = [_holder(shell, host, name, len(payload)) for host in hosts if shell is not None]
         stack.callback(_let_go, holders)
         with ThreadPoolExecutor(max_workers=preflight.MOST_AT_ONCE) as pool:
             whys = list(pool.map(lambda holder: _send(holder, payload), holders))
-        failures = [f"{host} ({why})" for host, why in zip(hosts, whys, strict=True) if why]
+        failures = {host: why for host, why in zip(hosts, whys, strict=True) if why}
         if failures:
-            raise LaunchError(f"the function could not be sent to {'; '.join(failures)}")
+            raise errors.function_not_sent(failures=failures, shown=preflight.shown(failures))
         yield frozenset(holder.pid for holder in holders)
 
 

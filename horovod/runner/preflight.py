@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from horovod.common import software
 from horovod.common.networks import Address, Description
-from horovod.runner import host_agent
-from horovod.runner.errors import LaunchError
+from horovod.runner import errors, host_agent
+from horovod.runner.errors import HostsRefused, Unreachable
 from horovod.runner.shell import CONNECT_TIMEOUT, Shell
 
 MOST_AT_ONCE = 64  # connections
@@ -24,28 +24,20 @@ _NO_PYTHON, _NO_HOROVOD = 201, 202
 _START_AGENT = f'test -x "$0" || exit {_NO_PYTHON}; test -r "$1" || exit {_NO_HOROVOD}; exec "$0" -I "$@"'
 # (part of what ssh says, what it means, how many tries it is worth)
 _REASONS = (
-    ("could not resolve", "unknown host name", 1),
-    ("name or service not known", "unknown host name", 1),
-    ("connection refused", "connection refused: no ssh server listens there", 3),
-    ("timed out", "timed out: the host is down, or a firewall is between", 2),
-    ("no route to host", "no route to the host: it is down, or its network is", 2),
-    ("network is unreachable", "its network is unreachable from here", 2),
-    ("identification has changed", "its host key has changed: see `ssh-keygen -R {host}`", 1),
-    ("host key verification failed", "its host key is not known here: type `ssh {host}` once", 1),
-    ("permission denied", "ssh may not log in without a password: see `ssh-copy-id {host}`", 1),
-    ("too many authentication failures", "ssh may not log in without a password: name the key with -i", 1),
-    ("connection reset", "the ssh server closed the connection", 3),
-    ("connection closed", "the ssh server closed the connection", 3),
+    ("could not resolve", errors.unknown_name, 1),
+    ("name or service not known", errors.unknown_name, 1),
+    ("connection refused", errors.connection_refused, 3),
+    ("timed out", errors.timed_out, 2),
+    ("no route to host", errors.no_route, 2),
+    ("network is unreachable", errors.network_unreachable, 2),
+    ("identification has changed", errors.key_changed, 1),
+    ("host key verification failed", errors.key_unknown, 1),
+    ("permission denied", errors.no_login, 1),
+    ("too many authentication failures", errors.too_many_keys, 1),
+    ("connection reset", errors.connection_closed, 3),
+    ("connection closed", errors.connection_closed, 3),
 )
 T = TypeVar("T")
-
-
-class _Unreachable(Exception):
-    """Why a host cannot take part, and how many tries that is worth."""
-
-    def __init__(self, why: str, tries: int = 1) -> None:
-        super().__init__(why)
-        self.tries = tries
 
 
 def describe(hosts: Sequence[str], shell: Shell) -> tuple[dict[str, Any], dict[str, str]]:
@@ -59,12 +51,20 @@ def describe(hosts: Sequence[str], shell: Shell) -> tuple[dict[str, Any], dict[s
     return _asked(hosts, ask)
 
 
-def refusal(failures: Mapping[str, str], asked: int, shell: Shell) -> LaunchError:
+def refusal(failures: Mapping[str, str], asked: int, shell: Shell) -> HostsRefused:
     """One sentence that names every host that failed, of so many."""
-    count = f"{len(failures)} of {asked}" if asked > 1 else "1"
-    plural = "s" if asked > 1 else ""
-    why = "; ".join(f"{host} ({why})" for host, why in failures.items())
-    return LaunchError(f"{count} remote host{plural} cannot take part, asked by {shell}: {why}")
+    return errors.hosts_refused(
+        count=f"{len(failures)} of {asked} remote hosts" if asked > 1 else "1 remote host",
+        failures=dict(failures),
+        asked=asked,
+        shell=str(shell),
+        shown=shown(failures),
+    )
+
+
+def shown(failures: Mapping[str, str]) -> str:
+    """Hosts, each with why it failed."""
+    return "; ".join(f"{host} ({why})" for host, why in failures.items())
 
 
 def description(record: Any) -> Description:
@@ -148,7 +148,7 @@ def _asked(hosts: Sequence[str], ask: Callable[[str], T]) -> tuple[dict[str, T],
         for host, job in [(host, pool.submit(ask, host)) for host in hosts]:
             try:
                 answers[host] = job.result()
-            except _Unreachable as why:
+            except Unreachable as why:
                 failures[host] = str(why)
     return answers, failures
 
@@ -159,7 +159,7 @@ def _ask(shell: Shell, host: str, arguments: Sequence[str]) -> Any:
     while True:
         try:
             return _ask_once(shell, host, arguments)
-        except _Unreachable as why:
+        except Unreachable as why:
             if tries >= why.tries:
                 raise
             tries += 1
@@ -170,9 +170,7 @@ def _understood(reading: Callable[[Any], T], answer: Any) -> T:
     try:
         return reading(answer)
     except ValueError as error:
-        raise _Unreachable(
-            f"its answer is not understood, {error}: install the same version of horovod there"
-        ) from None
+        raise errors.not_understood(why=str(error)) from None
 
 
 def _ask_once(shell: Shell, host: str, arguments: Sequence[str]) -> Any:
@@ -186,27 +184,25 @@ def _ask_once(shell: Shell, host: str, arguments: Sequence[str]) -> Any:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise _Unreachable(f"no answer within {3 * CONNECT_TIMEOUT} s of logging in") from None
+        raise errors.no_answer(seconds=3 * CONNECT_TIMEOUT) from None
     if done.returncode == 0 and (answer := _understood(host_agent.answer_in, done.stdout)) is not None:
         return answer
     raise explained(host, done.returncode, done.stderr.decode(errors="replace"))
 
 
-def explained(host: str, code: int, said: str) -> _Unreachable:
+def explained(host: str, code: int, said: str) -> Unreachable:
     """Why this host cannot take part, from the exit code and words of ssh, or of the agent there."""
     last = (said.strip().splitlines() or ["it said nothing"])[-1].strip()
     if code == _NO_PYTHON:
-        return _Unreachable(
-            f"it has no {sys.executable}: install the same environment at the same path there"
-        )
+        return errors.no_python(path=sys.executable)
     if code == _NO_HOROVOD:
-        return _Unreachable(f"it has no {host_agent.__file__}: install horovod at the same path there")
+        return errors.no_horovod(path=host_agent.__file__)
     if "No module named 'psutil'" in said:
-        return _Unreachable("psutil is missing there: install horovod with its dependencies")
-    for part, meaning, tries in _REASONS if code == 255 else ():
+        return errors.no_psutil()
+    for part, row, tries in _REASONS if code == 255 else ():
         if part in said.lower():
-            return _Unreachable(meaning.format(host=host), tries)
-    return _Unreachable(f"exit code {code}: {last}", 2 if code == 255 else 1)
+            return row(host=host, tries=tries)
+    return errors.unexplained(exit_code=code, said=last, tries=2 if code == 255 else 1)
 
 
 def _ipv4(text: str) -> IPv4Address | None:

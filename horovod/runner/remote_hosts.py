@@ -10,8 +10,7 @@ from typing import Any
 
 from horovod.common import networks, software
 from horovod.common.networks import Choice, Description, Network
-from horovod.runner import host_agent, host_cache, preflight
-from horovod.runner.errors import LaunchError
+from horovod.runner import errors, host_agent, host_cache, preflight
 from horovod.runner.shell import Shell
 
 HERE = ""  # what this machine is called among the hosts of a job
@@ -152,10 +151,7 @@ def _checked_software(records: Mapping[str, Any], hosts: Sequence[str]) -> str:
     """
     facts = {host or "this host": preflight.software_of(record) for host, record in records.items()}
     if different := software.refusal(facts):
-        raise LaunchError(
-            f"the hosts have different builds of horovod, whose ranks would misread each other: {different}. "
-            "Install the same on all, at the same path"
-        )
+        raise errors.different_builds(differences=different, hosts=sorted(facts))
     return software.warning({name: facts[name] for name in (host or "this host" for host in hosts)})
 
 
@@ -172,7 +168,9 @@ def _as_wanted(hosts: Sequence[Description], wanted: Sequence[str]) -> Choice:
     try:
         nets = [IPv4Network(word, strict=False) for word in wanted if "/" in word]
     except ValueError as error:
-        raise LaunchError(f"--network-interfaces {','.join(wanted)}: {error}") from None
+        raise errors.wrong_value(
+            option="--network-interfaces", value=",".join(wanted), why=str(error)
+        ) from None
     inside = {name for host in hosts for name, a in host.addresses if any(a.ip in net for net in nets)}
     return replace(
         Choice(tuple(wanted), tuple(wanted[:1])), interfaces=tuple(dict.fromkeys([*named, *sorted(inside)]))

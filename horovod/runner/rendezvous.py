@@ -13,8 +13,7 @@ from typing import Any
 
 from horovod.common.networks import Description
 from horovod.common.variable_names import DDP_COMPRESSION
-from horovod.runner import ddp_rank, host_agent, preflight
-from horovod.runner.errors import LaunchError
+from horovod.runner import ddp_rank, errors, host_agent, preflight
 from horovod.runner.hosts import is_local
 from horovod.runner.job_hosts import JobHosts
 from horovod.runner.remote_hosts import HERE, Prepared
@@ -60,7 +59,8 @@ def refuse_without_ddp(given: Mapping[str, Any], values: Mapping[str, Any]) -> N
     for name in OPTIONS_OF_IT:
         if name in given and not values.get("ddp"):
             flag = f"--{name.replace('_', '-')}"
-            raise LaunchError(f"{flag} says where the ranks of --ddp meet; give --ddp too, or leave it out")
+            about = "says where the ranks of --ddp meet"
+            raise errors.alone(option=flag, about=about, other="--ddp")
 
 
 def compression_warning(environment: Mapping[str, str]) -> str:
@@ -115,16 +115,14 @@ def _port(job_hosts: JobHosts, wanted: int) -> int:
     """`wanted`, or else one that is free on rank 0's host (where it cannot be asked: on this one)."""
     first = job_hosts.hosts[0].name
     if wanted > HIGHEST_PORT:
-        raise LaunchError(f"--master-port {wanted}: ports end at {HIGHEST_PORT}")
+        why = f"ports end at {HIGHEST_PORT}"
+        raise errors.wrong_value(option="--master-port", value=wanted, why=why)
     if is_local(first) or job_hosts.shell is None:
         port = host_agent.free_port(wanted) if is_local(first) or not wanted else wanted
     else:
         port = preflight.free_port(first, wanted, job_hosts.shell)
     if port == 0 and wanted:
-        raise LaunchError(
-            f"--master-port {wanted} is in use on {first}, where rank 0 would listen; name another, or "
-            "leave it out: then a free one is chosen"
-        )
+        raise errors.port_in_use(port=wanted, host=first)
     if port == 0:
-        raise LaunchError(f"{first} has no free port for rank 0 to listen at; name one with --master-port")
+        raise errors.no_free_port(host=first)
     return port

@@ -18,10 +18,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any, TextIO
 
+from horovod.common.exceptions import WrongArgument
 from horovod.common.options import OPTIONS, Option
-from horovod.runner import function_job, function_rank, payload
+from horovod.runner import errors, function_job, function_rank, payload
 from horovod.runner.elastic.settings import asks_for_elastic, elastic_settings, refuse_alone
-from horovod.runner.errors import LaunchError
+from horovod.runner.errors import FunctionFailed, LaunchError
 
 _START_JOB = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -29,7 +30,7 @@ _START_JOB = (
 )
 _FLAG = re.compile(r"(?<![\w-])(?:-np|-H|--[a-z]+(?:-[a-z]+)*)\b")
 _END_SECONDS = 15.0  # for the job to end its ranks after an interrupt
-_CONSEQUENCE = "HorovodInternalError"
+_OF_OTHERS = "horovod.common.exceptions.HorovodInternalError"
 # Parameters that have another name than the option of horovodrun, and than Horovod's older ones.
 _OPTION_NAMES = {
     "num_proc": "np",
@@ -134,7 +135,8 @@ def _check_elastic(options: Mapping[str, Any]) -> None:
         if asks_for_elastic(options):
             elastic_settings(options)
     except LaunchError as error:
-        raise ValueError(_FLAG.sub(_parameter_of, str(error))) from None
+        text, remedy = (_FLAG.sub(_parameter_of, words) for words in (str(error), error.remedy))
+        raise WrongArgument(text, code=error.code, facts=error.facts, remedy=remedy) from None
 
 
 def _parameter_of(flag: re.Match[str]) -> str:
@@ -146,9 +148,9 @@ def _parameter_of(flag: re.Match[str]) -> str:
 
 def _check(given: Mapping[str, Any]) -> None:
     if given["use_gloo"] and given["use_mpi"]:
-        raise ValueError("use_gloo and use_mpi exclude each other; leave both out")
+        raise errors.arguments_exclude(parameters=["use_gloo", "use_mpi"], do="leave both out")
     if given["hosts"] is not None and given["hostfile"] is not None:
-        raise ValueError("hosts and hostfile exclude each other; give one of them")
+        raise errors.arguments_exclude(parameters=["hosts", "hostfile"], do="give one of them")
 
 
 def _options(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,7 +164,8 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
         try:
             options[option.name] = _converted(option, list(value) if isinstance(value, tuple) else value)
         except ValueError as error:
-            raise ValueError(f"{_PARAMETER_NAMES.get(option.name, option.name)}: {error}") from None
+            parameter = _PARAMETER_NAMES.get(option.name, option.name)
+            raise errors.wrong_parameter(parameter=parameter, why=str(error)) from None
     return options
 
 
@@ -243,33 +246,35 @@ def _show(stream: IO[bytes], shown_on: TextIO) -> None:
         shown_on.flush()
 
 
-def _results(key: bytes, ranks: int, ending: Mapping[str, Any], values: Mapping[int, bytes]) -> list[Any]:
+def _refuse_unstarted(ending: Mapping[str, Any]) -> None:
+    """FunctionFailed, with the facts of what kept the job from starting."""
     if "error" in ending:
-        raise RuntimeError(ending["error"])
+        raise FunctionFailed(ending["error"], code=ending.get("row", ""), facts=ending.get("facts"))
+
+
+def _results(key: bytes, ranks: int, ending: Mapping[str, Any], values: Mapping[int, bytes]) -> list[Any]:
+    _refuse_unstarted(ending)
     signed = {rank: payload.verified(key, rank, value) for rank, value in values.items()}
     if ending["code"] != 0:
-        raise RuntimeError(_explained(ending, signed))
+        raise _explained(ending, signed)
     results = []
     for rank in range(ranks):
         result = signed.get(rank)
         if result is None:
-            why = "sent a result that it did not sign" if rank in values else "ended without returning"
-            raise RuntimeError(f"rank {rank} {why}; no result of this job is used")
+            raise errors.no_result(who="rank", number=rank, why=_lack(rank in values))
         results.append(pickle.loads(result[1]))
     return results
 
 
 def _elastic_results(key: bytes, ending: Mapping[str, Any], values: Mapping[int, bytes]) -> list[Any]:
     """As `_results`, by last ranks. A worker that was lost has none, and others have done its work."""
-    if "error" in ending:
-        raise RuntimeError(ending["error"])
+    _refuse_unstarted(ending)
     signed = {number: payload.verified(key, number, value) for number, value in values.items()}
     if ending["code"] != 0:
-        raise RuntimeError(_explained_elastic(ending, signed))
+        raise _explained_elastic(ending, signed)
     for number, code in ending["ends"]:
         if code == 0 and signed.get(number) is None:
-            why = "sent a result that it did not sign" if number in values else "ended without returning"
-            raise RuntimeError(f"worker {number} {why}; no result of this job is used")
+            raise errors.no_result(who="worker", number=number, why=_lack(number in values))
     returned = [
         result[1] for result in signed.values() if result is not None and result[0] == payload.RETURNED
     ]
@@ -278,40 +283,48 @@ def _elastic_results(key: bytes, ending: Mapping[str, Any], values: Mapping[int,
     return [pickle.loads(returned[at][payload.PLACE_SIZE :]) for at in order]
 
 
+def _lack(has_sent: bool) -> str:
+    return "sent a result that it did not sign" if has_sent else "ended without returning"
+
+
 def _explained_elastic(
     ending: Mapping[str, Any], signed: Mapping[int, tuple[bytes, memoryview] | None]
-) -> str:
+) -> FunctionFailed:
     """The driver's sentence, with the last traceback; one that comes of another rank counts last."""
     raised = []
     for result in signed.values():
         if result is not None and result[0] == payload.RAISED:
             told = json.loads(bytes(result[1][payload.PLACE_SIZE :]))
             raised.append((payload.unpacked_place(result[1])[1], told))
-    text = f"{ending['starter']} failed with exit code {ending['code']}: {ending['message']}"
+    end = {"starter": ending["starter"], "exit_code": ending["code"], "why": ending["message"]}
     if not raised:
-        return text
-    causes = [one for one in raised if not one[1]["type"].endswith(_CONSEQUENCE)]
+        return errors.elastic_failed(**end)
+    causes = [one for one in raised if _is_cause(*one)]
     rank, told = (causes or raised)[-1]
-    what = f"rank {rank}: {told['what']} raised {told['type']}: {told['message']}"
-    return f"{text}\n{what}\n\n{told['traceback']}"
+    return errors.elastic_raised(**end, **{**told, "ranks": [rank]})
 
 
-def _explained(ending: Mapping[str, Any], signed: Mapping[int, tuple[bytes, memoryview] | None]) -> str:
-    """The sentence for a job that failed: about the first rank that raised, unless another one was killed."""
+def _explained(
+    ending: Mapping[str, Any], signed: Mapping[int, tuple[bytes, memoryview] | None]
+) -> FunctionFailed:
+    """About the first rank that raised, unless another one was killed."""
     raised = {
         rank: json.loads(bytes(result[1]))
         for rank, result in signed.items()
         if result is not None and result[0] == payload.RAISED
     }
-    begin = f"{ending.get('starter', 'mpirun')} failed with exit code {ending['code']}: "
-    if not raised or (ending["culprit"] is not None and ending["culprit"] not in raised):
-        return f"{begin}a rank exited with non-zero status, or was lost: {ending['message']}"
+    end = {"starter": ending.get("starter", "mpirun"), "exit_code": ending["code"]}
+    culprit = ending["culprit"]
+    if not raised or (culprit is not None and culprit not in raised):
+        return errors.rank_lost(**end, why=ending["message"], ranks=[] if culprit is None else [culprit])
     # A rank that misses another one raises too, and its word may arrive first.
-    causes = [rank for rank, told in raised.items() if not told["type"].endswith(_CONSEQUENCE)]
+    causes = [rank for rank, told in raised.items() if _is_cause(rank, told)]
     first = (causes or list(raised))[0]
     told = raised.pop(first)
     also = f" (rank {', '.join(map(str, raised))} raised too)" if raised else ""
-    return (
-        f"{begin}rank {first} exited with non-zero status 1, as {told['what']} raised "
-        f"{told['type']}: {told['message']}{also}\n\n{told['traceback']}"
-    )
+    return errors.rank_raised(**end, **{**told, "ranks": [first]}, also=also, others=list(raised))
+
+
+def _is_cause(rank: int, told: Mapping[str, Any]) -> bool:
+    """False for an exception that comes of other ranks: of Horovod's or gloo's, and not about this rank."""
+    return not (told["follows"] or _OF_OTHERS in told["bases"]) or rank in told["ranks"]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from horovod.common.exceptions import WrongSetting
 from horovod.common.options import CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED
 from horovod.common.readable import refuse_what_is_no_text
 from horovod.common.variable_names import COMPRESSION, DDP_COMPRESSION
+from horovod.runner import errors
 from horovod.runner.config_file import asks_for_something
 from horovod.runner.elastic.settings import without_restart_of_others
-from horovod.runner.errors import LaunchError
 
 COMPRESSIONS = (COMPRESSION, DDP_COMPRESSION)
 
@@ -30,13 +31,13 @@ def merged(
             try:
                 value = option.convert(text)
             except ValueError as error:
-                raise LaunchError(f"{option.variable}: {error}") from None
+                raise errors.wrong_variable(variable=option.variable, why=str(error)) from None
             if option.part == LAUNCHER:  # the others are read by ranks, and would be refused there
                 values[option.name] = value
     try:
         refuse_what_is_no_text({**environment, **rank_environment(values)})
-    except ValueError as error:  # as every rank would say
-        raise LaunchError(str(error)) from None
+    except WrongSetting as error:  # as every rank would say
+        raise errors.no_text(why=str(error), **error.facts) from None
     _refuse_force_alone(values, environment)
     return without_restart_of_others(values, {**file, **given})
 
@@ -44,10 +45,8 @@ def merged(
 def _refuse_force_alone(values: Mapping[str, Any], environment: Mapping[str, str]) -> None:
     told = {**environment, **rank_environment(values)}
     if values.get("compression_force") and not any(told.get(name) for name in (COMPRESSION, DDP_COMPRESSION)):
-        raise LaunchError(
-            "--compression-force lets --compression count wherever gradients are compressed; give "
-            "--compression too, or leave it out"
-        )
+        about = "lets --compression count wherever gradients are compressed"
+        raise errors.alone(option="--compression-force", about=about, other="--compression")
 
 
 def rank_environment(values: Mapping[str, Any]) -> dict[str, str]:

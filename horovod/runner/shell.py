@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from horovod.runner.errors import LaunchError
+from horovod.runner import errors
 
 CONNECT_TIMEOUT = 10  # seconds
 
@@ -63,7 +63,5 @@ def shell_for(environment: Mapping[str, str], port: int | None, identity_file: s
     if "SLURM_JOB_ID" in environment and shutil.which("srun", path=environment.get("PATH")):
         return Srun(port, identity_file)
     if not shutil.which("ssh", path=environment.get("PATH")):
-        raise LaunchError(
-            "ssh is not installed here, and other hosts are reached by it: install an ssh client"
-        )
+        raise errors.no_ssh()
     return Ssh(port, identity_file)

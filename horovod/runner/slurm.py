@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from horovod.common import nodelists
-from horovod.runner.errors import LaunchError
+from horovod.runner import errors
 from horovod.runner.hosts import Host, checked_host
 
 _NUMBER = "[0-9]{1,9}"  # of more digits, none is meant
@@ -34,17 +34,14 @@ def allocation(environment: Mapping[str, str]) -> Allocation | None:
         return None
     text = environment.get("SLURM_JOB_NODELIST", environment.get("SLURM_NODELIST", ""))
     if not text:
-        raise LaunchError(
-            f"this is Slurm job {environment['SLURM_JOB_ID']}, but SLURM_JOB_NODELIST does not say its "
-            "hosts; name them with -H host1:slots,host2:slots (here alone: -H localhost:slots)"
-        )
+        raise errors.slurm_no_hosts(job=environment["SLURM_JOB_ID"])
     names = node_names(text)
     tasks = _counts(environment, ("SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE"), len(names))
     cores = _counts(environment, ("SLURM_JOB_CPUS_PER_NODE", "SLURM_CPUS_ON_NODE"), len(names))
     slots = tasks or cores or [1] * len(names)
     wanted = environment.get("SLURM_NTASKS", environment.get("SLURM_NPROCS", ""))
     if wanted and not (re.fullmatch(_NUMBER, wanted) and int(wanted)):
-        raise LaunchError(f"SLURM_NTASKS is {wanted!r}, which is no number of ranks; give -np")
+        raise errors.slurm_no_number(value=wanted)
     return Allocation(
         tuple(map(Host, names, slots)),
         tuple(map(Host, names, cores)),
@@ -57,9 +54,7 @@ def refuse_lsf(environment: Mapping[str, str]) -> None:
     if "LSB_JOBID" in environment:
         words = environment.get("LSB_MCPU_HOSTS", "").split()
         listed = ",".join(f"{name}:{slots}" for name, slots in zip(words[::2], words[1::2], strict=False))
-        raise LaunchError(
-            f"the hosts of LSF jobs are not found automatically; name them: -H {listed or 'host1:4,host2:4'}"
-        )
+        raise errors.lsf(hosts=listed or "host1:4,host2:4")
 
 
 def node_names(text: str) -> list[str]:
@@ -67,7 +62,7 @@ def node_names(text: str) -> list[str]:
     try:
         names = nodelists.node_names(text)
     except ValueError as error:
-        raise LaunchError(f"SLURM_JOB_NODELIST {text} {error}; name hosts with -H") from None
+        raise errors.slurm_no_names(value=text, why=str(error)) from None
     return [checked_host(name, "1", f"SLURM_JOB_NODELIST {text}").name for name in names]
 
 
@@ -82,9 +77,6 @@ def _counts(environment: Mapping[str, str], variables: tuple[str, ...], hosts: i
         if len(counts) == 1:
             counts *= hosts
         if None in matches or len(counts) != hosts or 0 in counts:
-            raise LaunchError(
-                f"{variable} is {text!r}, which is no list of counts for the {hosts} hosts of this Slurm "
-                "job; name hosts and slots with -H host1:slots,host2:slots"
-            )
+            raise errors.slurm_no_counts(variable=variable, value=text, count=hosts)
         return counts
     return []

@@ -15,13 +15,13 @@ from horovod.common.host_memory import VARIABLE as COMMITS_VARIABLE
 from horovod.common.launched import MARK
 from horovod.common.networks import Choice
 from horovod.common.unbuilt import why_unbuilt
-from horovod.runner import forwarding, launchers
+from horovod.runner import errors, forwarding, launchers
 from horovod.runner.agents.places import PLACE_VARIABLES, WORKER
 from horovod.runner.agents.plan import Plan
 from horovod.runner.agents.warm import can_be_warm
 from horovod.runner.elastic.discovery import RepeatedDiscovery
 from horovod.runner.elastic.settings import ElasticSettings, asks_for_elastic, elastic_settings
-from horovod.runner.errors import LaunchError
+from horovod.runner.errors import NoMpi
 from horovod.runner.hosts import Host, is_local
 from horovod.runner.job_hosts import JobHosts, Run, job_hosts_of, job_of
 from horovod.runner.shell import Shell, shell_for
@@ -165,10 +165,7 @@ class ByAgents:
         """LaunchError for options of mpirun."""
         for name in _OF_MPIRUN:
             if values.get(name):
-                flag = f"--{name.replace('_', '-')}"
-                raise LaunchError(
-                    f"{flag} is for mpirun, and --launcher tcp starts ranks without: {_INSTEAD}"
-                )
+                raise errors.option_of_mpirun(option=f"--{name.replace('_', '-')}")
         if self.elastic is not None:
             if self.elastic.restart and not can_be_warm(command):
                 say(
@@ -190,7 +187,6 @@ class ByAgents:
 
 
 Way = ByMpi | ByAgents
-_INSTEAD = "leave it out (--bind auto binds ranks to cores), or use --launcher mpi"
 
 
 def launcher_of(values: Mapping[str, Any]) -> str:
@@ -198,7 +194,7 @@ def launcher_of(values: Mapping[str, Any]) -> str:
     by_flags = {MPI: values.get("use_mpi"), TCP: values.get("use_gloo")}
     named = {values.get("launcher", ""), *(name for name, is_asked in by_flags.items() if is_asked)} - {""}
     if len(named) > 1:
-        raise LaunchError("--launcher, --mpi and --gloo name different launchers: leave out all but one")
+        raise errors.launchers_contradict()
     return "".join(named)
 
 
@@ -206,18 +202,16 @@ def way_of(values: Mapping[str, Any]) -> Way:
     """As the options say; else by mpirun, where this installation has one. LaunchError: it cannot be used."""
     named = launcher_of(values)
     if why := why_unbuilt():
-        raise LaunchError(why)
+        raise errors.unbuilt(why=why)
     if asks_for_elastic(values):
         if named == MPI:
-            raise LaunchError(
-                "MPI's ranks cannot come and go: leave out --launcher mpi, or the options of elastic jobs"
-            )
+            raise errors.mpi_not_elastic(option="--launcher mpi")
         return ByAgents(elastic_settings(values))
     if named == TCP:
         return ByAgents()
     try:
         mpirun = launchers.installed_mpirun()
-    except LaunchError:
+    except NoMpi:
         if named == MPI:
             raise
         return ByAgents()

@@ -12,20 +12,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, BinaryIO
 
+from horovod.runner import errors
+from horovod.runner.errors import OutputError
+
 
 class OutputBlocked(Exception):
     """Raised by a signal's handler in a write that nobody reads, so that the write ends."""
 
 
-class OutputError(Exception):
-    """Something cannot be written any more. `is_closed`: nobody reads it, and nobody need be told."""
-
-    def __init__(self, name: str, error: OSError | OutputBlocked) -> None:
-        self.is_blocked = isinstance(error, OutputBlocked)
-        self.is_closed = isinstance(error, BrokenPipeError)
-        number = error.errno if isinstance(error, OSError) and error.errno else 0
-        why = f"{os.strerror(number)} ({errno.errorcode.get(number, number)})" if number else str(error)
-        super().__init__(f"{name} cannot be written: {why}")
+def cannot_write(name: str, error: OSError | OutputBlocked) -> OutputError:
+    """For what cannot be written any more."""
+    number = error.errno if isinstance(error, OSError) and error.errno else 0
+    return errors.cannot_write(
+        name=name,
+        why=f"{os.strerror(number)} ({errno.errorcode.get(number, number)})" if number else str(error),
+        errno=number,
+        is_blocked=isinstance(error, OutputBlocked),
+        is_closed=isinstance(error, BrokenPipeError),
+    )
 
 
 class WriteLimit:
@@ -98,7 +102,7 @@ class Sink:
             where = _path_of(self._stream) if self._name.startswith("standard") else ""
             if not self._stream.closed:
                 discard(self._stream)
-            raise OutputError(self._name + where, error) from None
+            raise cannot_write(self._name + where, error) from None
 
 
 def discard(stream: Any) -> None:

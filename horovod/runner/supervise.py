@@ -19,11 +19,12 @@ from typing import Any
 
 from horovod.common.listeners import narrow_process
 from horovod.runner import cells, processes
+from horovod.runner.errors import OutputError
 from horovod.runner.job_input import JobInput
 from horovod.runner.outcome import ElasticOutcome, Outcome, signal_name
 from horovod.runner.output import Cell, Decoder, RankOutput
 from horovod.runner.signs_of_life import SignsOfLife
-from horovod.runner.streams import OutputError, WriteLimit, say
+from horovod.runner.streams import WriteLimit, say
 
 # Seconds after the first failure: when it is known who is to blame, others get the time to say their last
 # words; else whoever is to blame may be slower than those that follow.

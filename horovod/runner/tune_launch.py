@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from threading import Timer
 from typing import Any, NamedTuple
 
-from horovod.runner import processes
-from horovod.runner.errors import LaunchError
+from horovod.runner import errors, processes
+from horovod.runner.errors import JobFailed
 from horovod.runner.job_hosts import job_hosts_of
 from horovod.runner.outcome import signal_name
 from horovod.runner.rank import BIND_VARIABLE
@@ -49,10 +49,6 @@ class Candidate(NamedTuple):
 
     name: str
     variables: Mapping[str, str]
-
-
-class JobFailed(LaunchError):
-    """A job has ended, or was ended, before it had said what a step takes."""
 
 
 class _Stopped(Exception):
@@ -148,12 +144,10 @@ def main(
     """
     ranks = values.get("np") or job_hosts_of(values, os.environ).ranks
     if ranks < 2:
-        raise LaunchError("--tune-launch counts the steps of ranks together: give -np 2 or more")
+        raise errors.tune_one_rank()
     tried = candidates(said, os.environ, ctypes.util.find_library("jemalloc"))
     if not tried:
-        raise LaunchError(
-            "--tune-launch has nothing to try: how ranks are bound, GLIBC_TUNABLES and LD_PRELOAD are given"
-        )
+        raise errors.tune_nothing()
     jobs = _Jobs(without_own(words, command_length), values.get("tune_launch_steps") or STEPS)
     count, steps = 2 * _PAIRS * len(tried), NOT_COUNTED + jobs.steps
     say(f"--tune-launch runs {count} jobs of {steps} steps each, in turns without and with what it tries")
@@ -234,20 +228,23 @@ class _Jobs:
             _end(job)
             self._running = None
         self._refuse_when_stopped()
-        raise JobFailed(self._complaint(variables, said[-_LAST_WORDS:]))
+        raise self._complaint(variables, said[-_LAST_WORDS:])
 
     def _refuse_when_stopped(self) -> None:
         if self.stopped_by:
             raise _Stopped
 
-    def _complaint(self, variables: Mapping[str, str], words: Sequence[str]) -> str:
+    def _complaint(self, variables: Mapping[str, str], words: Sequence[str]) -> JobFailed:
         how = "".join(f" {name}={shlex.quote(text)}" for name, text in variables.items())
         ended = f"was ended after {_LONGEST_JOB:g} s" if self._is_late else "has ended"
         none = "it has said nothing, and what a step takes is read from rank 0's standard output"
-        return (
-            f"the job{' with' * bool(how)}{how} {ended} before it had made {NOT_COUNTED + self.steps} steps "
-            f"with a DistributedOptimizer or ddp.compress, of which {self.steps} count; "
-            + (f"its last words:\n{''.join(words).rstrip()}" if words else none)
+        return errors.tune_job_failed(
+            how=f"{' with' * bool(how)}{how}",
+            ended=ended,
+            is_late=self._is_late,
+            steps=NOT_COUNTED + self.steps,
+            counted=self.steps,
+            said=f"its last words:\n{''.join(words).rstrip()}" if words else none,
         )
 
 

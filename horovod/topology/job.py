@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from horovod.runner import command_line, config_file, hosts, run_function, slurm
-from horovod.runner.errors import LaunchError
 from horovod.runner.streams import say
+from horovod.topology import errors
 from horovod.topology.facts import Host
 from horovod.topology.probe import probe
 
@@ -36,10 +36,10 @@ def options_of(arguments: Sequence[str]) -> dict[str, Any]:
     """The options by name, with those of a config file. LaunchError for those that make no sense here."""
     given, command = command_line.parse(arguments)
     if command:
-        raise LaunchError(f"--topology starts no command; leave out `{' '.join(command)}`, or --topology")
+        raise errors.takes_no_command(command=" ".join(command))
     for name, flag in _WITHOUT_MEANING.items():
         if name in given:
-            raise LaunchError(f"{flag} has no meaning with --topology; leave it out")
+            raise errors.no_meaning(option=flag)
     if "config_file" not in given:
         return given
     from_file, warnings = config_file.load(given.pop("config_file"))

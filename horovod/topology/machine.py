@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from horovod.topology import errors
 from horovod.topology.nvml import Nvml, opened
 
 _COMMAND_SECONDS = 30.0
@@ -118,6 +119,6 @@ def numbers_in(text: str) -> list[int]:
         first, _, last = part.partition("-")
         begin, end = int(first), int(last or first) + 1
         if end - begin > MOST_NUMBERS - len(numbers):
-            raise ValueError(f"{text[:80]!r} are more than {MOST_NUMBERS} numbers")
+            raise errors.too_many_numbers(got=text[:80], most=MOST_NUMBERS)
         numbers.extend(range(begin, end))
     return numbers

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from horovod.topology import errors
+
 __all__ = ["Nvml", "asked", "opened"]
 
 Nvml = Any  # the module pynvml, which has no types
 _DRIVER = Path("/proc/driver/nvidia/version")
-_MISSING = "there is an NVIDIA driver, and no package nvidia-ml-py to ask it: pip install nvidia-ml-py"
 
 
 @contextmanager
@@ -24,7 +25,7 @@ def opened() -> Iterator[Nvml | None]:
         import pynvml
     except ImportError:
         if _DRIVER.exists():
-            raise RuntimeError(_MISSING) from None
+            raise errors.nvml_missing() from None
         yield None
         return
     try:
@@ -33,17 +34,13 @@ def opened() -> Iterator[Nvml | None]:
         yield None
         return
     except pynvml.NVMLError as error:
-        raise _failure(error) from None
+        raise errors.nvml_failed(why=str(error)) from None
     try:
         yield pynvml
     except pynvml.NVMLError as error:
-        raise _failure(error) from None
+        raise errors.nvml_failed(why=str(error)) from None
     finally:
         pynvml.nvmlShutdown()
-
-
-def _failure(error: Exception) -> RuntimeError:
-    return RuntimeError(f"NVML, a part of NVIDIA's driver, failed: {error}")
 
 
 def asked(nvml: Nvml, function: str, *arguments: object) -> Any:

@@ -12,7 +12,7 @@ from horovod import _native as native
 from horovod.common.basics import basics
 from horovod.runner import starting
 from horovod.runner.errors import LaunchError
-from horovod.topology import job
+from horovod.topology import errors, job
 from horovod.topology.facts import Host, Links, Ranks
 from horovod.topology.probe import probe
 from horovod.topology.routes import links_of, one_host
@@ -69,7 +69,7 @@ def _joined(told: Sequence[Told]) -> tuple[tuple[Host, ...], Ranks]:
     numbers = {host.name: number for number, host in enumerate(found)}
     if len(numbers) != len(found):
         twice = next(name for name, count in Counter(host.name for host in found).items() if count > 1)
-        raise RuntimeError(f"two hosts have the name {twice}; give each its own (hostnamectl hostname NAME)")
+        raise errors.same_host_names(host=twice)
     hosts = tuple(numbers[each.host_name] for each in told)
     first = told[0]
     several = 1 < len(found) < len(told)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from horovod.topology import errors
 from horovod.topology.facts import Gpu, GpuLink, Host, Nic, Socket
 
 _PARTS = {"sockets": Socket, "gpus": Gpu, "gpu_links": GpuLink, "nics": Nic}
@@ -24,7 +25,7 @@ def from_record(record: Mapping[str, Any]) -> Host:
             fields[name] = tuple(kind(**_with_tuples(part)) for part in fields[name])
         return Host(**_with_tuples(fields))
     except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise ValueError(f"this is no record of a host: {error}; collect it again") from None
+        raise errors.no_host_record(why=str(error)) from None
 
 
 def _with_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:

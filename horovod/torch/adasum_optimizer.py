@@ -17,6 +17,8 @@ from typing import Any
 import torch
 
 from horovod.common.basics import basics
+from horovod.common.exceptions import WrongUse
+from horovod.torch import errors
 from horovod.torch.compiling import breaks_graphs
 from horovod.torch.gradient_listener import GradientListener
 
@@ -27,14 +29,10 @@ class DistributedAdasumOptimizer(GradientListener):
     """Put in front of the user's optimizer class; ``super()`` is that class."""
 
     _group_number: dict[torch.Tensor, int]
-    _remedy = (
-        "With op=Adasum this rank's step has been made from it by then, so that the change would do nothing: "
-        "change gradients in hooks of the parameters, before they are accumulated, or use another op."
-    )
 
     def _begin(self) -> None:
         if isinstance(self, torch.optim.LBFGS):
-            raise ValueError("op=Adasum steps each parameter by itself, which LBFGS cannot do.")
+            raise errors.adasum_lbfgs()
         super()._begin()
 
     def _listen_to_new_parameters(self) -> None:
@@ -84,18 +82,19 @@ class DistributedAdasumOptimizer(GradientListener):
             step = step.__wrapped__
         step(self)
 
+    def _gradients_changed(self, names: list[str]) -> WrongUse:
+        return errors.adasum_gradient_changed(names=names, ranks=[basics.rank()])
+
     def _before_unscaling(self) -> None:
         if self._handles:
-            raise RuntimeError(
-                f"A GradScaler cannot unscale gradients on rank {basics.rank()}. {self._remedy}"
-            )
+            raise errors.adasum_unscaled(ranks=[basics.rank()])
 
     def synchronize(self) -> None:
         """Does nothing: there are no reduced gradients to look at before the step."""
 
     def skip_synchronize(self) -> Any:
         """Raises AssertionError: the reduction of steps cannot be skipped."""
-        raise AssertionError("skip_synchronize() is not served with op=Adasum: step() has to wait for it.")
+        raise errors.adasum_synchronizes()
 
     @breaks_graphs
     @torch.optim.Optimizer.profile_hook_step

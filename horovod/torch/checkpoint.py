@@ -16,6 +16,8 @@ import warnings
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
+from horovod.common.sentences import facts_of
+from horovod.torch import errors
 from horovod.torch.checkpoint_form import FORM, check_form
 from horovod.torch.compression.memory import Memory
 from horovod.torch.residuals import Residuals
@@ -123,10 +125,7 @@ class Checkpoint:
             if saved:
                 check_form(saved)
         except ValueError as error:
-            raise ValueError(
-                f'The checkpoint\'s entry "horovod" is damaged, or none of this {self._peers.owner}: '
-                f"{error}. Take that entry out of the checkpoint to go on without error feedback."
-            ) from None
+            raise errors.damaged_checkpoint(owner=self._peers.owner, **facts_of(error)) from None
 
     def consolidate(self, to: int) -> None:
         """Gather every rank's residuals on rank ``to`` of the job: there state_dict() has them until the next
@@ -136,7 +135,7 @@ class Checkpoint:
         if ranks is None or self._peers.position() is None:
             return
         if to not in ranks:
-            raise ValueError(f"consolidate_residuals(to={to}): the {self._peers.owner}'s ranks are {ranks}.")
+            raise errors.not_a_peer(to=to, owner=self._peers.owner, members=list(ranks))
         self._look_around()
         received = self._peers.gathered(self._residuals.state_dict(), ranks.index(to))
         if received is not None:

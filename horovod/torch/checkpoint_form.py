@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from horovod.torch import errors
 from horovod.torch.residuals import STAGES
 
 __all__ = ["FORM", "check_form"]
@@ -21,13 +22,13 @@ FORM = 1  # raised when what is written cannot be read as before; older ones are
 def check_form(saved: Any) -> None:
     """ValueError, which says what is wrong, unless it is of the form of ``Checkpoint.state_dict()``."""
     if not isinstance(saved, Mapping) or type(saved.get("size")) is not int:
-        raise ValueError("it does not say of how many ranks it is")
+        raise errors.no_size()
     form = saved.get("form", 1)  # which 0.29.0 does not say
     if type(form) is not int or not 1 <= form <= FORM:
-        raise ValueError(f"it is of form {form!r:.80}, and this release reads up to {FORM}")
+        raise errors.unknown_form(form=f"{form!r:.80}", newest=FORM)
     residuals, compressors = saved.get("residuals"), saved.get("compressors")
     if not isinstance(residuals, Mapping) or not all(type(rank) is int for rank in residuals):
-        raise ValueError("it has no error feedback by rank")
+        raise errors.no_feedback_by_rank()
     for state in residuals.values():
         _check_residuals(state)
     _check_compressors(compressors)
@@ -38,25 +39,25 @@ def _check_compressors(compressors: Any) -> None:
     if not isinstance(compressors, Mapping) or not all(
         isinstance(state, Mapping) for state in compressors.values()
     ):
-        raise ValueError("it does not say what compressors remember")
+        raise errors.no_compressors()
     if not all(isinstance(key, str) for state in compressors.values() for key in (*compressors, *state)):
-        raise ValueError("what its compressors remember has no names")
+        raise errors.no_names()
     for name, state in compressors.items():
         for value in state.values():
             if isinstance(value, torch.Tensor) and (wrong := _wrong_with(value)):
-                raise ValueError(f"what the compressor of {name!r:.80} remembers is {wrong}")
+                raise errors.wrong_memory(name=name, wrong=wrong)
 
 
 def _check_residuals(state: Any) -> None:
     """Of one rank, as ``Residuals.state_dict()`` has them."""
     if not isinstance(state, Mapping) or not isinstance(state.get("parameters"), Mapping):
-        raise ValueError("it has no error feedback by parameter")
+        raise errors.no_feedback_by_parameter()
     scale = state.get("loss_scale", "missing")
     if scale is not None and not (_is_size(scale) and scale > 0):
-        raise ValueError(f"its loss scale is {scale!r:.80}")
+        raise errors.wrong_saved_scale(got=f"{scale!r:.80}")
     for name, saved in state["parameters"].items():
         if not isinstance(name, str) or not isinstance(saved, Mapping):
-            raise ValueError(f"it has no error feedback of {name!r:.80}")
+            raise errors.no_feedback_of(name=name)
         _check_parameter(name, saved)
 
 
@@ -76,16 +77,16 @@ def _check_parameter(name: str, saved: Mapping[str, Any]) -> None:
             case [begin, torch.Tensor() as values]:
                 counts.append(begin)
                 if wrong := _wrong_with(values):
-                    raise ValueError(f"the error feedback of {name!r:.80} is {wrong}")
+                    raise errors.wrong_feedback(name=name, wrong=wrong)
                 if values.dim() != 1:
-                    raise ValueError(f"the error feedback of {name!r:.80} has {values.dim()} dimensions")
+                    raise errors.wrong_dimensions(name=name, dimensions=values.dim())
             case _:
-                raise ValueError(f"the error feedback of {name!r:.80} has no stage {stage!r}")
+                raise errors.no_stage(name=name, stage=stage)
     if not all(type(count) is int and 0 <= count < 2**63 for count in counts):
-        raise ValueError(f"the error feedback of {name!r:.80} has {counts!r:.200} for its counts")
+        raise errors.wrong_counts(name=name, got=f"{counts!r:.200}")
     usual = saved.get("usual", ())
     if not isinstance(usual, tuple | list) or not all(_is_size(size) for size in usual):
-        raise ValueError(f"the error feedback of {name!r:.80} has {usual!r:.200} for its usual size")
+        raise errors.wrong_usual(name=name, got=f"{usual!r:.200}")
 
 
 def _is_size(value: Any) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from horovod.torch import errors
 from horovod.torch.reduce_ops import OP_NAMES, Average, Sum
 
 __all__ = [
@@ -26,10 +27,7 @@ def _is_complex(tensor: Any) -> bool:
 def check_added(tensor: torch.Tensor, operation: str, op: int) -> None:
     """Raise ValueError for an op that complex numbers, or their pairs of reals, do not have."""
     if _is_complex(tensor) and op not in (Average, Sum):
-        raise ValueError(
-            f"{operation}: op={OP_NAMES[op]} of {tensor.dtype}: complex numbers are added only; use Sum or "
-            "Average, or reduce torch.view_as_real(tensor)."
-        )
+        raise errors.complex_op(tensor=operation, op=OP_NAMES[op], dtype=str(tensor.dtype))
 
 
 def differentiable_reals(tensor: torch.Tensor) -> torch.Tensor:
@@ -45,7 +43,7 @@ def as_reals(tensor: torch.Tensor) -> torch.Tensor:
 def as_rows_of_reals(tensor: torch.Tensor, operation: str) -> torch.Tensor:
     """As ``as_reals``, for what cuts tensors by rows. ValueError where a complex tensor has none."""
     if _is_complex(tensor) and tensor.dim() == 0:
-        raise ValueError(f"{operation}: a tensor without dimensions has no rows; reshape it to (1,).")
+        raise errors.no_rows(tensor=operation)
     return as_reals(tensor)
 
 

@@ -22,10 +22,11 @@ from dataclasses import dataclass
 import torch
 
 from horovod import _native as native
+from horovod.torch import errors
 
 __all__ = [
-    "CPU", "Origin", "common_device", "copy_out", "current_stream", "device_of", "done_future", "follow",
-    "new_future", "new_stream", "order", "torch_device", "torch_stream", "why_not_served",
+    "CPU", "Origin", "check_reached", "common_device", "copy_out", "current_stream", "device_of",
+    "done_future", "follow", "new_future", "new_stream", "order", "torch_device", "torch_stream",
 ]
 
 CPU = -1
@@ -36,26 +37,23 @@ def device_of(tensor: torch.Tensor) -> int:
     return tensor.get_device() if tensor.is_cuda else CPU
 
 
-def why_not_served(tensor: torch.Tensor) -> str | None:
-    """What to say and to do about a tensor that is where the core cannot reach it."""
+def check_reached(tensor: torch.Tensor, operation: str) -> None:
+    """ValueError for a tensor that is where the core cannot reach it."""
+    device = str(tensor.device)
     if tensor.device.type not in ("cpu", "cuda"):
-        return "only tensors in CPU memory and on CUDA GPUs are served: pass tensor.cpu()"
+        raise errors.wrong_place(tensor=operation, device=device)
     if tensor.is_cuda and torch.version.hip is not None:
-        return "this is torch for ROCm, and only CUDA is served: pass tensor.cpu()"
+        raise errors.rocm(tensor=operation, device=device)
     if device_of(tensor) != CPU and not native.device_library_is_installed():
-        return (
-            "this package was built without CUDA: install it again with HOROVOD_WITH_CUDA=1, where there is "
-            "nvcc, or pass tensor.cpu()"
-        )
-    return None
+        raise errors.built_without_cuda(tensor=operation, device=device)
 
 
 def common_device(tensors: Sequence[torch.Tensor], operation: str) -> int:
     """The device of all of an operation's tensors; ValueError if they have not one in common."""
     devices = {device_of(tensor) for tensor in tensors}
     if len(devices) > 1:
-        names = ", ".join(sorted({str(tensor.device) for tensor in tensors}))
-        raise ValueError(f"{operation}: the tensors of a group must be on one device, and are on {names}.")
+        names = sorted({str(tensor.device) for tensor in tensors})
+        raise errors.several_devices(tensor=operation, devices=names)
     return devices.pop() if devices else CPU
 
 
@@ -64,10 +62,7 @@ def current_stream(device: int) -> int:
     if device == CPU:
         return 0
     if torch.cuda.is_current_stream_capturing():
-        raise RuntimeError(
-            "Horovod's operations cannot be captured in a CUDA graph: ranks agree about each when it runs. "
-            "Capture forward and backward, and reduce gradients outside of the graph."
-        )
+        raise errors.captured()
     return int(torch.cuda.current_stream(device).cuda_stream)
 
 

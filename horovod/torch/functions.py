@@ -10,6 +10,7 @@ import torch
 
 from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.torch import errors
 from horovod.torch.handles import complete_all, synchronize
 from horovod.torch.movements import broadcast_, broadcast_async_
 from horovod.torch.object_exchange import scattered
@@ -45,12 +46,10 @@ def _named_tensors(params: Any) -> list[tuple[str | None, torch.Tensor]]:
         pairs = [entry if isinstance(entry, tuple) else (None, entry) for entry in params]
     else:
         hint = "; give its state_dict()" if hasattr(params, "state_dict") else ""
-        raise ValueError(
-            f"broadcast_parameters: expected a dict or a list of tensors, not {type(params)}{hint}."
-        )
+        raise errors.no_named_tensors(got=type(params).__name__, hint=hint)
     for pair in pairs:
         if len(pair) != 2 or not isinstance(pair[1], torch.Tensor):
-            raise ValueError(f"broadcast_parameters: expected tensors or (name, tensor) pairs, not {pair!r}.")
+            raise errors.no_tensor_pair(got=repr(pair))
     return pairs
 
 
@@ -87,10 +86,7 @@ def broadcast_optimizer_state(
             than root's.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise ValueError(
-            "broadcast_optimizer_state does not serve torch.optim.LBFGS: broadcast the parameters, and let "
-            "every rank begin with a new one."
-        )
+        raise errors.lbfgs_state()
     if not optimizer.state:
         _give_zero_gradients(optimizer, model)
     is_root = basics.rank() == root_rank
@@ -193,10 +189,7 @@ def _install_state(
     """The state is set as it came. load_state_dict would cast it to the parameters' dtype, unlike root's."""
     sizes = [len(entry["params"]) for entry in optimizer.param_groups]
     if sizes != structure["sizes"]:
-        raise ValueError(
-            f"broadcast_optimizer_state on rank {basics.rank()}: the optimizer has parameter groups of "
-            f"{sizes} parameters, root's has {structure['sizes']}."
-        )
+        raise errors.other_parameter_groups(ranks=[basics.rank()], sizes=sizes, roots=structure["sizes"])
     parameters = [p for entry in optimizer.param_groups for p in entry["params"]]
     for entry, values in zip(
         optimizer.param_groups, _with_tensors(structure["groups"], tensors), strict=True

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from horovod.common.exceptions import HorovodInternalError
+from horovod.torch import errors
 from horovod.torch.compression import compressor_name
 from horovod.torch.reduce_ops import OP_NAMES, Average, ReduceArguments
 from horovod.torch.residuals import TensorFeedback, compressed_with
@@ -99,15 +99,21 @@ def _added(total: torch.Tensor | None, own: Contribution, codes: torch.Tensor, r
             return total
         values: torch.Tensor = own.compressor.decompress(codes, own.ctx).to(wide)
     except Exception as error:
-        raise HorovodInternalError(
-            f"{own.label}: the codes of rank {rank} ({codes.dtype}, shape {list(codes.shape)}) could not be "
-            f"decompressed by {own.terms['compressor']} with this rank's ctx: {error}. What differs by rank "
-            "belongs into the codes."
+        raise errors.not_decompressed(
+            tensor=own.label,
+            ranks=[rank],
+            dtype=str(codes.dtype),
+            shape=list(codes.shape),
+            compressor=own.terms["compressor"],
+            why=str(error),
         ) from error
     if list(values.shape) != own.terms["shape"]:
-        raise HorovodInternalError(
-            f"{own.label}: {own.terms['compressor']} decompressed the codes of rank {rank} to shape "
-            f"{list(values.shape)} instead of {own.terms['shape']}."
+        raise errors.decompressed_otherwise(
+            tensor=own.label,
+            ranks=[rank],
+            compressor=own.terms["compressor"],
+            got=list(values.shape),
+            shape=own.terms["shape"],
         )
     return values.clone() if total is None else total.add_(values)
 
@@ -118,10 +124,8 @@ def _unwrapped(label: str, payloads: Sequence[torch.Tensor]) -> list[tuple[dict[
         try:
             parts.append(_parts_of(payload, header))
         except (ValueError, TypeError, LookupError, RuntimeError, RecursionError) as error:
-            raise HorovodInternalError(
-                f"{label}: what rank {rank} sent is not understood ({type(error).__name__}: {error}). All "
-                "ranks must run the same build."
-            ) from error
+            why = f"{type(error).__name__}: {error}"
+            raise errors.not_understood(tensor=label, ranks=[rank], why=why) from error
     return parts
 
 
@@ -163,11 +167,7 @@ def _check_agreement(label: str, terms_by_rank: list[dict[str, Any]]) -> None:
     for term in terms_by_rank[0]:
         values = [terms.get(term) for terms in terms_by_rank]
         if any(value != values[0] for value in values):
-            listed = ", ".join(f"rank {rank} has {value}" for rank, value in enumerate(values))
-            raise HorovodInternalError(
-                f"{label}: ranks disagree about its {term}: {listed}. Every rank must pass the same under "
-                "one name."
-            )
+            raise errors.terms_differ(tensor=label, term=term, values=dict(enumerate(map(str, values))))
 
 
 def _dtype_name(dtype: torch.dtype) -> str:

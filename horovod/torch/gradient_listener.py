@@ -23,9 +23,10 @@ import torch
 from horovod.common import jobs
 from horovod.common.basics import basics
 from horovod.common.elastic import is_elastic
+from horovod.common.exceptions import WrongUse
 from horovod.common.gradient_life import GradientLife, Life, TooManyPasses
 from horovod.common.process_sets import ProcessSet
-from horovod.torch import autotune, devices, shared_parameters
+from horovod.torch import autotune, devices, errors, shared_parameters
 from horovod.torch.amp import settle_before_unscaling
 from horovod.torch.compiling import breaks_graphs
 from horovod.torch.compression import short_name
@@ -110,10 +111,7 @@ class GradientListener(torch.optim.Optimizer):
     _wrap_again: functools.partial[Any]
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
-        raise TypeError(
-            f"{type(self).__name__} of {type(self).__module__} is not constructed: call "
-            "hvd.DistributedOptimizer(optimizer, ...) with an instance of the optimizer."
-        )
+        raise errors.not_constructed(got=f"{type(self).__name__} of {type(self).__module__}")
 
     def _begin(self) -> None:
         """Start to listen to gradients, if there is anybody to share them with. ValueError before init."""
@@ -157,11 +155,11 @@ class GradientListener(torch.optim.Optimizer):
         self._has_agreed = True
         smallest, largest = self._reducer.agree_on(self._number)
         if smallest != largest:
-            raise ValueError(
-                f"Ranks have made different optimizers: on rank {basics.rank()} the names of this one end "
-                f"with {suffix_of(self._number)!r}, on others with {suffix_of(smallest)!r} and "
-                f"{suffix_of(largest)!r}. Make the same optimizers in the same order on all ranks, or give "
-                "each named_parameters with names that no other has."
+            raise errors.optimizers_differ(
+                ranks=[basics.rank()],
+                own=suffix_of(self._number),
+                smallest=suffix_of(smallest),
+                largest=suffix_of(largest),
             )
 
     @property
@@ -224,10 +222,11 @@ class GradientListener(torch.optim.Optimizer):
         # A name of its own, so that ranks outside of the set may go on counting their unnamed operations.
         order = broadcast_object(list(by_name), first, "DistributedOptimizer.groups", self.process_set)
         if set(order) != set(by_name):
-            raise ValueError(
-                f"groups={self._groups} on rank {basics.rank()}: the trainable parameters are not those of "
-                f"rank {first}; different are {', '.join(sorted(set(order) ^ set(by_name)))}. Freeze the "
-                "same parameters on all ranks before wrapping, or give groups as lists."
+            raise errors.groups_differ(
+                value=self._groups,
+                ranks=[basics.rank()],
+                root=first,
+                names=sorted(set(order) ^ set(by_name)),
             )
         return [by_name[name] for name in order]
 
@@ -396,16 +395,10 @@ class GradientListener(torch.optim.Optimizer):
         chosen = [each for each in self._in_flight().items() if which(each[1][0])]
         wait_for_all([functools.partial(finish, *each) for each in chosen])
         if changed:
-            names = ", ".join(repr(self._parameter_names[member]) for member in changed)
-            raise RuntimeError(
-                f"The gradient of {names} was changed on rank {basics.rank()} after its reduction had "
-                f"started. {self._remedy}"
-            )
+            raise self._gradients_changed([self._parameter_names[member] for member in changed])
 
-    _remedy = (
-        "Ranks would differ from here on: call optimizer.synchronize() before you change gradients, and "
-        "step() inside optimizer.skip_synchronize()."
-    )
+    def _gradients_changed(self, names: list[str]) -> WrongUse:
+        return errors.gradient_changed(names=names, ranks=[basics.rank()])
 
     def _check_step_was_skipped(self, parameter: torch.Tensor) -> None:
         """AssertionError unless a gradient that comes after the reduction may be that of another step.
@@ -417,11 +410,10 @@ class GradientListener(torch.optim.Optimizer):
         may_be_zeroed = not self._seen[parameter].was_only_added_to(parameter)
         if reduction is not None and reduction.is_over and may_be_zeroed and self.op == Average:
             return
-        raise AssertionError(
-            f"Gradients of {self._parameter_names[parameter]!r} were computed more than "
-            f"backward_passes_per_step={self.backward_passes_per_step} times before step(). Raise "
-            "backward_passes_per_step to accumulate gradients locally; to skip a step"
-            f"{'' if self.op == Average else f' with op={OP_NAMES[self.op]}'}, call optimizer.zero_grad()."
+        raise errors.too_many_passes(
+            tensor=self._parameter_names[parameter],
+            passes=self.backward_passes_per_step,
+            with_op="" if self.op == Average else f" with op={OP_NAMES[self.op]}",
         )
 
     def _forget_reduced(self, which: Callable[[torch.Tensor], bool] = lambda parameter: True) -> None:
@@ -471,7 +463,7 @@ class GradientListener(torch.optim.Optimizer):
 
     def _start(self, members: list[torch.Tensor]) -> None:
         """Start the reduction of parameters that are reduced together, and set their ``_handles``."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how gradients are reduced")
+        raise errors.not_written(owner=type(self).__name__, what="gradients are reduced")
 
     def _not_started(self) -> Iterator[list[torch.Tensor]]:
         """What takes part in every step and no hook has started, as lists to be reduced together.
@@ -479,10 +471,7 @@ class GradientListener(torch.optim.Optimizer):
         That is, missing gradients, and groups that did not become complete.
         """
         if self._lost:
-            raise RuntimeError(
-                f"A DistributedOptimizer that was made later has taken over {', '.join(self._lost)}: use "
-                "that one, or give parameters that two optimizers share other names in each."
-            )
+            raise errors.taken_over(names=list(self._lost))
         self._listen_to_new_parameters()
         for members in self._life.left_over(self._takes_part):
             if not all(shared_parameters.is_lent(self, member) for member in members):
@@ -530,10 +519,7 @@ class GradientListener(torch.optim.Optimizer):
         reductions = [reduction for reduction, _ in self._handles.values()]
         is_early = reductions and not any(reductions) and self._extra is None
         if self._in_flight() or is_early:
-            raise AssertionError(
-                "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
-                "optimizer.synchronize(): the gradients are being reduced."
-            )
+            raise errors.zeroed_too_early()
         self._forget_reduced()
         self._is_settled = False
         shared_parameters.forget(self)
@@ -561,10 +547,7 @@ class GradientListener(torch.optim.Optimizer):
 
     def _check_residuals_rest(self, called: str) -> None:
         if self._reducer.in_flight and self._reducer.residuals:
-            raise AssertionError(
-                f"optimizer.{called}() was called after loss.backward() but before optimizer.step() or "
-                "optimizer.synchronize(): reductions are working with the error feedback."
-            )
+            raise errors.feedback_in_use(called=called)
 
     def consolidate_residuals(self, to: int = 0) -> None:
         """Gather the residuals of all ranks on rank ``to``, whose state_dict() then has them, until gradients
@@ -608,10 +591,7 @@ class GradientListener(torch.optim.Optimizer):
         return wrapped
 
     def __reduce__(self) -> Any:
-        raise TypeError(
-            "A DistributedOptimizer is part of a running job and cannot be pickled: save its state_dict(), "
-            "and load that into one made by hvd.DistributedOptimizer()."
-        )
+        raise errors.not_pickled()
 
 
 def _own_attributes(cls: type) -> set[str]:

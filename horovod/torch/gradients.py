@@ -11,6 +11,7 @@ import torch
 
 from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.torch import errors
 from horovod.torch.autotune import Tuned
 from horovod.torch.checkpoint import Checkpoint
 from horovod.torch.complex_numbers import as_reals
@@ -224,9 +225,7 @@ class GradientReducer:
         """How a parameter's gradient travels now."""
         return self.rules.gradient_compressor(name, parameter) if self._is_compressed else Compression.none
 
-    def _start_alike(
-        self, entries: Sequence[Entry], compressor: Any, grouped: bool, again: int
-    ) -> Reduction:
+    def _start_alike(self, entries: Sequence[Entry], compressor: Any, grouped: bool, again: int) -> Reduction:
         names, _, tensors = zip(*entries, strict=True)
         name = self._label(names[0], grouped, again)
         if not self.in_flight:
@@ -269,9 +268,7 @@ class GradientReducer:
         value = torch.tensor([-number, number])
         name = "DistributedOptimizer.names"
         arguments = reduce_arguments(Max, 1.0, 1.0)
-        handle = start_allreduce(
-            [value], name, arguments, Compression.none, self._process_set, into=[value]
-        )
+        handle = start_allreduce([value], name, arguments, Compression.none, self._process_set, into=[value])
         synchronize(handle)
         return -int(value[0]), int(value[1])
 
@@ -301,12 +298,7 @@ class GradientReducer:
 def _gradient_of(name: str, parameter: torch.Tensor) -> torch.Tensor:
     """ValueError where a hook has taken it away, which ran before the optimizer's own."""
     if parameter.grad is None:
-        raise ValueError(
-            f"{name!r} has no gradient on rank {basics.rank()} when it shall be reduced: a hook that was "
-            "registered before the optimizer was wrapped has set it to None. Let the optimizer's step() use "
-            "it, and zero_grad() drop it: leave out that hook, or, to step in the backward pass, call "
-            "hvd.allreduce() in it, without a DistributedOptimizer."
-        )
+        raise errors.no_gradient(tensor=name, ranks=[basics.rank()])
     return parameter.grad
 
 
@@ -314,17 +306,11 @@ def _check_not_added(op: int, compressor: Any, said: str) -> None:
     """ValueError unless a compressor works with an op that does not add."""
     name = short_name(compressor)
     if getattr(compressor, "combine", "sum") != "sum":
-        raise ValueError(
-            f"{said} ({name}) with op={OP_NAMES[op]}: codes can be added only; use Sum or Average, or one of "
-            "Compression.none, fp16 and bf16."
-        )
+        raise errors.codes_op(said=said, compressor=name, op=OP_NAMES[op])
     if getattr(compressor, "error_feedback", False):
-        raise ValueError(
-            f"{said} ({name}) with op={OP_NAMES[op]}: error feedback adds what is lost of a gradient to the "
-            "next one; use it with Sum or Average."
-        )
+        raise errors.feedback_op(said=said, compressor=name, op=OP_NAMES[op])
     if op == Adasum and compressor is Compression.bf16:
-        raise ValueError(f"{said} with op=Adasum: use Compression.none or fp16.")
+        raise errors.bf16_adasum(said=said)
 
 
 def wait_for_all(waits: Sequence[Wait]) -> None:

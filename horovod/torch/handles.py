@@ -18,7 +18,7 @@ import torch
 from horovod import _native as native
 from horovod.common import forked, jobs, waiting
 from horovod.common.exceptions import HorovodInternalError
-from horovod.torch import devices, storage
+from horovod.torch import devices, errors, storage
 from horovod.torch.compiling import breaks_graphs
 
 __all__ = [
@@ -89,7 +89,6 @@ class Operation:
         given = [] if output is None else [output] if isinstance(output, torch.Tensor) else list(output)
         self.origin.hand_over([tensor for tensor in given if devices.device_of(tensor) == self.origin.device])
         return output
-
 
     def complete_or_yield(self) -> bool:
         """Sleep until ``complete`` would not, and return True; or False, as ``waiting.wait_or_yield``."""
@@ -177,7 +176,7 @@ def poll(handle: int) -> bool:
     with flight.lock:
         operation = flight.operations.get(handle)
     if operation is None:
-        raise ValueError(f"handle {handle} is not in flight: unknown, or already synchronized.")
+        raise errors.not_in_flight(handle=handle)
     waiting.advance_all()
     is_done = all(operation.engine.poll(wait) for wait in operation.waits)
     return all(stepper.advance() for stepper in operation.steppers) and is_done
@@ -241,9 +240,7 @@ def is_done_within(handle: int, seconds: float) -> bool:
     return all(
         waiting.has_result_within(operation.engine, wait, deadline - time.monotonic())
         for wait in operation.waits
-    ) and all(
-        waiting.is_over_within(stepper, deadline - time.monotonic()) for stepper in operation.steppers
-    )
+    ) and all(waiting.is_over_within(stepper, deadline - time.monotonic()) for stepper in operation.steppers)
 
 
 def complete_all(handles: Sequence[int]) -> list[Output]:

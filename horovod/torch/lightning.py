@@ -19,7 +19,7 @@ from lightning.pytorch.strategies import ParallelStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 
 import horovod.torch as hvd
-from horovod.torch import ddp
+from horovod.torch import ddp, errors
 from horovod.torch.compression import UNSET
 
 __all__ = ["CompressGradients", "HorovodEnvironment", "HorovodStrategy"]
@@ -39,11 +39,11 @@ class HorovodEnvironment(ClusterEnvironment):
 
     @property
     def main_address(self) -> str:
-        raise NotImplementedError("Horovod's ranks meet through MPI: there is no address to meet at.")
+        raise errors.no_meeting(what="address")
 
     @property
     def main_port(self) -> int:
-        raise NotImplementedError("Horovod's ranks meet through MPI: there is no port to meet at.")
+        raise errors.no_meeting(what="port")
 
     @staticmethod
     def detect() -> bool:
@@ -93,9 +93,9 @@ class HorovodStrategy(ParallelStrategy):
 
     def __init__(self, compression: Any = UNSET, *, op: int = hvd.Average, **options: Any) -> None:
         if "named_parameters" in options:
-            raise TypeError("HorovodStrategy says named_parameters itself.")
+            raise errors.named_by_strategy()
         if op == hvd.Adasum:
-            raise ValueError("op=Adasum makes steps in the backward pass, where Lightning makes them itself.")
+            raise errors.adasum_strategy()
         if not hvd.is_initialized():
             hvd.init()
         super().__init__(cluster_environment=HorovodEnvironment())
@@ -125,10 +125,7 @@ class HorovodStrategy(ParallelStrategy):
     def setup_environment(self) -> None:
         devices = self.parallel_devices or []
         if devices and devices[0].type != "cpu" and len(devices) < hvd.local_size():
-            raise ValueError(
-                f"HorovodStrategy: {hvd.local_size()} ranks of this host share {len(devices)} device(s); "
-                f"give Trainer(devices={hvd.local_size()}), or start fewer ranks."
-            )
+            raise errors.shared_devices(local=hvd.local_size(), devices=len(devices))
         super().setup_environment()
 
     def model_to_device(self) -> None:
@@ -145,10 +142,7 @@ class HorovodStrategy(ParallelStrategy):
         super().setup_optimizers(trainer)
         self._made = list(self.optimizers)
         if self._passes is not None and self.lightning_module.automatic_optimization:
-            raise TypeError(
-                "HorovodStrategy(backward_passes_per_step=...) is for manual optimization; else passes are "
-                "the Trainer's accumulate_grad_batches."
-            )
+            raise errors.automatic_passes()
         passes = self._passes or trainer.accumulate_grad_batches
         self.optimizers = [self._distributed(each, passes) for each in self.optimizers]
 
@@ -221,7 +215,7 @@ class HorovodStrategy(ParallelStrategy):
             return tensor
         name = str(getattr(reduce_op, "name", reduce_op) or "mean").rpartition(".")[2].lower()
         if name not in _OPERATIONS:
-            raise ValueError(f"HorovodStrategy.reduce(): {reduce_op!r} is none of {', '.join(_OPERATIONS)}.")
+            raise errors.no_strategy_reduction(value=str(reduce_op), allowed=list(_OPERATIONS))
         if name in ("mean", "avg") and not tensor.is_floating_point():
             tensor = tensor.float()
         return hvd.allreduce(tensor, op=_OPERATIONS[name])
@@ -277,4 +271,4 @@ def _is_distributed(optimizer: Any) -> bool:
 
 def _refuse_group(group: Any) -> None:
     if group is not None and group is not torch.distributed.group.WORLD:
-        raise ValueError(f"HorovodStrategy works over all ranks, and not over the group {group!r}.")
+        raise errors.other_group(value=repr(group))

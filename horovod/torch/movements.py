@@ -13,6 +13,7 @@ import torch
 
 from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.torch import errors
 from horovod.torch.autograd import (
     HorovodAllgather,
     HorovodAlltoall,
@@ -56,7 +57,7 @@ def start_sparse_allreduce(
 ) -> tuple[list[int], Callable[[], torch.Tensor]]:
     """As ``sparse_allreduce_async``; also the handles of what it has started."""
     if op not in (Average, Sum):
-        raise ValueError(f"sparse_allreduce_async of {name!r}: op must be Average or Sum for sparse tensors.")
+        raise errors.sparse_op(tensor=f"sparse_allreduce_async of {name!r}", value=op)
     check_averaged(tensor, f"sparse_allreduce_async of {name!r}", op)
     coalesced = tensor.detach().coalesce()
     indices = allgather_async(coalesced.indices().t().contiguous(), f"{name}.indices", process_set)

@@ -22,7 +22,7 @@ from horovod.common import util
 from horovod.common.basics import basics
 from horovod.common.elastic import is_elastic
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.torch import shared_parameters
+from horovod.torch import errors, shared_parameters
 from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
 from horovod.torch.compiling import breaks_graphs
 from horovod.torch.compression import UNSET, CompressorLike
@@ -245,16 +245,13 @@ def DistributedOptimizer(
     checked_passes(backward_passes_per_step)
     _check_options(op, gradient_predivide_factor, unused, skip_extra_backward)
     if not hasattr(optimizer, "param_groups"):
-        raise ValueError(
-            f"DistributedOptimizer takes an optimizer of torch.optim, not {type(optimizer)}; of a model it "
-            "takes model.named_parameters(), as its second argument."
-        )
+        raise errors.wrong_optimizer(got=type(optimizer).__name__)
     if isinstance(optimizer, GradientListener):
-        raise ValueError("This optimizer is a DistributedOptimizer already.")
+        raise errors.wrapped_already()
     if op == Adasum and process_set != global_process_set:
-        raise NotImplementedError("op=Adasum is served over all ranks only, not over a process set.")
+        raise errors.adasum_over_set()
     if getattr(process_set, "process_set_id", None) is None:
-        raise ValueError(f"process_set={process_set} is not registered: use hvd.add_process_set() or init().")
+        raise errors.unregistered_set(value=str(process_set))
     if num_groups:
         warnings.warn("Parameter num_groups has been replaced by groups.", DeprecationWarning, stacklevel=2)
     is_sparse, factor = isinstance(optimizer, torch.optim.SparseAdam), gradient_predivide_factor
@@ -290,15 +287,13 @@ def DistributedOptimizer(
 
 def _check_options(op: int, gradient_predivide_factor: float, unused: str, skip_extra_backward: bool) -> None:
     if gradient_predivide_factor != 1.0 and op != Average:
-        raise ValueError("gradient_predivide_factor is served with op=Average only.")
+        raise errors.predivided_op()
     if not gradient_predivide_factor > 0:
-        raise ValueError(f"gradient_predivide_factor={gradient_predivide_factor} must be greater than 0.")
+        raise errors.wrong_predivide_factor(value=gradient_predivide_factor)
     if unused not in ("zeros", "none"):
-        raise ValueError(f'unused={unused!r} must be "zeros" or "none".')
+        raise errors.wrong_unused(value=unused)
     if skip_extra_backward and op == Adasum:
-        raise ValueError(
-            "skip_extra_backward=True is not served with op=Adasum, whose steps are made in backward()."
-        )
+        raise errors.adasum_skips_nothing()
 
 
 def _front_for(op: int) -> type[GradientListener]:
@@ -306,9 +301,7 @@ def _front_for(op: int) -> type[GradientListener]:
     if op != Adasum or (basics.size() == 1 and not is_elastic()):
         return _DistributedOptimizer
     if not util.num_rank_is_power_2(basics.size()):
-        raise NotImplementedError(
-            f"op=Adasum needs a number of ranks that is a power of two, not {basics.size()}."
-        )
+        raise errors.adasum_size(size=basics.size())
     return DistributedAdasumOptimizer
 
 

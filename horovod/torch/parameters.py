@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from horovod.common.util import split_list
+from horovod.torch import errors
 from horovod.torch.complex_numbers import check_added
 
 __all__ = [
@@ -27,7 +28,7 @@ def default_name(group: int, index: int) -> str:
 def checked_passes(passes: int) -> int:
     """``backward_passes_per_step`` as it was given; ValueError unless it is 1 or more."""
     if passes <= 0:
-        raise ValueError(f"backward_passes_per_step={passes} must be 1 or more.")
+        raise errors.wrong_passes(value=passes)
     return passes
 
 
@@ -47,23 +48,14 @@ def parameter_names(
         }
     pairs = list(named_parameters)
     if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs):
-        raise ValueError(
-            "named_parameters must be a sequence of (name, parameter) tuples, as model.named_parameters() "
-            "gives."
-        )
+        raise errors.no_pairs()
     repeated = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
     if repeated:
-        raise ValueError(
-            f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(repeated)}. "
-            "Prefix the names when you join the parameters of several models."
-        )
+        raise errors.repeated_names(names=repeated)
     names = {parameter: name for name, parameter in pairs}
     unnamed = sum(parameter not in names for entry in param_groups for parameter in entry["params"])
     if unnamed:
-        raise ValueError(
-            f"named_parameters was given, but {unnamed} of the optimizer's parameters are not in it. Name "
-            "all of them, or leave named_parameters out."
-        )
+        raise errors.unnamed_parameters(count=unnamed)
     return names
 
 
@@ -83,21 +75,21 @@ def checked_groups(groups: Any, num_groups: int, parameters: Sequence[torch.Tens
         groups = num_groups
     if isinstance(groups, int):
         if groups < 0:
-            raise ValueError(f"groups={groups}: the number of groups must be 0 (no grouping) or more.")
+            raise errors.negative_groups(value=groups)
         return groups or None
     if not isinstance(groups, list | tuple) or not all(isinstance(group, list | tuple) for group in groups):
-        raise ValueError("groups must be a number of groups or a list of lists of parameters.")
+        raise errors.no_groups()
     _check_members([member for group in groups for member in group], parameters)
     return [list(group) for group in groups if group]
 
 
 def _check_members(members: list[Any], parameters: Sequence[torch.Tensor]) -> None:
     if not all(isinstance(member, torch.Tensor) for member in members):
-        raise ValueError("groups must consist of lists of torch.Tensor parameters.")
+        raise errors.no_members()
     if len(set(members)) < len(members):
-        raise ValueError("groups: a parameter is in two groups, or twice in one; it is reduced only once.")
+        raise errors.member_twice()
     if not set(members) <= set(parameters):
-        raise ValueError("groups: a tensor is not among the parameters of the optimizer.")
+        raise errors.strange_member()
 
 
 def group_members(groups: Groups | None, trainable: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:

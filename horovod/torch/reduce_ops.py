@@ -6,6 +6,7 @@ import sys
 from typing import NamedTuple
 
 from horovod.common.util import get_average_backwards_compatibility_fun
+from horovod.torch import errors
 
 __all__ = [
     "Adasum", "Average", "Max", "Min", "Product", "ReduceArguments", "Sum",
@@ -35,7 +36,5 @@ class ReduceArguments(NamedTuple):
 def reduce_arguments(op: int, prescale: float, postscale: float) -> ReduceArguments:
     """The checked arguments of a reduction; ValueError on an unknown op."""
     if op not in (Average, Sum, Adasum, Min, Max, Product):
-        raise ValueError(
-            f"op={op!r} is not a reduce operation; use Average, Sum, Adasum, Min, Max or Product."
-        )
+        raise errors.no_operation(value=op)
     return ReduceArguments(int(op), float(prescale), float(postscale))

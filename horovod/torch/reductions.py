@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.torch import errors
 from horovod.torch.autograd import (
     CompressedGroupedAllreduce,
     HorovodAllreduce,
@@ -174,7 +175,7 @@ def grouped_allreduce(
 ) -> list[torch.Tensor]:
     """The reductions of several tensors, reduced together, as a list of new tensors; differentiable."""
     if isinstance(tensors, torch.Tensor):
-        raise ValueError("grouped_allreduce: expected a list of tensors, not one tensor: use allreduce.")
+        raise errors.one_tensor()
     compressor, around = around_autograd(compression)
     arguments = reduce_arguments(
         handle_average_backwards_compatibility(op, average), prescale_factor, postscale_factor
@@ -183,9 +184,7 @@ def grouped_allreduce(
         return []
     reals = [_reals(tensor, "allreduce", name, arguments.op) for tensor in tensors]
     compressed, contexts = zip(*map(around.compress, reals), strict=True)
-    reduced = applied(
-        CompressedGroupedAllreduce, compressor, name, arguments, process_set, *compressed
-    )
+    reduced = applied(CompressedGroupedAllreduce, compressor, name, arguments, process_set, *compressed)
     return list(map(_given, map(around.decompress, reduced, contexts), tensors))
 
 
@@ -330,8 +329,5 @@ def _codec_and_around(compression: CompressorLike, tensors: Sequence[torch.Tenso
     if codec is not None and not all(codec_for(compressor, tensor) for tensor in tensors):
         return None, compressor
     if codec is None and compressor is not Compression.none:
-        raise ValueError(
-            f"reducescatter: the output of {compressor!r} may not be added on the way; use a compressor of "
-            "hvd.Compression, or allreduce."
-        )
+        raise errors.scattered_by_python(compressor=repr(compressor))
     return codec, around

@@ -14,9 +14,8 @@ import torch
 
 from horovod import _native as native
 from horovod.common.basics import basics
-from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet
-from horovod.torch import devices, handles
+from horovod.torch import devices, errors, handles
 from horovod.torch.complex_numbers import (
     as_given,
     as_reals,
@@ -170,10 +169,8 @@ def _checked_splits(splits: Any, name: str | None) -> list[int]:
     if not isinstance(splits, torch.Tensor):
         splits = torch.tensor(splits, dtype=torch.int32)
     if splits.dtype != torch.int32 or splits.dim() != 1 or splits.numel() == 0:
-        raise ValueError(
-            f"alltoall.{name or 'noname'}: splits must be a 1-dimensional tensor of int32, a number of "
-            "rows for each "
-            f"rank, not {splits.dtype} of shape {tuple(splits.shape)}."
+        raise errors.wrong_splits(
+            tensor=f"alltoall.{name or 'noname'}", dtype=str(splits.dtype), shape=tuple(splits.shape)
         )
     return [int(rows) for rows in splits.tolist()]
 
@@ -195,7 +192,7 @@ def start_reducescatter(
     process_set_id = member.id_of(process_set)
     label = f"reducescatter.{name or 'noname'}"
     if arguments.op not in (Average, Sum):
-        raise HorovodInternalError(f"{label}: op={OP_NAMES[arguments.op]} is not served; use Average or Sum.")
+        raise errors.scattered_op(tensor=label, op=OP_NAMES[arguments.op])
     given, tensors = tensors, [as_rows_of_reals(tensor, label) for tensor in tensors]
     into = into and [as_reals(target) for target in into]
     for tensor in tensors:
@@ -222,7 +219,7 @@ def _check_scattered(tensor: torch.Tensor, label: str, op: int) -> None:
     check_served(tensor, label)
     check_averaged(tensor, label, op)
     if tensor.dim() == 0:
-        raise ValueError(f"{label}: a tensor without dimensions cannot be scattered; reshape it to (1,).")
+        raise errors.no_rows(tensor=label)
 
 
 def _own_rows(rows: int, process_set: ProcessSet) -> int:

@@ -16,7 +16,7 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from horovod import _native as native
-from horovod.torch import devices
+from horovod.torch import devices, errors
 from horovod.torch.compression import codec_for
 
 __all__ = ["Feedback", "Residuals", "TensorFeedback", "compressed_with"]
@@ -78,7 +78,7 @@ class TensorFeedback:
         if stage == "sent" and values.numel() in (0, self.count):
             self._lost = values.clone()
         elif values.numel():
-            raise ValueError(f"{values.numel()} residuals of stage {stage} are not those of this compressor")
+            raise errors.other_compressor(count=values.numel(), stage=stage)
 
     def scale(self, factor: float) -> None:
         self._lost.mul_(factor)
@@ -152,11 +152,11 @@ class Residuals:
             return
         try:
             if saved["count"] != feedback.count:
-                raise ValueError(f"it had {saved['count']} elements, and has {feedback.count} now")
+                raise errors.other_count(before=saved["count"], now=feedback.count)
             for stage in STAGES:
                 begin, values = saved[stage]
                 if not bool(torch.isfinite(values).all()):
-                    raise ValueError("it is not finite")
+                    raise errors.not_finite()
                 feedback.restore(stage, begin, values.to("cpu", torch.float32).contiguous())
             feedback.uses = saved["uses"]
             usual = saved.get("usual", ())  # none in older checkpoints, another of other compressors
@@ -233,7 +233,7 @@ class Residuals:
 def _checked_scale(scale: Any) -> float:
     number = float(scale)
     if not (math.isfinite(number) and number > 0):
-        raise ValueError(f"a loss scale is a finite number above 0 or a GradScaler, not {scale!r}.")
+        raise errors.wrong_loss_scale(value=repr(scale))
     return number
 
 

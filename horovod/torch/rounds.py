@@ -15,8 +15,7 @@ import torch
 
 from horovod import _native as native
 from horovod.common import waiting
-from horovod.common.exceptions import HorovodInternalError
-from horovod.torch import devices
+from horovod.torch import devices, errors
 from horovod.torch.compression.contract import Rounds
 from horovod.torch.reduce_ops import Sum
 from horovod.torch.tensors import addressable, check_served, described
@@ -77,10 +76,7 @@ class RunningRounds:
         shape = self._shapes[member]
         if not isinstance(result, torch.Tensor) or result.shape != shape:
             got = f"shape {list(result.shape)}" if isinstance(result, torch.Tensor) else repr(result)
-            raise HorovodInternalError(
-                f"{self._label}: rounds() of its compressor returned {got} instead of a tensor of shape "
-                f"{list(shape)}."
-            )
+            raise errors.wrong_rounds(tensor=self._label, got=got, shape=list(shape))
         return result
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from horovod.torch import errors
 from horovod.torch.compression import short_name
 from horovod.torch.reduce_ops import OP_NAMES, Adasum
 from horovod.torch.seen_gradient import SeenGradient
@@ -49,10 +50,10 @@ def _check_alike(optimizer: GradientListener, owner: GradientListener, parameter
     unlike = [term for term in own if own[term] != others[term]]
     differing = [f"{term}={own[term]} here and {others[term]} there" for term in unlike]
     if differing:
-        raise ValueError(
-            f"{optimizer._parameter_names[parameter]!r} is also a parameter of a DistributedOptimizer that "
-            f"was made before, as {owner._parameter_names[parameter]!r}. Its gradient is reduced once, for "
-            f"both, so wrap both with the same options: {', '.join(differing)}."
+        raise errors.shared_unlike(
+            tensor=optimizer._parameter_names[parameter],
+            before=owner._parameter_names[parameter],
+            differing=differing,
         )
 
 

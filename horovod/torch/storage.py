@@ -15,9 +15,10 @@ from collections.abc import Callable, Sequence
 import torch
 
 from horovod.common.basics import basics
-from horovod.common.exceptions import HorovodInternalError
+from horovod.common.exceptions import WrongArgument
+from horovod.torch import errors
 
-__all__ = ["mark_written", "require_unchanged", "why_without_memory", "witness_of"]
+__all__ = ["check_memory", "mark_written", "require_unchanged", "witness_of"]
 
 _ORDINARY = torch.Tensor.__torch_dispatch__  # of tensors that are not made of others
 _RECORD_WORDS = 8  # of torch's record of a storage: it has more, and the address is among the first
@@ -42,28 +43,26 @@ def witness_of(tensor: torch.Tensor) -> int:
     return 0 if _OFFSET is None else tensor.untyped_storage()._cdata + _OFFSET
 
 
-def why_without_memory(tensor: torch.Tensor) -> str | None:
-    """What to say and to do about a tensor that has no memory, or less than it needs."""
+def check_memory(tensor: torch.Tensor, operation: str) -> None:
+    """ValueError for a tensor that has no memory, or less than it needs."""
     if torch._C._len_torch_dispatch_stack() and _is_recorded():
-        return "make_fx is recording, and would leave the operation out: call it outside of what is recorded"
+        raise errors.recorded(tensor=operation)
     if type(tensor).__torch_dispatch__ is _ORDINARY:
-        return _why_lacking(tensor)
+        _check_ordinary(tensor, operation)
+        return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a FakeTensor warns of what is said here
-        if _why_lacking(tensor) is None:
-            return None
-    return (
-        f"a {type(tensor).__name__} has no memory of its own: call the operation outside of what is traced "
-        "or exported (torch.compile breaks its graph there by itself), or with the tensor that is inside, as "
-        "DTensor.to_local() gives it"
-    )
+        try:
+            _check_ordinary(tensor, operation)
+        except WrongArgument:
+            raise errors.no_memory(tensor=operation, got=type(tensor).__name__) from None
 
 
 def _is_recorded() -> bool:
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
 
 
-def _why_lacking(tensor: torch.Tensor) -> str | None:
+def _check_ordinary(tensor: torch.Tensor, operation: str) -> None:
     try:
         address = tensor.data_ptr()
     except RuntimeError:
@@ -71,19 +70,18 @@ def _why_lacking(tensor: torch.Tensor) -> str | None:
     if address != 0 and tensor.is_contiguous():
         storage = tensor.untyped_storage()
         if address + tensor.nbytes <= storage.data_ptr() + storage.nbytes():
-            return None
+            return
     count = tensor.numel()
     if count == 0:
-        return None
+        return
     if address == 0 and torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        return "a transform of torch.func has wrapped it: call the operation outside of the transform"
+        raise errors.transformed(tensor=operation)
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     last = tensor.storage_offset() + sum((extent - 1) * stride for extent, stride in steps)
     needed = (last + 1) * tensor.itemsize
     there = tensor.untyped_storage().nbytes() if address else 0
-    if there >= needed:
-        return None
-    return f"its storage was resized to {there} bytes, of which it needs {needed}: resize it back before"
+    if there < needed:
+        raise errors.storage_too_small(tensor=operation, bytes=there, needed=needed)
 
 
 def mark_written(tensors: Sequence[torch.Tensor]) -> None:
@@ -115,8 +113,4 @@ def require_unchanged(label: str, lent: Sequence[tuple[torch.Tensor, int]]) -> N
     """Raise HorovodInternalError if the memory of a tensor that was at an address is another now."""
     for tensor, address in lent:
         if tensor.data_ptr() != address:
-            raise HorovodInternalError(
-                f"{label}: the memory of a tensor of shape {tuple(tensor.shape)} was resized or replaced on "
-                f"rank {basics.rank()} while the operation was in flight, and what the operation did with it "
-                "is lost; leave tensors as they are until synchronize() has returned."
-            )
+            raise errors.memory_replaced(tensor=label, shape=tuple(tensor.shape), ranks=[basics.rank()])

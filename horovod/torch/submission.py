@@ -17,7 +17,7 @@ from horovod.common import jobs, waiting
 from horovod.common.basics import basics
 from horovod.common.process_sets import GLOBAL_ID, ProcessSet
 from horovod.common.util import num_rank_is_power_2
-from horovod.torch import devices, gathered, handles
+from horovod.torch import devices, errors, gathered, handles
 from horovod.torch.complex_numbers import as_reals, check_added, given_back, real_target
 from horovod.torch.compression import NoneCompressor, State, codec_for, compressor_name
 from horovod.torch.compression.first_step import NoteSent, nobody_asks
@@ -135,11 +135,11 @@ def _checked_reals(given: Sequence[torch.Tensor], label: str, op: int) -> list[t
 
 def _check_adasum(world: native.World, process_set_id: int) -> None:
     if process_set_id != GLOBAL_ID:
-        raise NotImplementedError("op=Adasum runs over all ranks only: leave process_set out.")
+        raise errors.adasum_over_set()
     if not num_rank_is_power_2(world.size):
-        raise NotImplementedError(f"op=Adasum needs 2, 4, 8, ... ranks, and this job has {world.size}.")
+        raise errors.adasum_size(size=world.size)
     if not world.homogeneous:
-        raise NotImplementedError("op=Adasum needs as many ranks on every host.")
+        raise errors.adasum_hosts()
 
 
 def _kept_by_job(key: str, compressor: Any, count: int) -> list[Kept]:
@@ -181,9 +181,8 @@ def _route(
     if not tensor.is_floating_point():
         return _start_exact if codec is None else _start_coded
     if arguments.op not in (Average, Sum):
-        raise ValueError(
-            f"{label}: op={OP_NAMES[arguments.op]} with {compressor_name(compressor)}: compressed "
-            "gradients can be added only; use Sum or Average, or Compression.none."
+        raise errors.compressed_op(
+            tensor=label, op=OP_NAMES[arguments.op], compressor=compressor_name(compressor)
         )
     if codec is not None:
         return _start_coded

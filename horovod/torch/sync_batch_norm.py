@@ -18,7 +18,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.torch import devices
+from horovod.torch import devices, errors
 from horovod.torch.autograd import OfItsJob, applied
 from horovod.torch.batch_norm_kernels import (
     Statistics,
@@ -90,10 +90,7 @@ class SyncBatchNorm(_BatchNorm):
             return super().forward(input)
         statistics = _statistics_of_all(input.detach(), self.process_set)
         if statistics.is_known and statistics.count == 1:
-            raise ValueError(
-                "SyncBatchNorm: expected more than 1 value per channel when training, got one on all ranks "
-                f"together; input size here is {tuple(input.shape)}."
-            )
+            raise errors.one_value(shape=tuple(input.shape))
         self._track(statistics)
         return cast(
             torch.Tensor,
@@ -104,14 +101,11 @@ class SyncBatchNorm(_BatchNorm):
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
         if input.dim() < 2:
-            raise ValueError(f"SyncBatchNorm: expected at least 2D input (got {input.dim()}D input).")
+            raise errors.too_few_dimensions(dimensions=input.dim())
         if input.shape[1] != self.num_features:
-            raise ValueError(
-                f"SyncBatchNorm: expected input with num_features={self.num_features} channels in dimension "
-                f"1, got input of shape {tuple(input.shape)}."
-            )
+            raise errors.wrong_features(features=self.num_features, shape=tuple(input.shape))
         if input.dtype not in FLOATING:
-            raise ValueError(f"SyncBatchNorm: expected floating input, got {input.dtype}.")
+            raise errors.not_floating(dtype=str(input.dtype))
 
     def _has_company(self) -> bool:
         if basics.size() == 1:
@@ -163,10 +157,7 @@ def _converted(
 
 def _from_batch_norm(cls: type[SyncBatchNorm], module: _BatchNorm, process_set: ProcessSet) -> SyncBatchNorm:
     if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():
-        raise ValueError(
-            "convert_sync_batchnorm: a lazy BatchNorm does not know its number of features before its first "
-            "forward pass; run one, then convert."
-        )
+        raise errors.lazy_batch_norm()
     converted = cls(
         module.num_features,
         module.eps,

@@ -10,7 +10,7 @@ import torch.utils.dlpack
 
 from horovod import _native as native
 from horovod.common.basics import basics
-from horovod.torch import devices, storage
+from horovod.torch import devices, errors, storage
 from horovod.torch.reduce_ops import Average
 
 __all__ = [
@@ -37,30 +37,19 @@ NATIVE_DTYPES: dict[torch.dtype, int] = {
 def check_served(tensor: torch.Tensor, operation: str) -> None:
     """Raise ValueError unless the core can work on ``tensor``; ``operation`` is its wire name."""
     if not isinstance(tensor, torch.Tensor):
-        raise ValueError(f"{operation}: expected a torch.Tensor, not {type(tensor)}.")
+        raise errors.not_a_tensor(tensor=operation, got=type(tensor).__name__)
     if tensor.layout != torch.strided:
-        raise ValueError(
-            f"{operation}: Tensor type {tensor.type()} is not supported: its layout is {tensor.layout}. "
-            "Use sparse_allreduce_async, or tensor.to_dense()."
-        )
+        raise errors.wrong_layout(tensor=operation, got=str(tensor.type()), layout=str(tensor.layout))
     if tensor.dtype not in NATIVE_DTYPES:
-        raise ValueError(f"{operation}: Tensor type {_type_name(tensor)} is not supported.")
-    why = devices.why_not_served(tensor)
-    if why is not None:
-        raise ValueError(f"{operation}: the tensor is on {tensor.device}, and {why}.")
-    why = storage.why_without_memory(tensor)
-    if why is not None:
-        raise ValueError(f"{operation}: the tensor cannot be worked on: {why}.")
+        raise errors.wrong_dtype(tensor=operation, got=_type_name(tensor))
+    devices.check_reached(tensor, operation)
+    storage.check_memory(tensor, operation)
 
 
 def check_averaged(tensor: torch.Tensor, operation: str, op: int) -> None:
     """Raise ValueError for the Average of truth values, which is none."""
     if op == Average and isinstance(tensor, torch.Tensor) and tensor.dtype == torch.bool:
-        raise ValueError(
-            f"{operation}: op=Average of torch.bool, of a tensor of shape {tuple(tensor.shape)}, on rank "
-            f"{basics.rank()}: truth values have no average. Reduce tensor.float(), or use op=hvd.Max (true "
-            "where it is on any rank) or op=hvd.Min (where it is on all)."
-        )
+        raise errors.average_of_bool(tensor=operation, shape=tuple(tensor.shape), ranks=[basics.rank()])
 
 
 def _type_name(tensor: torch.Tensor) -> str:

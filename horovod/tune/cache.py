@@ -21,6 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from horovod.tune import errors
+
 __all__ = ["Cache", "Key", "Stored"]
 
 FORMAT = 1
@@ -140,7 +142,7 @@ class Cache:
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise
-            raise OSError(f"{path} is a symbolic link, which is not followed: remove it") from None
+            raise errors.symbolic_link(path=str(path)) from None
         try:
             _lock(lock)
             yield
@@ -167,20 +169,20 @@ class Cache:
     def _read(self, path: Path) -> Stored:
         with open(path, "rb", opener=_without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ValueError("it is no regular file")
+                raise errors.no_regular_file()
             content = file.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
-            raise ValueError(f"it has more than {MOST_BYTES} bytes")
+            raise errors.too_many_bytes(most=MOST_BYTES)
         try:
             data = json.loads(content)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"it is no JSON: {error}") from None
+            raise errors.no_json(why=str(error)) from None
         if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise ValueError("it is of another version of this package, or of something else")
+            raise errors.other_format()
         key, settings, figures = data.get("key"), data.get("settings"), data.get("figures")
         texts = [part for part in (key, settings) if isinstance(part, dict) and _is_text(part)]
         if len(texts) != 2 or set(texts[0]) != set(Key.__dataclass_fields__) or not isinstance(figures, dict):
-            raise ValueError("parts of it are missing or of another kind")
+            raise errors.lacking_parts()
         return Stored(Key(**texts[0]), dict(texts[1]), figures)
 
 
@@ -203,7 +205,7 @@ def _lock(descriptor: int) -> None:
         with contextlib.suppress(BlockingIOError):
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         time.sleep(0.01)
-    raise OSError("another process has locked the folder")
+    raise errors.folder_locked()
 
 
 def _is_text(part: dict[Any, Any]) -> bool:

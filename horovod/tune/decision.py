@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from horovod.tune import errors
+
 __all__ = ["PHASES", "Decision"]
 
 # What a job does: steps that do not count; trials; what was found, while it is watched; nothing any more.
@@ -36,7 +38,7 @@ class Decision:
         try:
             phase, next_in = pairs["phase"], int(pairs["next_in"])
         except (KeyError, ValueError):
-            raise ValueError(f"no decision of a tuner: {text!r}") from None
+            raise errors.no_decision(got=text) from None
         if phase not in PHASES or next_in < 1:
-            raise ValueError(f"no decision of a tuner: {text!r}")
+            raise errors.no_decision(got=text)
         return Decision(phase, next_in, settings)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from horovod.tune import errors
+
 __all__ = ["Configuration", "Knob", "Space"]
 
 # By knob's name, the text of its variable.
@@ -27,7 +29,7 @@ class Knob:
 
     def __post_init__(self) -> None:
         if not self.choices or len(set(self.choices)) != len(self.choices):
-            raise ValueError(f"{self.name}: choices must be different texts, not {self.choices}")
+            raise errors.same_choices(knob=self.name, choices=self.choices)
 
 
 class Space:
@@ -42,9 +44,9 @@ class Space:
         self.knobs = tuple(knobs)
         names = [knob.name for knob in knobs]
         if len(set(names)) != len(names):
-            raise ValueError(f"knobs must have different names, not {names}")
+            raise errors.same_names(names=names)
         if unknown := sorted(set(start) - set(names)):
-            raise ValueError(f"{', '.join(unknown)}: no such knob; there are {', '.join(names)}")
+            raise errors.no_knob(names=unknown, choices=names)
         self.start = self.complete(start)
         self._choices = {knob.name: self._of(knob) for knob in knobs}
 

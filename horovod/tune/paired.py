@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from horovod.tune import errors
+
 __all__ = ["Gain", "gain_of"]
 
 # One-sided quantiles of Student's t: 97.5 % (an interval of 95 %) and 99.5 %, by degrees of freedom 1, 2, ...
@@ -73,7 +75,7 @@ def gain_of(pairs: Sequence[tuple[float, float]], confidence: float = 0.975) -> 
         ValueError: no pairs, or seconds that are not positive.
     """
     if not pairs or any(not (0 < value < math.inf) for pair in pairs for value in pair):
-        raise ValueError(f"pairs of positive seconds are needed, not {list(pairs)}")
+        raise errors.no_pairs(got=list(pairs))
     logs = [math.log(first / second) for first, second in pairs]
     mean = statistics.fmean(logs)
     if len(logs) == 1:

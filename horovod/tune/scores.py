@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from horovod.tune import errors
+
 __all__ = ["MODES", "Shares", "Shift", "seconds_of", "shares_of"]
 
 # HOROVOD_AUTOTUNE_MODE: the whole step; without steps that something else made longer; and that, with
@@ -26,9 +28,9 @@ def seconds_of(steps: Sequence[float], mode: str = "filter") -> float:
         ValueError: there are no steps, or there is no such mode.
     """
     if mode not in MODES:
-        raise ValueError(f"there is no score mode {mode!r}; there are {', '.join(MODES)}")
+        raise errors.no_score_mode(got=mode, choices=list(MODES))
     if not steps:
-        raise ValueError("a block has no steps")
+        raise errors.no_steps()
     return statistics.fmean(steps if mode == "time" else usual(steps))
 
 

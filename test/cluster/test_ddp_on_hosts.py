@@ -1,14 +1,11 @@
 """`horovodrun --ddp` on several hosts: ranks of torch.distributed meet, and know their places."""
 
 import json
-import re
-import shlex
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from page_blocks import blocks, commands
 from rig import NET, Cluster  # puts test/parallel on the path
 from test_slurm import variables  # noqa: F401 -- a fixture
 
@@ -69,18 +66,6 @@ def test_in_a_slurm_job(cluster: Cluster, tmp_path: Path, variables: dict[str, s
     assert [place["GROUP_RANK"] for place in found] == ["0", "0", "1", "2"]
     asked = (tmp_path / "log").read_text()
     assert asked.count("host_agent.py describe") == 2, "rank 0's host is this one: nobody is asked for a port"
-
-
-def test_the_pages_command_for_several_hosts(cluster: Cluster, tmp_path: Path) -> None:
-    """Of docs/ddp.md."""
-    (script,) = blocks("docs/ddp.md", "python", "horovodrun --ddp")
-    (tmp_path / "train.py").write_text(script)
-    (command,) = [line for line in commands("docs/ddp.md", "horovodrun --ddp") if "node" in line]
-    words = shlex.split(re.sub(r"\bnode(\d)", r"t\1", command.removeprefix("horovodrun ")))
-    words[-2:] = [sys.executable, str(tmp_path / "train.py")]
-    result = cluster.horovodrun(*words, limit=100)
-    assert result.returncode == 0, result.stderr
-    assert re.fullmatch(r"\[0\]<stdout>:loss [\d.]+ with 4 processes\n", result.stdout)
 
 
 def test_a_port_that_is_taken_on_another_host(cluster: Cluster) -> None:

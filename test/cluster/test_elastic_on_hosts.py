@@ -12,7 +12,10 @@ from launching import MARK, fresh_mark
 from rig import Cluster
 from test_agents_on_hosts import all_end
 
-PROGRAM = rig.ROOT / "test" / "elastic" / "restart_rank.py"
+FAILURES = rig.ROOT / "test" / "failures"
+sys.path.append(str(FAILURES))
+from failure_programs import Event, Moment, Program  # noqa: E402
+
 LIMIT = 150.0  # seconds
 FUNCTION = """
 import os, signal, sys
@@ -44,12 +47,11 @@ print(sorted(horovod.run(work, (sys.argv[1],), num_proc=3, min_num_proc=2, hosts
 @pytest.mark.timeout(LIMIT + 30)
 def test_ranks_are_started_again_on_the_hosts_that_are_left(cluster: Cluster, tmp_path: Path) -> None:
     """The commits are in each host's memory; those who are left agree on the newest."""
-    task = tmp_path / "task.json"
-    deaths = [{"rank": 2, "point": "step", "step": 13}]
-    task.write_text(json.dumps({"folder": str(tmp_path), "deaths": deaths, "epochs": 4}))
+    program = Program("elastic", 0, (1, 1, 2), (Event("killed", 2, moment=Moment("step", step=13)),))
+    (tmp_path / "program.json").write_text(json.dumps(program.as_record()))
     mark = fresh_mark()
     options = ("--elastic-restart", "-np", "4", "--min-np", "1", "-H", "t1:1,t2:1,t3:2")
-    command = (sys.executable, str(PROGRAM), str(task))
+    command = (sys.executable, str(FAILURES / "failing_rank.py"), str(tmp_path))
     done = cluster.horovodrun(*options, *command, limit=LIMIT, HOROVOD_DETERMINISTIC="1", **{MARK: mark})
     assert done.returncode == 0, done.stderr
     assert "host t3 is on the blacklist" in done.stderr

@@ -12,7 +12,7 @@ CHECK_BUILD = "horovodrun --check-build"
 QUICK_TESTS = (
     "pytest -q sources/test/single/codec/test_codec_elements.py "
     "sources/test/single/common/options/test_runner_options.py "
-    "'sources/test/parallel/test_torch_ranks.py::test_in_ranks_that_exchange_messages[test_collectives.py-2-mpi]'"
+    "'sources/test/parallel/test_torch_ranks.py::test_in_ranks_that_exchange_messages[test_operations_in_flight.py-2-mpi]'"
 )
 ALL_TESTS = "pytest -q -m 'not slow' sources/test/single sources/test/parallel"
 SSHD = "/usr/sbin/sshd -De -f /home/mpiuser/.sshd_config"

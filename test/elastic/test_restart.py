@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import glob
 import json
 import os
@@ -16,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from failing_rank import __file__ as program_path
+from failure_programs import Event, Moment, Program
 from launching import environment, fresh_mark, horovodrun, processes_of, start
+from survival.notes import Notes
 
-PROGRAM = Path(__file__).with_name("restart_rank.py")
+PROGRAM = str(program_path)
 BEHAVIOUR = Path(__file__).with_name("plain_rank.py")
 DETERMINISTIC = {"HOROVOD_DETERMINISTIC": "1"}
 LIMIT = 200  # seconds, on a machine that does other things
@@ -28,67 +30,60 @@ def hosts(count: int) -> list[str]:
     return ["-H", ",".join(f"127.0.0.{number + 1}:1" for number in range(count))]
 
 
-@dataclasses.dataclass
-class Task:
-    """As restart_rank.py reads it."""
+class Job:
+    """A program in its folder, and what its ranks write. An event is of who has its rank then."""
 
-    folder: Path
-    deaths: tuple[tuple[int, str, int], ...] = ()
-    more: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.folder.mkdir(exist_ok=True)
-
-    def written(self) -> str:
-        deaths = [{"rank": rank, "point": point, "step": step} for rank, point, step in self.deaths]
-        task = {"folder": str(self.folder), "deaths": deaths, "epochs": 2, **self.more}
-        path = self.folder / "task.json"
-        path.write_text(json.dumps(task))
-        return str(path)
+    def __init__(self, folder: Path, *events: Event, **more: Any) -> None:
+        folder.mkdir()
+        self.folder = folder
+        record = Program("elastic", 0, (1,), events, **more).as_record()
+        (folder / "program.json").write_text(json.dumps(record))
 
     def notes(self, what: str) -> list[dict[str, Any]]:
-        texts = [path.read_text() for path in self.folder.glob("worker-*.jsonl")]
-        lines = [line for text in texts for line in text.splitlines()]
-        notes = [note for line in lines if (note := json.loads(line))["what"] == what]
-        return sorted(notes, key=lambda note: note["at"])
+        found = Notes(self.folder)
+        found.read()
+        return [note for note in found.all() if note["what"] == what]
 
     def undisturbed(self) -> set[str]:
         """Digests of a job that begins where the last processes did, and is left alone."""
         last = [note for note in self.notes("begins") if note["rank"] == 0][-1]
-        more = {**self.more, "resume": str(self.folder / last["kept"])}
-        twin = Task(self.folder / "undisturbed", (), more)
-        words = ["--launcher", "tcp", "-np", str(last["size"]), sys.executable, str(PROGRAM), twin.written()]
+        twin = Job(self.folder / "undisturbed", resume=last["kept"])
+        words = ["--launcher", "tcp", "-np", str(last["size"]), sys.executable, PROGRAM, str(twin.folder)]
         done = horovodrun(*words, limit=LIMIT, **DETERMINISTIC)
         assert done.returncode == 0, done.stderr
         return {note["digest"] for note in twin.notes("ends")}
 
 
+def dies(rank: int, point: str, step: int) -> Event:
+    return Event("killed", rank, moment=Moment(point, step=step))
+
+
 @pytest.mark.timeout(2 * LIMIT)
-@pytest.mark.parametrize(("rank", "point", "step"), [(0, "step", 13), (1, "commit", 12)])
+@pytest.mark.parametrize(("rank", "point", "step"), [(0, "step", 13), (1, "kept", 12)])
 def test_training_goes_on_from_the_newest_commit(rank: int, point: str, step: int, tmp_path: Path) -> None:
-    task = Task(tmp_path / "job", ((rank, point, step),))
+    job = Job(tmp_path / "job", dies(rank, point, step))
     options = ["--elastic-restart", "-np", "3", "--min-np", "1", *hosts(3)]
-    words = ["python", str(PROGRAM), task.written()]
+    words = ["python", PROGRAM, str(job.folder)]
     timeline = tmp_path / "trace.json"
     done = horovodrun(*options, *words, limit=LIMIT, HOROVOD_TIMELINE=str(timeline), **DETERMINISTIC)
     assert done.returncode == 0, done.stderr
     assert f"host 127.0.0.{rank + 1} is on the blacklist" in done.stderr
-    ends, begins = task.notes("ends"), task.notes("begins")
+    ends, begins = job.notes("ends"), job.notes("begins")
     assert [note["size"] for note in ends] == [2, 2]
     assert len({note["pid"] for note in begins}) == 5, "all processes are new ones"
     assert {note["step"] for note in begins[-2:]} <= ({12} if point == "step" else {9, 12})
-    assert {note["digest"] for note in ends} == task.undisturbed()
-    assert len({note["folder"] for note in ends}) == 2
-    assert not any(os.path.exists(note["folder"]) for note in ends), "commits go with their job"
+    assert {note["digest"] for note in ends} == job.undisturbed()
+    folders = {note["commits"] for note in begins[-2:]}
+    assert len(folders) == 2 and not any(map(os.path.exists, folders)), "commits go with their job"
     began = json.loads(timeline.read_text())[0]["args"]["start_time_since_epoch_in_micros"] / 1e6
-    [died] = task.folder.glob("died-*")
+    [died] = job.folder.glob("struck-*")
     assert began < died.stat().st_mtime, "the timeline goes on"
 
 
 @pytest.mark.timeout(2 * LIMIT)
 def test_under_torchrun(tmp_path: Path) -> None:
-    task = Task(tmp_path / "job", ((1, "step", 13),))
-    words = ["--standalone", "--nproc-per-node", "2", "--max-restarts", "2", str(PROGRAM), task.written()]
+    job = Job(tmp_path / "job", dies(1, "step", 13))
+    words = ["--standalone", "--nproc-per-node", "2", "--max-restarts", "2", PROGRAM, str(job.folder)]
     mark = fresh_mark()
     process = subprocess.Popen(
         [sys.executable, "-m", "torch.distributed.run", *words],
@@ -104,29 +99,29 @@ def test_under_torchrun(tmp_path: Path) -> None:
         for found in processes_of(mark):
             os.kill(int(found.partition(":")[0]), signal.SIGKILL)
     assert process.returncode == 0, out
-    assert [note["step"] for note in task.notes("begins")] == [0, 0, 12, 12]
-    assert {note["digest"] for note in task.notes("ends")} == task.undisturbed()
+    assert [note["step"] for note in job.notes("begins")] == [0, 0, 12, 12]
+    assert {note["digest"] for note in job.notes("ends")} == job.undisturbed()
     assert not glob.glob(f"/dev/shm/horovod-commits-*-by-*-{process.pid}-*")
 
 
 @pytest.mark.timeout(2 * LIMIT)
 def test_a_host_comes_and_nothing_is_lost(tmp_path: Path) -> None:
-    task = Task(tmp_path / "job", (), {"epochs": 40, "pause": 0.05})
+    job = Job(tmp_path / "job", epochs=40)
     found = tmp_path / "hosts"
     found.write_text("127.0.0.1\n127.0.0.2\n")
     words = ["--elastic-restart", "-np", "2", "--host-discovery-script", f"cat {found}"]
     mark = fresh_mark()
-    process = start([*words, "python", str(PROGRAM), task.written()], mark, **DETERMINISTIC)
+    process = start([*words, "python", PROGRAM, str(job.folder)], mark, **DETERMINISTIC)
     try:
-        wait(lambda: len(task.notes("step")) > 6)
+        wait(lambda: len(job.notes("step")) > 6)
         (tmp_path / "new").write_text("127.0.0.1\n127.0.0.2\n127.0.0.3\n")
         (tmp_path / "new").rename(found)
-        wait(lambda: len([note for note in task.notes("step") if note["size"] == 3]) >= 3)
+        wait(lambda: len([note for note in job.notes("step") if note["size"] == 3]) >= 3)
     finally:
         process.terminate()
         _, err = process.communicate(timeout=60)
-    last = max(note["step"] for note in task.notes("step") if note["size"] == 2)
-    assert {note["step"] for note in task.notes("begins") if note["size"] == 3} == {last}, err
+    last = max(note["step"] for note in job.notes("step") if note["size"] == 2)
+    assert {note["step"] for note in job.notes("begins") if note["size"] == 3} == {last}, err
     assert "blacklist" not in err and not processes_of(mark)
 
 
@@ -177,9 +172,9 @@ def test_a_forked_rank_is_as_one_that_was_started(how: str, tmp_path: Path) -> N
     more = {"PYTHONPATH": str(BEHAVIOUR.parent)} if how == "-m" else {}
     if more:
         more["PYTHONPATH"] += os.pathsep + environment("")["PYTHONPATH"]
-    job = ["--elastic-restart", "-np", "2", *hosts(2)]
-    warm = horovodrun(*job, *words, limit=LIMIT, **more)
-    cold = horovodrun(*job, "env", *words, limit=LIMIT, **more)
+    elastic = ["--elastic-restart", "-np", "2", *hosts(2)]
+    warm = horovodrun(*elastic, *words, limit=LIMIT, **more)
+    cold = horovodrun(*elastic, "env", *words, limit=LIMIT, **more)
     assert "loads torch anew" in cold.stderr and "loads torch anew" not in warm.stderr
     assert "torch is there: True" in warm.stdout and "torch is there: False" in cold.stdout
     assert without_what_differs(warm.stdout) == without_what_differs(cold.stdout)
@@ -202,11 +197,12 @@ def test_where_torch_cannot_be_loaded_before_ranks_start_by_themselves(tmp_path:
 
 @pytest.mark.timeout(LIMIT)
 def test_an_exception_of_the_script_ends_the_job(tmp_path: Path) -> None:
-    task = Task(tmp_path / "job", (), {"raises": 5})
-    words = ["--elastic-restart", "-np", "2", *hosts(2), "python", str(PROGRAM), task.written()]
+    error = Event("exception", 0, moment=Moment("step", step=5))
+    job = Job(tmp_path / "job", error)
+    words = ["--elastic-restart", "-np", "2", *hosts(2), "python", PROGRAM, str(job.folder)]
     done = horovodrun(*words, limit=LIMIT)
-    assert done.returncode == 1 and "RuntimeError: the data is damaged" in done.stderr
-    assert len(task.notes("starts")) == 2
+    assert done.returncode == 1 and "RuntimeError: the loss is not finite" in done.stderr
+    assert len(job.notes("starts")) == 2
 
 
 @pytest.mark.timeout(60)

@@ -20,6 +20,7 @@ from horovod.torch import gathered
 from horovod.torch.compression.registry import Compression
 from horovod.torch.compression.topk import TopKCompressor
 from horovod.torch.ddp import agreement
+from horovod.torch.ddp import errors as ddp_errors
 from horovod.torch.reduce_ops import ReduceArguments, Sum
 from horovod.tune.decision import Decision
 
@@ -315,5 +316,5 @@ TARGETS = (
     ),
     Target("published", (store.packed([b"", b"one", bytes(300)]),), read_published, (ValueError,), 2),
     Target("decision", (_DECISION.to_text().encode(),), read_decision, (ValueError,), 2),
-    Target("terms", (json.dumps(_TERMS).encode(),), read_terms, (agreement.RanksDisagree,), 2, is_json=True),
+    Target("terms", (json.dumps(_TERMS).encode(),), read_terms, (ddp_errors.RanksDisagree,), 2, is_json=True),
 )

@@ -13,7 +13,7 @@ import scratch
 import torch
 from campaign import Target
 
-from horovod.lab import environment, folders, logs, progress
+from horovod.lab import environment, errors, folders, logs, progress
 from horovod.lab.runs import Plan
 from horovod.topology import machine
 from horovod.topology.facts import Gpu, Host, Nic, Socket
@@ -208,7 +208,7 @@ def read_tuned(data: bytes) -> None:
 
 TARGETS = (
     Target("tuned", (_tuned(),), read_tuned, (), 1, is_json=True),
-    Target("lab run", tuple(_runs()), read_run, (logs.LogError,), 4, is_json=True),
+    Target("lab run", tuple(_runs()), read_run, (errors.LogError,), 4, is_json=True),
     Target(
         "environment",
         (environment.to_json(_ENVIRONMENT).replace("\n", "").encode(),),

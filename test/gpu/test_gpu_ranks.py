@@ -3,26 +3,27 @@
 The same tests run on emulated GPUs, with a rank on each, in test/parallel/test_emulated_gpu.py.
 """
 
-from pathlib import Path
-
 import pytest
 import real_gpu
 
 real_gpu.need_one()
 
+from gpu_jobs import ALONE, FILES  # noqa: E402
 from rank_jobs import run_test_files  # noqa: E402
 
-FILES = sorted((Path(__file__).parent / "ranks").glob("test_gpu_*.py"))
 LIMIT = 300.0  # seconds: starting CUDA takes some, in every rank
 
 
 @pytest.mark.timeout(LIMIT + 30)
 @pytest.mark.parametrize(("np", "algorithm"), [(1, "auto"), (2, "scatter"), (4, "scatter")])
 def test_in_ranks(np: int, algorithm: str) -> None:
-    run_test_files(np, FILES, LIMIT, HOROVOD_ALLREDUCE_ALGORITHM=algorithm)
+    files = [FILES[name] for name in (ALONE if np == 1 else FILES)]
+    run_test_files(np, files, LIMIT, HOROVOD_ALLREDUCE_ALGORITHM=algorithm, HOROVOD_TEST_GPU="1")
 
 
 @pytest.mark.timeout(LIMIT + 30)
 def test_one_rank_by_nccl_and_by_the_host() -> None:
     for transport in ("nccl", "host"):
-        run_test_files(1, FILES[:1], LIMIT, HOROVOD_GPU_TRANSPORT=transport)
+        run_test_files(
+            1, [FILES["compression"]], LIMIT, HOROVOD_GPU_TRANSPORT=transport, HOROVOD_TEST_GPU="1"
+        )

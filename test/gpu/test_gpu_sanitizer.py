@@ -2,17 +2,16 @@
 
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 import real_gpu
 
 real_gpu.need_one()
 
+from gpu_jobs import FILES  # noqa: E402
 from rank_jobs import run_ranks  # noqa: E402
 
 SANITIZER = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
-FILE = Path(__file__).parent / "ranks" / "test_gpu_compression.py"
 LIMIT = 1500.0  # seconds: every access is looked at
 
 
@@ -23,7 +22,18 @@ LIMIT = 1500.0  # seconds: every access is looked at
 def test_nothing_is_found(tool: str) -> None:
     assert SANITIZER is not None
     watched = [SANITIZER, "--tool", tool, "--error-exitcode", "9", "--target-processes", "all"]
-    tests = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-k", "bits", str(FILE)]
-    job = run_ranks(2, [*watched, *tests], LIMIT, {"HOROVOD_GPU_TRANSPORT": "host"})
+    tests = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "bits",
+        str(FILES["compression"]),
+    ]
+    job = run_ranks(2, [*watched, *tests], LIMIT, {"HOROVOD_GPU_TRANSPORT": "host", "HOROVOD_TEST_GPU": "1"})
     assert job.returncode == 0, job.stdout
     assert job.stdout.count("ERROR SUMMARY: 0 errors") == 2, job.stdout

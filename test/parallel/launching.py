@@ -9,9 +9,26 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 import horovod
+from horovod.runner import launchers
+from horovod.runner.errors import LaunchError
 
 MARK = "HOROVOD_TEST_JOB"
+HOST = os.uname().nodename
+
+
+def _why_not() -> str:
+    try:
+        launchers.installed_mpirun()
+    except LaunchError as error:
+        return f"no mpirun: {error}"
+    return ""
+
+
+needs_mpirun = pytest.mark.skipif(bool(_why_not()), reason=_why_not())
+LAUNCHERS = [pytest.param("mpi", marks=needs_mpirun), "tcp"]
 
 
 def environment(mark: str, **more: str) -> dict[str, str]:

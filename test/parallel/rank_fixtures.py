@@ -1,17 +1,21 @@
-"""Fixtures of tests that run in every rank of a job. The job itself is a conftest's, for the session."""
+"""Fixtures of tests that run in every rank of a job: of ranks/, and of test/gpu/ranks/."""
 
 import contextlib
+import os
 import threading
 from collections.abc import Iterator
 
 import pytest
 import torch
+from places import Place, place_of
 
 import horovod.torch as hvd
 
-__all__ = ["rank", "seeded", "size", "together"]
+__all__ = ["job", "place", "rank", "seeded", "size", "together"]
 
+os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"  # after the import and before init(), which reads it
 _seeding = threading.Lock()
+_places: list[Place] = []
 
 
 @contextlib.contextmanager
@@ -22,10 +26,29 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def job() -> Iterator[None]:
+    """Ranks that are threads are in one already."""
+    if hvd.is_initialized():
+        yield
+        return
+    torch.set_num_threads(1)
+    hvd.init()
+    _places.append(place_of(hvd.local_rank()))
+    yield
+    hvd.shutdown()
+
+
 @pytest.fixture(autouse=True)
 def together() -> None:
     """Every test starts together with the other ranks'."""
     hvd.barrier()
+
+
+@pytest.fixture
+def place() -> Place:
+    """Where the tensors of this rank are."""
+    return _places[0] if _places else Place()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ ddp_jobs.py does the same for ranks that torchrun starts.
 Such files live in test/parallel/ranks. They are plain pytest files that use horovod.torch as one
 of two or four ranks; pytest collects them inside a rank only (see conftest.py). To debug one by hand:
 
-    mpirun -np 2 python -m pytest test/parallel/ranks/test_collectives.py
+    mpirun -np 2 python -m pytest test/parallel/ranks/test_contract.py
 """
 
 from __future__ import annotations

@@ -10,19 +10,14 @@ import importlib.util
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from ddp_jobs import run_torchrun
 from example_runs import EXAMPLES, ROOT, real_mnist
+from gpu_jobs import emulated_gpus
 from page_blocks import blocks
-
-TEST = Path(__file__).parents[1]
-sys.path.append(str(TEST))
-
-from emulated_cuda import build as emulation  # noqa: E402
 
 RUNNER = Path(__file__).with_name("emulated_nccl.py")
 LIMIT = 200.0  # seconds of one job
@@ -123,12 +118,7 @@ def ran(words: list[str], folder: Path, env: dict[str, str]) -> Ran:
 @pytest.fixture(scope="module")
 def gpus() -> dict[str, str]:
     """The environment of ranks on emulated GPUs."""
-    return {
-        "HOROVOD_TEST_EMULATED_GPU": str(emulation.library_path()),
-        "HOROVOD_NCCL_LIBRARY": str(emulation.nccl_path()),
-        "EMULATED_CUDA_DEVICES": "4",
-        "EMULATED_CUDA_ANY_MEMORY": "1",  # torch's tensors are of the host
-    }
+    return emulated_gpus()
 
 
 def check(on_gpus: Ran, on_cpu: Ran) -> None:

@@ -114,14 +114,14 @@ def test_of_different_timeouts_the_longest_counts(said: Said) -> None:
 
 def test_a_rank_that_does_not_come(said: Said) -> None:
     assert said("absent")[0] == (
-        "ValueError: rank 1 of 2 did not come to the process group's store within 3 s. Do these processes "
+        "CannotStart: rank 1 of 2 did not come to the process group's store within 3 s; do these processes "
         "run, and does each make the same calls with this process group, as ddp.compress()? Where they may "
         "come later, give init_process_group() or new_group() a longer timeout=\n"
     )
 
 
 def test_a_job_that_cannot_be_formed(said: Said) -> None:
-    wanted = "ValueError: forming a job of the process group failed: no luck\n"
+    wanted = "CannotStart: forming a job of the process group failed: no luck\n"
     texts = said("formed")  # beside it, where one ends sooner, torch says so of its store
     assert len(texts) == 2 and all(wanted in text for text in texts), texts
 
@@ -130,5 +130,5 @@ def test_a_forked_child_of_a_rank(said: Said) -> None:
     for rank, text in enumerate(said("child")):
         *refusals, last = text.splitlines()
         assert last == "ends well" and len(refusals) == 2, text
-        told = f" was forked by rank {rank}: no gradient can be reduced in it. Leave backward() to"
+        told = f" was forked by rank {rank}; no gradient can be reduced in it. Leave backward() to"
         assert all(told in refusal for refusal in refusals), text

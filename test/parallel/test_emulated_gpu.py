@@ -1,6 +1,6 @@
 """All that horovod.torch does on GPUs, with real ranks, on emulated ones: over NCCL, and by the host.
 
-What test/gpu runs on a real GPU is run here; and the tests of the CPU, with tensors that count as a GPU's.
+What test/gpu runs on a real GPU is run here; and other tests of the CPU, with tensors that count as a GPU's.
 """
 
 from __future__ import annotations
@@ -10,15 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from gpu_jobs import ALONE, FILES, emulated_gpus
 from rank_jobs import mpirun, run_ranks, run_test_files
 
 HERE = Path(__file__).parent
-TEST = HERE.parent
-sys.path.append(str(TEST))
-
-from emulated_cuda import build as emulation  # noqa: E402
-
-GPU = {path.stem.removeprefix("test_gpu_"): path for path in (TEST / "gpu" / "ranks").glob("test_gpu_*.py")}
 LIMIT = 400.0  # seconds: kernels run by threads of the host, several ranks on two cores
 
 
@@ -26,44 +21,39 @@ LIMIT = 400.0  # seconds: kernels run by threads of the host, several ranks on t
 def emulated() -> dict[str, str]:
     """The environment of ranks on emulated GPUs."""
     mpirun()
-    return {
-        "HOROVOD_TEST_EMULATED_GPU": str(emulation.library_path()),
-        "HOROVOD_NCCL_LIBRARY": str(emulation.nccl_path()),
-        "EMULATED_CUDA_DEVICES": "4",
-        "EMULATED_CUDA_ANY_MEMORY": "1",  # torch's tensors are of the host
-    }
+    return emulated_gpus()
 
 
 @pytest.mark.timeout(LIMIT + 30)
 @pytest.mark.parametrize(
     ("np", "transport", "algorithm", "files"),
     [
-        (1, "auto", "auto", ["operations", "streams", "training"]),
-        (2, "nccl", "auto", ["operations", "streams", "compression", "training"]),
-        (2, "host", "scatter", ["operations", "streams", "compression"]),
-        pytest.param(2, "host", "auto", ["training"], marks=pytest.mark.slow),
+        (1, "auto", "auto", ALONE),
+        (2, "nccl", "auto", [*FILES]),
+        (2, "host", "scatter", ["operations", "compression", "streams", "errors", "sparse"]),
+        pytest.param(2, "host", "auto", ["training", "batch norm"], marks=pytest.mark.slow),
         (4, "nccl", "scatter", ["compression"]),
-        pytest.param(4, "nccl", "scatter", list(GPU), marks=pytest.mark.slow),
-        pytest.param(4, "host", "scatter", list(GPU), marks=pytest.mark.slow),
+        pytest.param(4, "nccl", "scatter", [*FILES], marks=pytest.mark.slow),
+        pytest.param(4, "host", "scatter", [*FILES], marks=pytest.mark.slow),
     ],
 )
 def test_what_runs_on_a_gpu(
     np: int, transport: str, algorithm: str, files: list[str], emulated: dict[str, str]
 ) -> None:
     more = {"HOROVOD_GPU_TRANSPORT": transport, "HOROVOD_ALLREDUCE_ALGORITHM": algorithm}
-    run_test_files(np, [GPU[name] for name in files], LIMIT, **emulated, **more)
+    run_test_files(np, [FILES[name] for name in files], LIMIT, **emulated, **more)
 
 
 @pytest.mark.timeout(LIMIT + 30)
 def test_ranks_that_share_a_gpu_go_by_the_host(emulated: dict[str, str]) -> None:
     more = {"HOROVOD_TEST_SHARED_GPU": "1", "HOROVOD_ALLREDUCE_ALGORITHM": "scatter"}
-    run_test_files(4, [GPU["operations"], GPU["training"]], LIMIT, **emulated, **more)
+    run_test_files(4, [FILES["operations"], FILES["training"]], LIMIT, **emulated, **more)
 
 
 @pytest.mark.timeout(LIMIT + 30)
 @pytest.mark.parametrize(
     ("transport", "names"),
-    [("nccl", ["collectives", "sync_batch_norm", "api_complex"]), ("host", ["state", "api_complex"])],
+    [("nccl", ["api_complex"]), ("host", ["state", "api_complex"])],
 )
 def test_what_runs_on_a_cpu(transport: str, names: list[str], emulated: dict[str, str]) -> None:
     """The CPU's own tests, of tensors in host memory that count as a GPU's."""

@@ -1,6 +1,6 @@
 """Every example, started in every way its documentation names: a few steps on data made here.
 
-The runs on the real MNIST, with the textbook commands as they are typed, are in test_examples_mnist.py.
+docs/textbook.md has runs on the real MNIST, with the textbook commands as they are typed.
 """
 
 from __future__ import annotations

@@ -1,21 +1,13 @@
 """Whom horovodrun blames when a rank takes others along, and the exit code. On hosts: test_blame_on_hosts."""
 
-import os
 import sys
 from pathlib import Path
 
 import pytest
-from launching import horovodrun
+from launching import HOST, horovodrun, needs_mpirun
 
-from horovod.runner import launchers
-from horovod.runner.errors import LaunchError
+pytestmark = needs_mpirun
 
-try:
-    launchers.installed_mpirun()
-except LaunchError as error:
-    pytest.skip(f"no mpirun: {error}", allow_module_level=True)
-
-HOST = os.uname().nodename
 PROGRAM = str(Path(__file__).with_name("blame.py"))
 STALL = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "2"}
 

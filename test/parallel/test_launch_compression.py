@@ -5,16 +5,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-from launching import horovodrun
+from launching import horovodrun, needs_mpirun
 
-from horovod.runner import launchers
-from horovod.runner.errors import LaunchError
-
-try:
-    launchers.installed_mpirun()
-except LaunchError as error:
-    pytest.skip(f"no mpirun: {error}", allow_module_level=True)
+pytestmark = needs_mpirun
 
 PLAIN = Path(__file__).parent / "plain_hvd"
 SCRIPT = """

@@ -9,38 +9,29 @@ from pathlib import Path
 
 import launching
 import pytest
-from launching import fresh_mark, horovodrun, processes_of
-
-from horovod.runner import launchers
-from horovod.runner.errors import LaunchError
-
-try:
-    launchers.installed_mpirun()
-except LaunchError as error:
-    pytest.skip(f"no mpirun: {error}", allow_module_level=True)
+from launching import HOST, LAUNCHERS, fresh_mark, horovodrun, needs_mpirun, processes_of
 
 needs_mpi4py = pytest.mark.skipif(
     importlib.util.find_spec("mpi4py") is None, reason="mpi4py is not installed"
 )
-HOST = os.uname().nodename
 
 
 def only_rank(rank: int, action: str) -> list[str]:
     """A shell command: one rank does something, the others would wait for minutes."""
-    return [
-        "sh",
-        "-c",
-        f"if [ $OMPI_COMM_WORLD_RANK = {rank} ]; then sleep 0.3; {action}; else sleep 300; fi",
-    ]
+    is_it = f"[ ${{HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}} = {rank} ]"
+    return ["sh", "-c", f"if {is_it}; then sleep 0.3; {action}; else sleep 300; fi"]
 
 
-def test_the_exit_code_of_the_failing_rank() -> None:
-    result = horovodrun("-np", "3", *only_rank(1, "echo oh >&2; exit 3"), limit=15)
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_the_exit_code_of_the_failing_rank(launcher: str) -> None:
+    words = ["--launcher", launcher, "-np", "3"]
+    result = horovodrun(*words, *only_rank(1, "echo oh >&2; exit 3"), limit=20)
     assert result.returncode == 3
     said = f"horovodrun: rank 1 on host {HOST} exited with code 3; the other ranks were ended"
     assert result.stderr == f"[1]<stderr>:oh\n{said}\n"
 
 
+@needs_mpirun
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_rank_that_is_killed(number: signal.Signals) -> None:
     started = time.monotonic()
@@ -50,6 +41,7 @@ def test_a_rank_that_is_killed(number: signal.Signals) -> None:
     assert f"rank 2 on host {HOST} was killed by signal {int(number)} ({number.name})" in result.stderr
 
 
+@needs_mpirun
 @needs_mpi4py
 def test_a_rank_that_is_killed_inside_mpi() -> None:
     code = """
@@ -66,6 +58,7 @@ c.Barrier()
     assert f"rank 2 on host {HOST} was killed by signal 9 (SIGKILL)" in result.stderr
 
 
+@needs_mpirun
 @needs_mpi4py
 def test_mpi_abort() -> None:
     code = "from mpi4py import MPI; c = MPI.COMM_WORLD; c.Barrier(); c.rank == 1 and c.Abort(5); c.Barrier()"
@@ -73,23 +66,30 @@ def test_mpi_abort() -> None:
     assert result.returncode == 5 and f"rank 1 on host {HOST} exited with code 5" in result.stderr
 
 
-def test_a_rank_that_cannot_report_is_no_success() -> None:
-    """A wrapper that is killed cannot report: that is no success, and the job ends."""
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_rank_that_cannot_report_is_no_success(launcher: str) -> None:
+    """A wrapper that is killed cannot report: that is no success, the job ends, and the rank is named."""
     mark = fresh_mark()
-    process = launching.start(["-np", "2", "sh", "-c", "echo $PPID; sleep 300"], mark)
+    words = ["--launcher", launcher, "-np", "2", "sh", "-c", "echo $PPID; sleep 300"]
+    process = launching.start(words, mark)
     assert process.stdout is not None
-    os.kill(int(process.stdout.readline().partition(":")[2]), signal.SIGKILL)
+    lines = sorted(process.stdout.readline() for _ in range(2))
+    os.kill(int(lines[1].partition(":")[2]), signal.SIGKILL)
     _, err = process.communicate(timeout=20)
     assert process.returncode != 0 and "did not report how it ended" in err
-    assert not processes_of(mark)
+    if launcher == "tcp":  # mpirun may end the others before it says whom it misses
+        assert process.returncode == 1 and f"rank 1 on host {HOST} did not report" in err
+    all_end(mark, 5)
 
 
-def test_a_command_that_does_not_exist() -> None:
-    result = horovodrun("-np", "2", "no-such-command-here", limit=15)
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_command_that_does_not_exist(launcher: str) -> None:
+    result = horovodrun("--launcher", launcher, "-np", "2", "no-such-command-here", limit=20)
     assert result.returncode == 127
-    assert "could not run: the command no-such-command-here was not found (PATH is" in result.stderr
+    assert "the command no-such-command-here was not found (PATH is" in result.stderr
 
 
+@needs_mpirun
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_stopping_horovodrun_ends_everything(number: signal.Signals) -> None:
     mark = fresh_mark()
@@ -102,19 +102,46 @@ def test_stopping_horovodrun_ends_everything(number: signal.Signals) -> None:
     assert not processes_of(mark)
 
 
-def test_killing_horovodrun_ends_everything() -> None:
-    mark = fresh_mark()
-    process = launching.start(["-np", "2", "sh", "-c", "echo up; sleep 300 & sleep 300"], mark)
-    assert process.stdout is not None
-    process.stdout.readline()
-    process.kill()
-    process.communicate(timeout=20)
-    deadline = time.monotonic() + 15
+WAITING = ["sh", "-c", "trap '' TERM INT; echo here; sleep 300 & wait; wait"]
+
+
+def pid_of(mark: str, word: str) -> int:
+    """Of the one process of a job whose command line has this word."""
+    found = [line for line in processes_of(mark) if word in line.split(" -c ")[0]]
+    assert len(found) == 1, found
+    return int(found[0].partition(":")[0])
+
+
+def all_end(mark: str, seconds: float) -> None:
+    """Until no process of the job is left."""
+    began = time.monotonic()
     while left := processes_of(mark):
-        assert time.monotonic() < deadline, left
+        assert time.monotonic() - began < seconds, left
         time.sleep(0.05)
 
 
+@pytest.mark.parametrize(
+    ("launcher", "word", "code", "said"),
+    [
+        ("tcp", "agents/driver.py", 1, "the driver of the job was killed by signal 9 (SIGKILL)"),
+        ("tcp", "agents/agent.py", 1, f"ranks 0, 1 on host {HOST} were lost"),
+        ("tcp", "horovod.runner", -9, ""),
+        pytest.param("mpi", "horovod.runner", -9, "", marks=needs_mpirun),
+    ],
+)
+def test_nothing_outlives_what_is_killed(launcher: str, word: str, code: int, said: str) -> None:
+    """Ranks that heed no signal, and have children, too."""
+    mark = fresh_mark()
+    job = launching.start(["--launcher", launcher, "-np", "2", *WAITING], mark)
+    assert job.stdout is not None
+    assert [job.stdout.readline()[3:] for _ in range(2)] == ["<stdout>:here\n"] * 2
+    os.kill(pid_of(mark, word), signal.SIGKILL)
+    _, err = job.communicate(timeout=15)
+    all_end(mark, 15)
+    assert said in err and job.returncode == code, err
+
+
+@needs_mpirun
 def test_a_reader_that_goes_away_ends_the_job() -> None:
     mark = fresh_mark()
     process = launching.start(["-np", "1", "sh", "-c", "while echo y; do sleep 0.01; done"], mark)
@@ -127,6 +154,7 @@ def test_a_reader_that_goes_away_ends_the_job() -> None:
     assert not processes_of(mark)
 
 
+@needs_mpirun
 def test_ranks_that_do_not_start_in_time(tmp_path: Path) -> None:
     """An mpirun whose remote agent never answers, as a host behind a firewall would not."""
     agent = tmp_path / "agent"

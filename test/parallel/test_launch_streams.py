@@ -10,15 +10,7 @@ from pathlib import Path
 
 import launching
 import pytest
-from launching import fresh_mark, processes_of
-
-from horovod.runner import launchers
-from horovod.runner.errors import LaunchError
-
-try:
-    launchers.installed_mpirun()
-except LaunchError as error:
-    pytest.skip(f"no mpirun: {error}", allow_module_level=True)
+from launching import LAUNCHERS, fresh_mark, needs_mpirun, processes_of
 
 FULL = "cannot be written: No space left on device (ENOSPC); all ranks were ended"
 
@@ -45,14 +37,25 @@ def shell(script: str, limit: float = 60, **streams: int) -> subprocess.Complete
     return subprocess.CompletedProcess(script, process.returncode, out, err)
 
 
-def test_standard_input_is_rank_0s_to_its_end(tmp_path: Path) -> None:
+@pytest.mark.quick
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_standard_input_is_rank_0s_to_its_end(tmp_path: Path, launcher: str) -> None:
+    """Whatever the bytes; of a pipe, or a file."""
     data = random.Random(0).randbytes(3_000_001)
     (tmp_path / "data").write_bytes(data)
-    result = shell(f"cat {tmp_path}/data | horovodrun -np 2 md5sum", stdin=subprocess.DEVNULL)
+    job = f"horovodrun --launcher {launcher} -np 2 md5sum"
+    given = {"mpi": f"cat {tmp_path}/data | {job}", "tcp": f"{job} < {tmp_path}/data"}
+    result = shell(given[launcher], stdin=subprocess.DEVNULL)
     shown = {f"[{rank}]<stdout>:{hashlib.md5(text).hexdigest()}  -" for rank, text in enumerate((data, b""))}
     assert (result.returncode, set(result.stdout.decode().splitlines())) == (0, shown), result.stderr
 
 
+def test_input_of_a_line_ends() -> None:
+    result = shell("echo x | horovodrun --launcher tcp -np 2 cat", stdin=subprocess.DEVNULL)
+    assert (result.returncode, result.stdout) == (0, b"[0]<stdout>:x\n")
+
+
+@needs_mpirun
 def test_standard_input_that_ends_at_once_is_closed_or_is_not_read() -> None:
     count = "horovodrun -np 1 wc -c"
     script = f"{count} < /dev/null && {count} <&- && yes | horovodrun -np 1 echo 1"
@@ -61,6 +64,7 @@ def test_standard_input_that_ends_at_once_is_closed_or_is_not_read() -> None:
     assert (result.returncode, result.stdout.decode()) == (0, shown), result.stderr
 
 
+@needs_mpirun
 def test_output_on_a_full_disk_ends_the_job(tmp_path: Path) -> None:
     ranks = "horovodrun -np 2 {} sh -c 'echo a; sleep 300'"
     result = shell(ranks.format("") + " > /dev/full")
@@ -73,6 +77,7 @@ def test_output_on_a_full_disk_ends_the_job(tmp_path: Path) -> None:
     assert result.stderr.decode() == f"horovodrun: {tmp_path}/rank.1/stdout {FULL}\n"
 
 
+@needs_mpirun
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_output_that_nobody_reads_keeps_no_signal_away(number: signal.Signals) -> None:
     mark = fresh_mark()
@@ -90,6 +95,7 @@ def test_output_that_nobody_reads_keeps_no_signal_away(number: signal.Signals) -
     assert not processes_of(mark)
 
 
+@needs_mpirun
 def test_streams_that_are_closed() -> None:
     result = shell("horovodrun -np 1 echo a >&-")
     assert result.returncode == 2

@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 from importlib.metadata import version
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 from example_runs import run
 from launching import environment
-from page_blocks import blocks, commands
+from page_blocks import blocks
 
 from horovod.runner import launchers
 from horovod.runner.errors import LaunchError
@@ -31,7 +30,6 @@ except LaunchError as error:
 pytestmark = pytest.mark.timeout(400)
 PAGE = "docs/lightning.md"
 STRATEGY, CALLBACK = blocks(PAGE, "python")
-COMMANDS = commands(PAGE)
 RUN = [sys.executable, "-m", "horovod.runner", "-np", "2"]
 
 # What both ranks print: checksums of what was trained, and what the strategy's collectives answered.
@@ -177,15 +175,3 @@ def test_the_release_before_the_newest(tmp_path: Path) -> None:
     found = subprocess.run(show, env=older, capture_output=True, text=True, check=True).stdout
     assert found.split(".")[:2] == [major, str(int(minor) - 1)]
     check(told(tmp_path, *RUN, packages=packages), 2)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_of_the_page(command: str, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(STRATEGY)
-    (tmp_path / "train_ddp.py").write_text(CALLBACK)
-    program, *words = shlex.split(command)
-    start = {"horovodrun": [sys.executable, "-m", "horovod.runner"], "python": [sys.executable]}[program]
-    printed = run([*start, *words], tmp_path, 300, **environment("lightning", OMP_NUM_THREADS="1")).stdout
-    if "train.py" in words:
-        (loss, processes) = re.findall(r"loss ([\d.]+) with (\d) processes", printed)[0]
-        assert int(processes) == (2 if program == "horovodrun" else 1) and float(loss) < 1.5

@@ -4,17 +4,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from launching import horovodrun
-
-from horovod.runner import launchers
-from horovod.runner.errors import LaunchError
+from launching import LAUNCHERS, horovodrun
 
 PROGRAM = Path(__file__).with_name("lingering_rank.py")
-try:
-    launchers.installed_mpirun()
-    LAUNCHERS = ["mpi", "tcp"]
-except LaunchError:
-    LAUNCHERS = ["tcp"]
 
 
 @pytest.mark.timeout(150)

@@ -1,84 +1,150 @@
-"""Every page with commands or Python on it has a test that runs them: the registry, page -> tests.
+"""Every command and all Python on the pages is run as their metadata says (page_runs.py), or by others."""
 
-Who writes a page adds a row. The test of a page runs all its ```sh and ```python blocks, or says of a command
-which other test does.
-"""
+from __future__ import annotations
 
+import importlib.util
+import os
 import re
+import sys
 from pathlib import Path
+from typing import Any
 
+import launching
+import page_runs
 import pytest
+import typed
+from busy import times_longer
+from example_runs import real_mnist
+from page_blocks import ROOT, blocks_of, commands, text_of
+from page_runs import Run, listed, metadata, pages, runs_of
 
-ROOT = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.quick
+from horovod import made_hosts
+from horovod.runner import launchers
+from horovod.runner.errors import LaunchError
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from emulated_cuda import build as emulation
+
 RUNNABLE = re.compile(r"^ *(?:```|~~~)(?:sh|bash|shell|console|python|py)\b", re.MULTILINE)
-INDENTED = re.compile(r"^ +```(?:sh|python)\b", re.MULTILINE)
-TESTS = {
-    "CONTRIBUTING.md": ["parallel/test_readme.py"],
-    "README.md": ["parallel/test_readme.py"],
-    "docs/benchmarks.md": [
-        *("parallel/test_benchmarks.py", "parallel/test_gpu_benchmarks.py"),
-        *("cluster/test_cluster_benchmark.py", "cluster/test_elastic_benchmark.py"),
-        *("single/benchmarks/test_scaling.py", "parallel/test_scaling_runs.py"),
-    ],
-    "docs/cluster_install.md": ["setup/test_cluster_install.py"],
-    "docs/compression.md": ["single/codec/test_codec_docs.py"],
-    "docs/compression_explained.md": ["parallel/test_compression_explained_page.py"],
-    "docs/concepts.md": ["parallel/test_concepts_page.py"],
-    "docs/containers.md": ["container/test_containers_page.py"],
-    "docs/ddp.md": ["parallel/test_ddp_page.py"],
-    "docs/elastic.md": ["parallel/test_elastic_page.py"],
-    "docs/examples.md": ["parallel/test_examples_docs.py"],
-    "docs/gpu.md": ["parallel/test_gpu_page.py"],
-    "docs/installing.md": ["setup/test_wheels.py", "setup/test_bare_machine.py"],
-    "docs/index.md": ["parallel/test_index_page.py"],
-    "docs/lab.md": ["parallel/test_lab_page.py"],
-    "docs/lab_guide.md": ["parallel/test_lab_guide_page.py"],
-    "docs/logging.md": ["parallel/test_logging_page.py"],
-    "docs/lightning.md": ["parallel/test_lightning.py"],
-    "docs/made_hosts.md": ["cluster/test_made_hosts_page.py"],
-    "docs/migration.md": ["parallel/test_migration_page.py"],
-    "docs/observability.md": ["parallel/test_observability_page.py"],
-    "docs/optimizer.md": ["parallel/test_optimizer_page.py"],
-    "docs/own_compressor.md": ["parallel/test_own_compressor_page.py"],
-    "docs/platforms.md": ["parallel/test_platforms_page.py"],
-    "docs/process_sets.md": ["parallel/test_process_sets_page.py"],
-    "docs/running.md": ["parallel/test_running_page.py", "cluster/test_running_on_hosts.py"],
-    "docs/sync_batch_norm.md": ["single/torch/test_sync_batch_norm.py"],
-    "docs/textbook.md": ["parallel/test_textbook_page.py"],
-    "docs/topology.md": ["parallel/test_topology_page.py"],
-    "docs/troubleshooting.md": ["parallel/test_troubleshooting_page.py"],
-    "docs/tuning.md": ["parallel/test_tuning_page.py"],
-    "docs/wire_format.md": ["single/codec/test_codec_docs.py"],
-    "docs/zh/index.md": ["parallel/test_lab_guide_page.py"],
-    "docs/zh/lab_guide.md": ["parallel/test_lab_guide_page.py"],
-}
-
-
-def pages() -> list[str]:
-    files = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    return [str(file.relative_to(ROOT)) for file in files]
 
 
 def with_blocks() -> list[str]:
-    return [page for page in pages() if RUNNABLE.search((ROOT / page).read_text())]
+    return [page for page in pages() if RUNNABLE.search(text_of(page))]
 
 
-@pytest.mark.parametrize("page", sorted({*with_blocks(), *TESTS}))
-def test_a_page_has_a_test_that_runs_it(page: str) -> None:
-    assert page in with_blocks(), f"{page} has no commands (any more): remove its row here"
-    assert page in TESTS, f"{page} has commands or Python: write a test that runs them, and add a row here"
-    name = page.removeprefix("docs/")
-    for test in TESTS[page]:
-        path = ROOT / "test" / test
-        assert path.exists(), f"{page}: its test {test} is gone"
-        assert name in path.read_text(), f"{page}: {test} does not mention it, so it cannot run it"
-
-
+@pytest.mark.quick
 @pytest.mark.parametrize("page", pages())
-def test_no_block_hides_from_the_tests(page: str) -> None:
-    """They look for blocks at the beginning of a line, and for the languages sh and python."""
-    text = (ROOT / page).read_text()
-    assert not INDENTED.search(text), f"{page}: a test would not see this block; begin it in the first column"
-    others = set(re.findall(r"^```(shell|console|py|python3)\b", text, re.MULTILINE))
-    assert not others, f"{page}: write ```sh or ```python, not {others}"
+def test_nothing_on_a_page_is_left_out(page: str) -> None:
+    data = metadata(page)
+    assert (page in with_blocks()) == bool(data), "pages with commands or Python say how they are run"
+    if others := data.get("same as"):
+        known = [block.body for other in others for block in blocks_of(other)]
+        lines = {line for body in known for line in body.splitlines()}
+        for kind, body, *_ in blocks_of(page):
+            assert body in known if kind == "python" else lines.issuperset(body.splitlines()), body
+        return
+    typed_there = "\n".join(run.command for run in runs_of(page)).splitlines()
+    assert [line for line in commands(page) if line not in typed_there] == [], "no run has these commands"
+    code = {block.line for block in blocks_of(page) if block.language == "python"}
+    assert code == page_runs.python_used(page), "Python at these lines is not run"
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("page", with_blocks())
+def test_what_others_run_is_run_there(page: str) -> None:
+    """A test that runs a command names it, or the page, unless there is a reason."""
+    data = metadata(page)
+    runs = [run for run in runs_of(page) if "by" in run.row] if "same as" not in data else []
+    named = [(test, [], "") for test in data.get("python", {})]
+    named += [
+        (test, [run.command.strip()], run.says("because", ""))
+        for run in runs
+        for test in listed(run.row["by"])
+    ]
+    for test, commands_, reason in named:
+        paths = [ROOT / test] if "/" in test or "." not in test else list((ROOT / "test").rglob(test))
+        text = "".join(path.read_text(encoding="utf-8") for path in paths)
+        assert text, f"there is no {test}"
+        assert reason or any(each in text for each in [page.removeprefix("docs/"), *commands_]), (
+            test,
+            commands_,
+        )
+
+
+def missing(run: Run, line: str) -> str:
+    """Why it cannot be run here."""
+    needs = listed(run.says("needs"))
+    if re.search(r"horovodrun|mpirun", line):
+        try:
+            launchers.installed_mpirun()
+        except LaunchError as error:
+            return f"no mpirun: {error}"
+    if "mnist" in needs and real_mnist() is None:
+        return "no real MNIST: neither $MNIST_DATA_DIR nor ../shared/data/mnist"
+    if "hosts" in needs and (reason := made_hosts.why_not()):
+        return reason
+    for module in needs:
+        if module not in ("mnist", "hosts") and importlib.util.find_spec(module) is None:
+            return f"{module} is not installed"
+    return ""
+
+
+def variables(run: Run, folder: Path) -> dict[str, str]:
+    more = {name: page_runs.with_places(str(text), folder) for name, text in run.says("env", {}).items()}
+    if "mnist" in listed(run.says("needs")):
+        more["MNIST_DATA_DIR"] = str(real_mnist())
+    if re.search(r"\bmpirun\b", run.line):
+        program = Path(launchers.installed_mpirun()).parent
+        more["PATH"] = os.pathsep.join([str(program), launching.environment("")["PATH"]])
+        more["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
+        more["PRTE_MCA_hwloc_default_binding_policy"] = "none"
+        more |= dict.fromkeys(
+            (f"{mpi}_ALLOW_RUN_AS_ROOT{end}" for mpi in ("OMPI", "PRTE") for end in ("", "_CONFIRM")), "1"
+        )
+    if run.says("gpu"):
+        more |= {"HOROVOD_TEST_EMULATED_GPU": str(emulation.library_path())}
+        more |= {"HOROVOD_NCCL_LIBRARY": str(emulation.nccl_path()), "EMULATED_CUDA_ANY_MEMORY": "1"}
+    return more
+
+
+@pytest.mark.parametrize("runs", page_runs.together("here"))
+def test_a_run(runs: list[Run], tmp_path: Path) -> None:
+    run = runs[0]
+    line = page_runs.with_places(run.line, tmp_path)
+    if reason := missing(run, line):
+        pytest.skip(reason)
+    page_runs.write(run, tmp_path)
+    if run.says("gpu"):
+        line = line.replace("python ", f"python {Path(__file__).parent / 'emulated_run.py'} ")
+    limit = max(run.says("limit", 100) for run in runs) * times_longer()
+    mark = launching.fresh_mark()
+    done = typed.run(
+        line,
+        tmp_path,
+        limit=limit,
+        mark=mark,
+        imports_from_it=run.says("imports", False),
+        **variables(run, tmp_path),
+    )
+    for run in runs:
+        page_runs.check(run, done.returncode, done.stdout, done.stderr, tmp_path)
+    assert not launching.processes_of(mark), "it leaves processes"
+
+
+WRONG: list[dict[str, Any]] = [
+    *({"exit": 1}, {"exit": "fails"}, {"prints": "gain"}, {"prints": {"loss": 2}}, {"never": "loss"}),
+    *({"only": "loss"}, {"says": "0:0"}, {"shown": 0}, {"exactly": 0, "near": 0.1}, {"leaves": ["file"]}),
+    *({"like": 0, "prints": "loss"}, {"alike": ["loss (.*)", 0.1, 0.1]}, {"writes": {"said": "loss"}}),
+    *({"draws": {"said": "README.md"}}, {"blocks": True}),
+]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("row", WRONG, ids=repr)
+def test_output_that_is_not_as_said_is_found(row: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "said").touch()
+    ended = (0, f"{page_runs.MARK} 0\nloss 0.5\n", "", tmp_path)
+    page_runs.check(Run("README.md", "", "", (), {"prints": "loss", "never": "gain"}), *ended)
+    with pytest.raises(AssertionError):
+        page_runs.check(Run("README.md", "", "", (), row), *ended)

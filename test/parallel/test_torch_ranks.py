@@ -19,12 +19,9 @@ QUICK, LATER = pytest.mark.quick, pytest.mark.slow
 # What needs a process for each rank, and why.
 PROCESSES = {
     "test_api_lifecycle.py": "MPI, forks, and what init() is told by a launcher",
-    "test_api_allreduce.py::test_average_is_deprecated": "warnings",
-    "test_api_grouped.py::test_factors_average_and_tuples": "warnings",
-    "test_api_habits.py": "threads and children of the script's own",
-    "test_collectives.py": "shared memory between processes, for once; and warnings",
+    "test_api_habits.py": "threads and children of the script's own; and the memory of a process",
+    "test_operations_in_flight.py": "shared memory between processes, for once; and warnings",
     "test_no_cycles.py": "the collector of a process",
-    "test_compression.py::test_an_overridden_method_is_called": "calls are counted, those of this rank",
     "test_compression_rules.py::test_scripts_that_say_nothing": "os.environ",
     "test_optimizer.py::test_clipping_pattern_and_its_warning": "warnings",
     "test_sync_batch_norm.py::test_one_operation_forward_and_one_backward": "operations of this rank",
@@ -102,10 +99,12 @@ def test_nothing_is_left_in_shared_memory() -> None:
 @pytest.mark.parametrize(
     ("name", "np", "transport"),
     [
-        pytest.param("test_collectives.py", 2, "mpi", marks=QUICK),
-        pytest.param("test_collectives.py", 2, "tcp", marks=QUICK),
-        ("test_compression.py", 4, "mpi"),
-        pytest.param("test_compression.py", 4, "tcp", marks=LATER),
+        pytest.param("test_operations_in_flight.py", 2, "mpi", marks=QUICK),
+        pytest.param("test_operations_in_flight.py", 2, "tcp", marks=QUICK),
+        ("test_contract_compression.py", 4, "mpi"),
+        pytest.param("test_contract_compression.py", 4, "tcp", marks=LATER),
+        pytest.param("test_contract.py", 2, "mpi", marks=LATER),
+        pytest.param("test_contract.py", 2, "tcp", marks=LATER),
     ],
 )
 def test_in_ranks_that_exchange_messages(name: str, np: int, transport: str) -> None:

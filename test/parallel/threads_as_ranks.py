@@ -6,7 +6,7 @@ In such a process pytest runs once. Each test is called in every rank's thread, 
 of them, whatever their scope, for each test anew. What threads share (torch's random generator, warnings,
 os.environ, the process itself) is not for such tests; test_torch_ranks.py lists those that are about it.
 
-By hand: HOROVOD_TEST_THREADS=2 python -m pytest test/parallel/ranks/test_collectives.py
+By hand: HOROVOD_TEST_THREADS=2 python -m pytest test/parallel/ranks/test_contract.py
 """
 
 from __future__ import annotations

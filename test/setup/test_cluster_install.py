@@ -5,15 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from clean_shell import ROOT, copy_sources, run_shell
+from clean_shell import copy_sources, run_shell
 from page_blocks import blocks
 
-BUILD, INSTALL, ON_HOSTS = blocks("docs/cluster_install.md", "sh")
-
-
-def test_what_is_typed_on_two_hosts_is_what_others_test() -> None:
-    assert ON_HOSTS == "horovodrun -np 4 -H node1:2,node2:2 python train.py\n"
-    assert ON_HOSTS.strip() in (ROOT / "docs" / "running.md").read_text()
+BUILD, INSTALL, _ = blocks("docs/cluster_install.md", "sh")
 
 
 @pytest.mark.slow  # it compiles all

@@ -21,9 +21,9 @@ from page_blocks import ROOT, Block, blocks_of
 import horovod
 
 INSTALL = "pip install ."
-# test/cluster/test_running_on_hosts.py has the hosts for it.
+# test/cluster/test_pages_on_hosts.py has the hosts for it.
 ELSEWHERE = "horovodrun -np 4 -H node1:2,node2:2 python train.py"
-LOSS = re.compile(r"loss [\d.]+")  # the same to some digits, which test_index_page.py compares
+LOSS = re.compile(r"loss [\d.]+")  # the same to some digits, which test_pages.py compares
 PAGES = [("docs/index.md", ""), ("README.md", "Use it in your own environment")]
 HOROVODRUN = f"""#!{sys.executable}
 import sys

@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from horovod.common import errors
+
 Integers = NDArray[np.int64]
 Float32s = NDArray[np.float32]
 
@@ -224,7 +226,7 @@ def as_float32(x: ArrayLike) -> Float32s:
     """``x`` as a float32 array (float64 rounds to nearest even); ValueError for anything but floats."""
     array = np.asarray(x)
     if array.dtype not in (np.float16, np.float32, np.float64):
-        raise ValueError(f"the codecs take float16, float32 or float64 arrays, not {array.dtype}")
+        raise errors.no_floats(dtype=str(array.dtype))
     with np.errstate(over="ignore"):
         return np.asarray(array, dtype=np.float32)
 

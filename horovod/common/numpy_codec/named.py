@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from horovod.common import errors
 from horovod.common.numpy_codec import bit_runs, float6, integer_runs, rotation
 from horovod.common.numpy_codec.minifloat import Float32s
 from horovod.common.numpy_codec.random_bits import random_numbers
@@ -101,7 +102,7 @@ def encoded_bytes(name: str, count: int, block_size: int = 128) -> int:
     """Length of a run of ``count`` elements: scales of ceil(count / block_size) blocks, then the codes."""
     check_count(count)
     if name not in FORMATS:
-        raise ValueError(f"no codec is called {name!r}; there are {', '.join(map(repr, FORMATS))}")
+        raise errors.no_codec(codec=name, choices=list(FORMATS))
     layout = FORMATS[name].layout
     if layout.scale_bytes:
         check_block_size(block_size)
@@ -112,7 +113,7 @@ def named_codec(name: str) -> NamedCodec:
     """The codec that a native codec's ``name`` describes; ValueError if it describes none."""
     fmt, *options = name.split("/")
     if fmt not in FORMATS or (FORMATS[fmt].layout.scale_bytes == 0) == bool(options):
-        raise ValueError(f"{name!r} is not the name of a codec")
+        raise errors.no_codec_name(codec=name)
     if not options:
         return NamedCodec(fmt)
     block, words = int(options[0]), options[1:]
@@ -120,7 +121,7 @@ def named_codec(name: str) -> NamedCodec:
     variants = [word for word in words if word in bit_runs.VARIANTS]
     unknown = set(words) - {"stochastic", "hadamard", "lloyd", *seeds, *variants}
     if unknown:
-        raise ValueError(f"{name!r} has options that no codec has: {', '.join(sorted(unknown))}")
+        raise errors.no_codec_options(codec=name, options=sorted(unknown))
     return NamedCodec(
         fmt,
         block,

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from horovod.common import errors
 from horovod.common.numpy_codec.minifloat import FLOAT32_INFINITY, Float32s
 
 __all__ = ["BLOCK_SIZES", "Layout", "nmse"]
@@ -80,16 +81,16 @@ def nmse(decoded: ArrayLike, original: ArrayLike) -> float:
 def check_count(count: int) -> None:
     """ValueError for a negative number of elements."""
     if count < 0:
-        raise ValueError(f"a run cannot hold {count} elements; give a count of 0 or more")
+        raise errors.negative_count(count=count)
 
 
 def check_block_size(block_size: int) -> None:
     """ValueError unless a block may have this many elements."""
     if block_size not in BLOCK_SIZES:
-        raise ValueError(f"a block has {', '.join(map(str, BLOCK_SIZES))} elements, not {block_size}")
+        raise errors.wrong_block_size(choices=list(BLOCK_SIZES), block_size=block_size)
 
 
 def check_run(run: Bytes, expected: int) -> None:
     """ValueError unless the run is bytes and has the length its count asks for."""
     if run.dtype != np.uint8 or run.ndim != 1 or run.size != expected:
-        raise ValueError(f"expected a run of {expected} bytes (uint8), got {run.dtype} of shape {run.shape}")
+        raise errors.wrong_run(expected=expected, dtype=str(run.dtype), shape=tuple(run.shape))

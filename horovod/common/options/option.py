@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from horovod.common import errors
 from horovod.common.names import did_you_mean
 
 __all__ = ["CORE", "FIRST_RANK", "JOB", "LAUNCHER", "PYTHON", "RANK", "UNSERVED", "Option"]
@@ -56,7 +57,7 @@ class Option:
         if isinstance(value, bool) and (word := _YAML[value]) in self.choices:
             return word
         if isinstance(value, bool) or value is None:
-            raise ValueError(f"{value!r} is not {self.wanted()}")
+            raise errors.not_wanted(value=value, expected=self.wanted(), hint="")
         if self.type == "list":
             parts = value if isinstance(value, list) else str(value).split(",")
             return [str(part).strip() for part in parts if str(part).strip()]
@@ -65,17 +66,17 @@ class Option:
         try:
             number = int(str(value)) if self.type == "int" else float(str(value))
         except ValueError:
-            raise ValueError(f"{value!r} is not {self.wanted()}") from None
+            raise errors.not_wanted(value=value, expected=self.wanted(), hint="") from None
         if not number >= self.minimum:  # NaN is refused too
-            raise ValueError(f"{value} is not {self.wanted()}")
+            raise errors.too_small(value=value, expected=self.wanted())
         if number > self.highest():
-            raise ValueError(f"{value} is not {_NUMBERS[self.type]} <= {self.highest()}")
+            raise errors.too_large(value=value, expected=_NUMBERS[self.type], most=self.highest())
         return number
 
     def _text(self, value: Any) -> str:
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         if self.form is not None and not re.fullmatch(self.form[0], text):
-            raise ValueError(f"{text!r} is not {self.wanted()}")
+            raise errors.not_wanted(value=text, expected=self.wanted(), hint="")
         if not self.choices:
             return text
         if self.is_by_size and (parts := re.fullmatch(r"(\w+):(\d{1,18}),(\w+)", text)):
@@ -86,7 +87,8 @@ class Option:
         for choice in self.choices:
             if text.lower() == choice.lower():
                 return choice
-        raise ValueError(f"{text!r} is not {self.wanted()}{did_you_mean(text, self.choices)}")
+        hint = did_you_mean(text, self.choices)
+        raise errors.not_wanted(value=text, expected=self.wanted(), hint=hint)
 
     def wanted(self) -> str:
         if self.choices:
@@ -114,9 +116,7 @@ class Option:
             return self.convert(text)
         except ValueError:
             wanted = "0 or 1" if self.type == "bool" else self.wanted()
-            raise ValueError(
-                f"{self.variable}={text!r} is not {wanted}; unset it or give a valid value"
-            ) from None
+            raise errors.not_valid(setting=self.variable, value=text, expected=wanted) from None
 
     def variable_text(self, value: Any) -> str:
         """What the variable is set to for a (converted) value of the flag."""
@@ -140,5 +140,5 @@ def _to_bool(value: Any) -> bool:
         "off": False,
     }
     if str(value).lower() not in words:
-        raise ValueError(f"{value!r} is not true or false")
+        raise errors.not_wanted(value=value, expected="true or false", hint="")
     return words[str(value).lower()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
+from horovod.common import errors
 from horovod.common.agent_channel import VARIABLE, AgentChannel, Place, Removed, agent_channel
 from horovod.common.launched import Launch
 from horovod.common.rendezvous.store import StoreRendezvous, assignment_of
@@ -38,9 +39,6 @@ def by_agent(launch: Launch, environment: Mapping[str, str], ranks: Sequence[int
     """ValueError where this process has not inherited the channel, or the channel is broken."""
     channel = agent_channel(environment)
     if channel is None:
-        raise ValueError(
-            f"{launch.evidence} says that horovodrun has started this process, but what "
-            f"{VARIABLE}={environment.get(VARIABLE, '')} names is not open in it. What a rank starts "
-            "is no rank; and a script that starts Python as the rank has to leave open what it inherits"
-        )
+        value = environment.get(VARIABLE, "")
+        raise errors.not_inherited(evidence=launch.evidence, setting=VARIABLE, value=value)
     return AgentRendezvous(channel, ranks)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import horovod
-from horovod.common import interfaces, listeners
+from horovod.common import errors, interfaces, listeners
 from horovod.common.networks import Address, Description, Interface
 from horovod.common.options import BY_VARIABLE
 
@@ -120,13 +120,13 @@ def _checked_words(variable: str, words: list[str]) -> tuple[str, ...]:
     try:
         return _ways(words)
     except ValueError as error:
-        raise ValueError(f"{variable}={','.join(words)!r:.80}: {error}") from None
+        raise errors.no_interfaces(setting=variable, value=",".join(words)[:80], why=str(error)) from None
 
 
 def _ways(words: Any) -> tuple[str, ...]:
     """Interfaces and networks. ValueError for anything else."""
     if not isinstance(words, list) or len(words) > _MOST_WANTED or not all(map(_is_text, words)):
-        raise ValueError("give interfaces, or networks as 10.0.0.0/8")
+        raise errors.not_networks()
     for word in words:
         if "/" in word:
             ip_network(word, strict=False)
@@ -159,7 +159,7 @@ def parsed(rank: int, text: bytes) -> Card:
         raise _another_release(rank, record)
     name, why = record.get("name"), record.get("error")
     if _is_text(name) and _is_text(why):
-        raise ValueError(f"rank {rank} ({name}) cannot take part: {why}")
+        raise errors.cannot_take_part(ranks=[rank], host=name, why=why)
     try:
         return _card_of(record)
     except (ValueError, KeyError, TypeError, OverflowError):
@@ -227,16 +227,9 @@ def _is_text(value: Any) -> bool:
 
 def _another_release(rank: int, record: dict[str, Any]) -> ValueError:
     package = record.get("package")
-    what = f"horovod {package}" if _is_text(package) else "something else"
-    return ValueError(
-        f"rank {rank} runs {what}, which does not meet the others as horovod {horovod.__version__} does: "
-        "install the same release on every host"
-    )
+    got = f"horovod {package}" if _is_text(package) else "something else"
+    return errors.other_release(ranks=[rank], got=got, expected=horovod.__version__)
 
 
 def misunderstood(rank: int, text: bytes) -> ValueError:
-    return ValueError(
-        f"rank {rank} sent {text[:80]!r} ({len(text)} bytes) where ranks tell each other of themselves: "
-        "install the same release of horovod on every host, and look who else writes to the place where "
-        "they meet"
-    )
+    return errors.misunderstood(ranks=[rank], got=text[:80], bytes=len(text))

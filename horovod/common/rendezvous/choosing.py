@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from horovod.common import networks
+from horovod.common import errors, networks
 from horovod.common.networks import Network
 from horovod.common.rendezvous.card import Card
 
@@ -52,18 +52,12 @@ def _of_rank(rank: int, card: Card, network: Network | None) -> list[str]:
     if card.wanted:
         found = [address for _, address in host.along(card.wanted)]
         if not found:
-            has = ", ".join(f"{name} {at}" for name, at in host.addresses) or "none that others could reach"
-            raise ValueError(
-                f"rank {rank} ({card.name}) was told to listen in {', '.join(card.wanted)}, and has no "
-                f"address there. It has: {has}. Set HOROVOD_TCP_INTERFACES to interfaces or networks of that "
-                "host"
-            )
+            has = [f"{name} {at}" for name, at in host.addresses] or ["none that others could reach"]
+            wanted = list(card.wanted)
+            raise errors.no_address_as_told(ranks=[rank], host=card.name, wanted=wanted, addresses=has)
         return found
     if network is not None:
         return [str(min(host.networks()[network], key=networks.order))]
     if card.route is None:
-        raise ValueError(
-            f"rank {rank} ({card.name}) has no address that ranks on other hosts could reach. Name an "
-            "interface, or a network, in HOROVOD_TCP_INTERFACES"
-        )
+        raise errors.no_address(ranks=[rank], host=card.name)
     return [str(card.route)]

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from horovod.common import errors
 from horovod.common.launched import Launch
 from horovod.common.options import BY_VARIABLE
 from horovod.common.rendezvous.store import StoreRendezvous, assignment_of
@@ -36,20 +37,17 @@ class FolderStore:
         self._listed: set[str] = set()
         self._listed_at = 0.0
         if not self.folder.is_absolute():
-            raise ValueError(f"{folder!r} is no absolute path, and ranks may start in different folders")
+            raise errors.relative_folder(path=folder)
         try:
             with contextlib.suppress(FileExistsError):
                 self.folder.mkdir(mode=0o700)
             status = self.folder.stat()
         except OSError as error:
-            raise ValueError(f"the folder {folder} cannot be used: {error}") from None
+            raise errors.unusable_folder(path=folder, why=str(error)) from None
         if not stat.S_ISDIR(status.st_mode):
-            raise ValueError(f"{folder} is no folder")
+            raise errors.no_folder(path=folder)
         if status.st_uid not in (os.geteuid(), 0) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise ValueError(
-                f"others may write in the folder {folder}, and could join the job: `chmod go-w {folder}`, or "
-                "name one that is yours"
-            )
+            raise errors.open_folder(path=folder)
 
     def set(self, key: str, value: bytes) -> None:
         path = self._path(key)
@@ -103,6 +101,6 @@ def by_folder(launch: Launch, environment: Mapping[str, str], ranks: Sequence[in
     try:
         store = FolderStore(folder)
     except ValueError as error:
-        raise ValueError(f"{option.variable}: {error}") from None
+        raise errors.in_no_folder(setting=option.variable, path=folder, why=str(error)) from None
     assignment = assignment_of(launch.rank, launch.size, ranks)
     return FolderRendezvous(store, assignment, f"the folder {folder}", job=launch.job(environment))

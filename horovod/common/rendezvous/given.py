@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from horovod import _native as native
-from horovod.common import communicators
+from horovod.common import communicators, errors
 from horovod.common.jobs import OpenWorld
 from horovod.common.process_sets import as_ranks
 from horovod.common.rendezvous.meeting import open_over_tcp
@@ -21,17 +21,14 @@ def opening(comm: Any, store: Any, rank: Any, size: Any) -> OpenWorld | None:
     if len(missing) == len(given):
         return None
     if missing:
-        raise ValueError(f"init(store=, rank=, size=) go together: {' and '.join(missing)} is missing.")
+        raise errors.store_lacks(missing=" and ".join(missing))
     if not all(callable(getattr(store, method, None)) for method in ("set", "get")):
-        raise ValueError(
-            f"init(store={store!r:.80}): a store has set(key, value) and get(key), as those of "
-            "torch.distributed."
-        )
+        raise errors.not_a_store(got=repr(store)[:80])
     number, count = as_ranks([rank, size])
     if not 0 <= number < count:
-        raise ValueError(f"init(rank={number}, size={count}): ranks are 0 to size - 1.")
+        raise errors.no_such_rank(rank=number, size=count)
     if communicators.is_communicator(comm):
-        raise ValueError("init(comm=..., store=...): give comm as a list of ranks; a communicator is MPI's.")
+        raise errors.store_and_communicator()
     return _opening(store, number, count)
 
 

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from horovod import _native as native
+from horovod.common import errors
 from horovod.common.options import BY_VARIABLE
 from horovod.common.rendezvous import card as cards_of
 from horovod.common.rendezvous import choosing
@@ -106,10 +107,7 @@ def given_secret(environment: Mapping[str, str]) -> bytes:
     text: str = BY_VARIABLE["HOROVOD_SECRET"].read(environment)
     secret = text.encode()
     if secret and len(secret) < SHORTEST_SECRET:
-        raise ValueError(
-            f"HOROVOD_SECRET has {len(secret)} bytes, and one of fewer than {SHORTEST_SECRET} could be "
-            "guessed: `export HOROVOD_SECRET=$(openssl rand -hex 32)`, and the same for all ranks"
-        )
+        raise errors.short_secret(bytes=len(secret), least=SHORTEST_SECRET)
     return secret
 
 
@@ -126,7 +124,9 @@ def tcp_ports(environment: Mapping[str, str]) -> tuple[int, int]:
         return 0, 0
     first, _, last = text.partition("-")
     if not 0 < int(first) <= int(last or first) <= _HIGHEST_PORT:
-        raise ValueError(f"{option.variable}={text!r} is not {option.wanted()}, of 1 to {_HIGHEST_PORT}")
+        raise errors.wrong_ports(
+            setting=option.variable, value=text, expected=option.wanted(), most=_HIGHEST_PORT
+        )
     return int(first), int(last or first)
 
 
@@ -135,7 +135,7 @@ def said_by(rank: int, text: bytes, card: Card, count: int) -> _Said:
     record = cards_of.record_of(rank, text)
     why, ports, proof = record.get("error"), record.get("ports"), record.get("proof")
     if isinstance(why, str) and why.isprintable():
-        raise ValueError(f"rank {rank} ({card.name}) cannot listen for the others: {why}")
+        raise errors.cannot_listen(ranks=[rank], host=card.name, why=why)
     if not isinstance(ports, list) or len(ports) != count or not isinstance(proof, str):
         raise cards_of.misunderstood(rank, text)
     if not all(type(port) is int and 0 < port <= _HIGHEST_PORT for port in ports):
@@ -157,19 +157,13 @@ def _gather_cards(
     cards = [cards_of.parsed(rank, text) for rank, text in enumerate(rendezvous.allgather("card", mine))]
     knowing = [rank for rank, card in enumerate(cards) if card.has_secret]
     if knowing and len(knowing) < len(cards):
-        raise ValueError(
-            f"HOROVOD_SECRET is set on {_ranks(knowing)} of {len(cards)} only: set it on all, to the same "
-            "text, or on none"
-        )
+        raise errors.secret_on_some(ranks=knowing, size=len(cards))
     return cards, secret
 
 
 def _refuse_mpi(settings: native.Settings, rendezvous: Rendezvous) -> None:
     if settings.transport == "mpi":
-        raise ValueError(
-            "HOROVOD_TRANSPORT=mpi needs ranks that mpirun or horovodrun has started, and these meet by way "
-            f"of {rendezvous.name}: use tcp, or leave it out"
-        )
+        raise errors.not_by_mpi(place=rendezvous.name)
 
 
 def _listener(
@@ -200,10 +194,7 @@ def _gather_ports(
     ]
     strange = [rank for rank, each in enumerate(said) if not _is_proof(each.proof, key, rank)]
     if strange:  # connections would be refused, and not say why
-        raise ValueError(
-            f"HOROVOD_SECRET is another one on rank {rendezvous.rank} than on {_ranks(strange)}: set it to "
-            "the same text on all"
-        )
+        raise errors.secrets_differ(rank=rendezvous.rank, ranks=strange)
     return said
 
 
@@ -214,8 +205,3 @@ def _proof(key: bytes, rank: int) -> str:
 
 def _is_proof(text: str, key: bytes, rank: int) -> bool:
     return hmac.compare_digest(text.encode(errors="replace"), _proof(key, rank).encode())
-
-
-def _ranks(numbers: Sequence[int]) -> str:
-    more = f" and {len(numbers) - 16} more" if len(numbers) > 16 else ""
-    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:16]))}{more}"

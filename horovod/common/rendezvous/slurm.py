@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from horovod.common import nodelists
+from horovod.common import errors, nodelists
 from horovod.common.launched import Launch
 from horovod.common.rendezvous.store import StoreRendezvous
 from horovod.common.rendezvous.torchrun import in_torchs_store
@@ -27,13 +27,10 @@ def by_step(launch: Launch, environment: Mapping[str, str], ranks: Sequence[int]
         and environment.get("SLURM_NODEID", "0") != "0"
         and not environment.get("MASTER_ADDR")
     ):
-        raise ValueError(
-            f"SLURM_PROCID=0 is on node {environment['SLURM_NODEID']} of the step, where the other ranks do "
-            "not look for it: set MASTER_ADDR to its host, or use another --distribution"
-        )
+        raise errors.first_task_elsewhere(node=environment["SLURM_NODEID"])
     port = environment.get("MASTER_PORT") or str(port_of_step(environment))
     if not (port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65536):
-        raise ValueError(f"MASTER_PORT={port} is no port: unset it, or set one of 1 to 65535")
+        raise errors.wrong_master_port(value=port)
     return in_torchs_store(launch, environment, ranks, (host, int(port)), launch.rank == 0)
 
 
@@ -41,16 +38,11 @@ def first_host(environment: Mapping[str, str]) -> str:
     """Of the step, else of the job. ValueError where Slurm does not say."""
     name = next((name for name in _LISTS if environment.get(name)), "")
     if not name:
-        raise ValueError(
-            f"srun has started this process, but {' and '.join(_LISTS)} do not say on which hosts: set "
-            "MASTER_ADDR to that of task 0"
-        )
+        raise errors.hosts_not_said(settings=" and ".join(_LISTS))
     try:
         return nodelists.node_names(environment[name])[0]
     except (ValueError, IndexError) as error:
-        raise ValueError(
-            f"{name}={environment[name]} {error}: set MASTER_ADDR to the host of task 0"
-        ) from None
+        raise errors.hosts_not_read(setting=name, value=environment[name], why=str(error)) from None
 
 
 def port_of_step(environment: Mapping[str, str]) -> int:

@@ -30,6 +30,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
+from horovod.common import errors
+from horovod.common.exceptions import CannotStart
 from horovod.common.options import BY_VARIABLE
 from horovod.common.rendezvous.card import MOST_BYTES, own_name
 from horovod.common.wording import OF_HVD, Wording
@@ -65,14 +67,9 @@ class Assignment(NamedTuple):
 def assignment_of(rank: int, size: int, ranks: Sequence[int]) -> Assignment:
     """Of a rank of `size`, where init(comm=ranks) was called; none for all. ValueError: they cannot be."""
     if any(not 0 <= one < size for one in ranks) or len(set(ranks)) < len(ranks):
-        raise ValueError(
-            f"init(comm={list(ranks)}): each of the {size} ranks, 0 to {size - 1}, may be named once."
-        )
+        raise errors.comm_twice_or_none(members=list(ranks), size=size, last=size - 1)
     if ranks and rank not in ranks:
-        raise ValueError(
-            f"init(comm={list(ranks)}) on rank {rank}, which is not among them: call init() with the ranks "
-            "that this one shall work with."
-        )
+        raise errors.rank_outside_comm(members=list(ranks), rank=rank)
     return Assignment(rank, tuple(ranks or range(size)))
 
 
@@ -126,7 +123,7 @@ class StoreRendezvous:
             silent = [rank for rank, said in enumerate(others, 1) if said is None]
             self._fail(topic, self._silence(silent))
         if large := [rank for rank, said in enumerate(values) if len(said) > MOST_BYTES]:
-            self._fail(topic, f"{self._who(large)} sent more than {MOST_BYTES} bytes by way of {self.name}")
+            self._fail(topic, errors.too_long(ranks=self._who(large), most=MOST_BYTES, place=self.name))
         self._keep_roll(topic)
         self._publish(topic, b"V" + packed(values))
         return values
@@ -218,17 +215,10 @@ class StoreRendezvous:
         if refused != own:
             self._set("roll", self._claim(session))
         who = _printable(name[:MOST_BYTES])
-        self._fail(topic, f"another process is rank 0 too ({who}), and meets others {self._in_one_place()}")
+        self._fail(topic, errors.two_first_ranks(process=who, place=self.name))
 
-    def _two_of(self, rank: int) -> str:
-        return f"two processes are {self._who([rank])}, and meet others {self._in_one_place()}"
-
-    def _in_one_place(self) -> str:
-        return (
-            f"in {self.name}, at the same time: ranks of two jobs would be mixed there. Start one job after "
-            "the other, or let them meet in different places: another HOROVOD_RENDEZVOUS_FOLDER, "
-            "MASTER_PORT or store (as torch.distributed.PrefixStore)"
-        )
+    def _two_of(self, rank: int) -> CannotStart:
+        return errors.two_processes(ranks=self._who([rank]), place=self.name)
 
     def _answer_roll(self) -> str:
         """Other ranks: be welcomed; returns the session when all have been."""
@@ -240,13 +230,13 @@ class StoreRendezvous:
             if welcome is not None and welcome.startswith(number) and _WELCOME.fullmatch(welcome):
                 break
             if time.monotonic() > deadline:
-                raise ValueError(self._absence([0]))
+                raise self._absence([0])
             time.sleep(0.0 if welcome is None else pause)
             pause = min(1.5 * pause, _LONGEST_PAUSE)
         self._session = welcome[len(number) :].decode()
         self._set(f"{self._session}/here/{self.rank}", number)
         if self._published("roll")[self.rank] != number:
-            raise ValueError(self._two_of(self.rank))
+            raise self._two_of(self.rank)
         return self._session
 
     def _publish(self, topic: str, data: bytes) -> None:
@@ -254,10 +244,10 @@ class StoreRendezvous:
         for part, begin in enumerate(range(0, len(whole), _PART)):
             self._set(f"{self._session}/{topic}/all/{part}", whole[begin : begin + _PART])
 
-    def _fail(self, topic: str, why: str) -> None:
+    def _fail(self, topic: str, error: CannotStart) -> None:
         """Rank 0: have all ranks raise the same."""
-        self._publish(topic, b"E" + why.encode())
-        raise ValueError(why)
+        self._publish(topic, b"E" + str(error).encode())
+        raise error
 
     def _published(self, topic: str) -> list[bytes]:
         """Other ranks: what rank 0 has published. ValueError: why it has not."""
@@ -267,24 +257,21 @@ class StoreRendezvous:
         while len(whole) < length:
             data = self._await(f"{self._session}/{topic}/all/{part}", deadline)
             if not data:
-                raise ValueError(self._silence([0]))
+                raise self._silence([0])
             whole, part = whole + data, part + 1
             if part == 1 and len(whole) >= 4:
                 length = 4 + min(struct.unpack(">I", whole[:4])[0], self.size * (MOST_BYTES + 4) + 1)
         kind, data = whole[4:5], whole[5:length]
         if kind != b"V":
-            raise ValueError(self._reason(data[:MOST_BYTES]))
+            raise self._reason(data[:MOST_BYTES])
         return unpacked(data, self.size, self.name)
 
-    def _reason(self, data: bytes) -> str:
+    def _reason(self, data: bytes) -> CannotStart:
         """Why rank 0 has published no values, as it may be shown: others may write anything there."""
         shown = _printable(data)
         if data and len(shown.split()) > 1:
-            return shown
-        return (
-            f"rank {self._members[self.rank]} read {shown[:80]!r} by way of {self.name}, where rank 0 says "
-            "why ranks cannot meet: look who else writes there, and whether two jobs use it at once"
-        )
+            return errors.as_rank_0_says(why=shown)
+        return errors.no_reason(ranks=self._who([self.rank]), got=shown[:80], place=self.name)
 
     def _await(self, key: str, deadline: float) -> bytes | None:
         """A value, or None if it is not there by the deadline; what is there already counts after it too."""
@@ -341,29 +328,23 @@ class StoreRendezvous:
         except Exception as error:
             raise self._broken(error) from error
 
-    def _broken(self, error: object) -> ValueError:
+    def _broken(self, error: object) -> CannotStart:
         why = str(error).partition("\n")[0]  # without a traceback of the store's own
-        return ValueError(
-            f"rank {self._members[self.rank]} cannot use {self.name}, by way of which ranks meet: {why}"
+        return errors.store_broken(ranks=self._who([self.rank]), place=self.name, why=why)
+
+    def _absence(self, absent: Sequence[int]) -> CannotStart:
+        who, check = self._who(absent), self._wording.if_absent
+        return errors.did_not_come(
+            ranks=who, size=self.size, place=self.name, seconds=self._seconds, check=check
         )
 
-    def _absence(self, absent: Sequence[int]) -> str:
-        return (
-            f"{self._who(absent)} of {self.size} did not come to {self.name} within {self._seconds:g} s. "
-            f"{self._wording.if_absent}"
-        )
+    def _silence(self, silent: Sequence[int]) -> CannotStart:
+        who = self._who(silent)
+        return errors.fell_silent(ranks=who, size=self.size, place=self.name, seconds=self._seconds)
 
-    def _silence(self, silent: Sequence[int]) -> str:
-        return (
-            f"{self._who(silent)} of {self.size} came to {self.name}, and said nothing more within "
-            f"{self._seconds:g} s: see what these processes print, and whether they still run"
-        )
-
-    def _who(self, ranks: Sequence[int]) -> str:
+    def _who(self, ranks: Sequence[int]) -> list[int]:
         """As launched."""
-        named = ", ".join(str(self._members[rank]) for rank in ranks[:16])
-        more = f" and {len(ranks) - 16} more" if len(ranks) > 16 else ""
-        return f"rank{'s' if len(ranks) > 1 else ''} {named}{more}"
+        return [self._members[rank] for rank in ranks]
 
 
 def packed(values: Iterable[bytes]) -> bytes:
@@ -382,11 +363,7 @@ def unpacked(data: bytes, count: int, name: str) -> list[bytes]:
         values.append(data[at + 4 : end])
         at = end
     if len(values) < count or at < len(data):
-        raise ValueError(
-            f"rank 0 published {data[:80]!r} ({len(data)} bytes) by way of {name}, which is not what {count} "
-            "ranks have said: install the same release of horovod on every host, and look who else writes "
-            "there"
-        )
+        raise errors.not_published(got=data[:80], bytes=len(data), place=name, size=count)
     return values
 
 

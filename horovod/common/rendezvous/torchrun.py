@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
+from horovod.common import errors
 from horovod.common.launched import Launch
 from horovod.common.rendezvous.store import Store, StoreRendezvous, assignment_of, start_timeout
 
@@ -40,19 +41,13 @@ def in_torchs_store(
     host, port = end
     assignment = assignment_of(launch.rank, launch.size, ranks)
     if _make is None:
-        raise ValueError(
-            f"{launch.evidence}: ranks meet in a store of torch.distributed, which horovod.torch opens: "
-            "import it before hvd.init()"
-        )
+        raise errors.without_torch(evidence=launch.evidence)
     try:
         store = _make(host, port, is_host, start_timeout())
     except Exception as error:  # of torch's own classes
-        whose = "cannot open" if is_host else "does not reach"
+        done = "cannot open" if is_host else "does not reach"
         why = str(error).partition("\n")[0].rstrip(".")  # without torch's own traceback
-        raise ValueError(
-            f"rank {launch.rank} of {launch.size} ({launch.evidence}) {whose} the store of torch.distributed "
-            f"at {host}:{port}, by way of which ranks meet: {why}. Is MASTER_ADDR the host of rank 0, is "
-            "MASTER_PORT free there and open in its firewall, and does rank 0 call hvd.init()?"
-        ) from error
+        who = {"ranks": [launch.rank], "size": launch.size, "evidence": launch.evidence}
+        raise errors.no_use_of_store(**who, done=done, host=host, port=port, why=why) from error
     name = f"torch's store at {host}:{port}"
     return StoreRendezvous(store, assignment, name, host, launch.job(environment))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
+from horovod.lab import errors
 from horovod.topology import record
 from horovod.topology.facts import Host
 
@@ -70,4 +71,4 @@ def from_json(text: str) -> Environment:
         hosts = tuple(record.from_record(host) for host in fields["hosts"])
         return Environment(hosts, tuple(Entry(**entry) for entry in fields["entries"]))
     except (KeyError, TypeError) as error:
-        raise ValueError(f"this is no record of an environment: {error}; collect it again") from None
+        raise errors.no_environment(why=str(error)) from None

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from horovod.lab import errors
 from horovod.lab.environment import Environment
 from horovod.lab.report import html, markdown
 from horovod.lab.report.compose import compose
@@ -35,7 +36,7 @@ def write(
     ValueError when there are no rows or the language is unknown.
     """
     if not rows:
-        raise ValueError("there are no finished runs to report on; start the lab again")
+        raise errors.nothing_to_report()
     words = Words(language)
     document = compose(runs, rows, environment, folder, words)
     document = replace(document, command=command)

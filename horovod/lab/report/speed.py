@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from horovod.lab import errors
 from horovod.lab.report import numbers
 from horovod.lab.report.comparison import serial_row, steps_per_epoch, undivided_rows
 from horovod.lab.report.names import Names
@@ -84,7 +85,7 @@ def beside_ideal(rows: Sequence[Row], names: Names, words: Words) -> list[str]:
 def figures(row: Row) -> tuple[Figure, Figure]:
     """Speed-up and efficiency."""
     if row.speed_up is None or row.efficiency is None:
-        raise ValueError(f"{row.algorithm} with {row.ranks} ranks has no speed-up")
+        raise errors.no_speed_up(algorithm=row.algorithm, ranks=row.ranks)
     return row.speed_up, row.efficiency
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from horovod.lab import errors
 from horovod.lab.report.sentences_en import SENTENCES as ENGLISH_SENTENCES
 from horovod.lab.report.sentences_zh import SENTENCES as CHINESE_SENTENCES
 from horovod.lab.report.words_en import WORDS as ENGLISH
@@ -19,7 +20,7 @@ class Words:
 
     def __init__(self, language: str) -> None:
         if language not in LANGUAGES:
-            raise ValueError(f"there is no report in {language!r}; choose one of {', '.join(LANGUAGES)}")
+            raise errors.no_language(got=language, choices=list(LANGUAGES))
         self.language = language
         self._texts = LANGUAGES[language]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from horovod.runner import errors
+
 _MOST_BYTES = 256 << 20  # of all keys and values
 
 Waiter = TypeVar("Waiter")
@@ -23,7 +25,7 @@ class KeyValueStore(Generic[Waiter]):
         """Returns who has waited for it. ValueError where there is no room."""
         more = len(key) + len(value) - self._size(key)
         if self._bytes + more > self._most_bytes:
-            raise ValueError(f"the job's store has no room for {key}: it holds {self._bytes} bytes")
+            raise errors.store_full(key=key, bytes=self._bytes)
         self._bytes += more
         self._values[key] = value
         return self._waiting.pop(key, [])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from horovod.runner import errors
+
 __all__ = ["LONGEST", "SHORTEST", "Blacklist", "checked_range"]
 
 SHORTEST, LONGEST = 1, 3600  # seconds of a cool-down
@@ -14,13 +16,10 @@ _JITTER = 0.1  # of a cool-down at most, added: hosts that failed together do no
 def checked_range(cooldown_range: tuple[float, float]) -> tuple[float, float]:
     """(lowest, highest) cool-down in seconds. ValueError says what is wrong with it."""
     if len(cooldown_range) != 2:
-        raise ValueError(f"a cool-down range is two numbers of seconds, not {cooldown_range!r}")
+        raise errors.cooldown_no_pair(value=list(cooldown_range))
     lowest, highest = cooldown_range
     if not SHORTEST <= lowest <= highest <= LONGEST:  # NaN is refused too
-        raise ValueError(
-            f"a cool-down range is MIN MAX seconds with {SHORTEST} <= MIN <= MAX <= {LONGEST}, "
-            f"not {lowest} {highest}"
-        )
+        raise errors.cooldown_bounds(shortest=SHORTEST, longest=LONGEST, lowest=lowest, highest=highest)
     return lowest, highest
 
 

@@ -20,8 +20,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from horovod.runner import errors
 from horovod.runner.elastic.blacklist import Blacklist
-from horovod.runner.errors import LaunchError
+from horovod.runner.errors import DiscoveryError, LaunchError
 from horovod.runner.hosts import checked_host, shortened
 
 __all__ = [
@@ -40,10 +41,6 @@ SAY_AGAIN = 60.0  # seconds
 SCRIPT_TIMEOUT = 30.0  # seconds; it is run every second, so that one that takes longer hangs
 _MOST_OUTPUT = 1 << 20  # bytes: some 50,000 hosts
 _POLL = 0.05  # seconds between two looks at whether the script has ended
-
-
-class DiscoveryError(RuntimeError):
-    """Hosts could not be found; the message says why, and which script or line is the cause."""
 
 
 class HostUpdateResult(enum.IntFlag):
@@ -93,11 +90,11 @@ class HostDiscoveryScript(HostDiscovery):
     def find_available_hosts_and_slots(self) -> dict[str, int]:
         """DiscoveryError: it could not be run, took too long, printed too much or failed; a line is wrong."""
         where = f"the host discovery script {shortened(self._script)}"
-        code, output, errors = _run(self._script, self._timeout, where)
+        code, output, words = _run(self._script, self._timeout, where)
         if code != 0:
             ended = f"exited with code {code}" if code > 0 else f"was killed by signal {-code}"
-            said = f"; it said: {shortened(errors.strip())}" if errors.strip() else ""
-            raise DiscoveryError(f"{where} {ended}{said}")
+            said = f"; it said: {shortened(words.strip())}" if words.strip() else ""
+            raise errors.script_failed(script=where, end=ended, said=said, exit_code=code)
         return hosts_from_output(output, self._slots, where)
 
 
@@ -113,10 +110,10 @@ def hosts_from_output(output: str, slots: int, where: str) -> dict[str, int]:
         try:
             is_drained = given.isascii() and given.isdigit() and int(given) == 0
             host = checked_host(name, "1" if is_drained else given if colon else str(slots), place)
+            if host.name in hosts:
+                raise errors.host_twice(where=place, host=host.name)
         except LaunchError as error:
-            raise DiscoveryError(str(error)) from None
-        if host.name in hosts:
-            raise DiscoveryError(f"{place}: the host {host.name} is named twice; add its slots up")
+            raise errors.script_line(why=str(error), line=number, wrong=error.code) from None
         hosts[host.name] = 0 if is_drained else host.slots
     return {name: slots for name, slots in hosts.items() if slots}
 
@@ -132,17 +129,17 @@ def _run(script: str, timeout: float, where: str) -> tuple[int, str, str]:
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        raise DiscoveryError(f"{where} could not be run: {error}") from None
+        raise errors.script_not_run(script=where, why=str(error)) from None
     with process:
         try:
-            output, errors = _read(process, time.monotonic() + timeout)
-        except _TooMuchError as error:
-            raise DiscoveryError(f"{where} {error}") from None
+            output, words = _read(process, time.monotonic() + timeout)
+        except _TooMuchError:
+            raise errors.script_too_much(script=where, most=_MOST_OUTPUT >> 20) from None
         except TimeoutError:
-            raise DiscoveryError(f"{where} had not ended after {timeout:g} s, and was stopped") from None
+            raise errors.script_too_slow(script=where, seconds=timeout) from None
         finally:
             _end_group(process)
-    return process.returncode, output.decode(errors="replace"), errors.decode(errors="replace")
+    return process.returncode, output.decode(errors="replace"), words.decode(errors="replace")
 
 
 class _TooMuchError(Exception):
@@ -163,10 +160,10 @@ def _read(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, byt
             if not data:
                 open_ends.discard(descriptor)
         if sum(map(len, texts.values())) > _MOST_OUTPUT:
-            raise _TooMuchError(f"printed more than {_MOST_OUTPUT >> 20} MiB, and was stopped")
+            raise _TooMuchError
         if has_ended and not ready:
-            output, errors = texts.values()
-            return output, errors
+            output, words = texts.values()
+            return output, words
         if time.monotonic() > deadline:
             raise TimeoutError
         if not open_ends and not has_ended:
@@ -205,7 +202,7 @@ class RepeatedDiscovery:
             hosts = self._discovery.find_available_hosts_and_slots()
         except Exception as error:  # a HostDiscovery of the user's may raise anything: it is said, or raised
             if not self.has_worked:
-                raise LaunchError(f"no hosts were found: {error}") from error
+                raise errors.no_hosts_found(why=str(error)) from error
             now = self._clock()
             if not self._failure or (str(error) != self._failure and now - self._said_at >= SAY_AGAIN):
                 self._failure, self._said_at = str(error), now

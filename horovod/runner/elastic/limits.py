@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from horovod.runner import errors
+
 __all__ = ["Limits"]
 
 
@@ -41,6 +43,4 @@ class Limits:
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_np <= self.np or (self.max_np is not None and self.max_np < self.np):
-            raise ValueError(
-                f"1 <= min_np <= np <= max_np does not hold: {self.min_np}, {self.np}, {self.max_np}"
-            )
+            raise errors.limits_contradict(min_np=self.min_np, np=self.np, max_np=self.max_np)

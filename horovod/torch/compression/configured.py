@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
+from horovod.torch.compression import errors
 from horovod.torch.compression.contract import Compressor
 
 __all__ = ["MIN_ELEMENTS", "ConfiguredCompressor", "method_on_class_too", "property_on_class_too"]
@@ -44,13 +45,13 @@ class ConfiguredCompressor(Compressor):
         """ValueError unless an option has one of the allowed values, in their type."""
         if not any(value == choice and isinstance(value, type(choice)) for choice in allowed):
             choices = " or ".join(repr(choice) for choice in allowed)
-            raise ValueError(f"{cls.__name__}({option}={value!r}): allowed is {choices}.")
+            raise errors.wrong_choice(compressor=cls.__name__, option=option, value=value, allowed=choices)
 
     @classmethod
     def require_integer(cls, option: str, value: object, least: int) -> None:
         """ValueError unless an option is an integer from ``least`` to 2^63 - 1."""
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
-            raise ValueError(f"{cls.__name__}({option}={value!r}): allowed is an integer of {least} or more.")
+            raise errors.wrong_integer(compressor=cls.__name__, option=option, value=value, least=least)
 
     def options(self) -> dict[str, Any]:
         """The options that are not the default ones."""

@@ -14,6 +14,8 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 
+from horovod.torch.compression import errors
+
 __all__ = ["COMBINES", "Compressor", "CompressorLike", "CompressorType", "Rounds", "State"]
 
 COMBINES = ("sum", "gather", "rounds")
@@ -78,12 +80,12 @@ class Compressor(metaclass=CompressorType):
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
         """The tensor to send, and whatever ``decompress`` needs besides it."""
-        raise NotImplementedError("a compressor needs compress(tensor) -> (compressed, ctx)")
+        raise errors.lacks_method(signature="compress(tensor) -> (compressed, ctx)")
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
         """The tensor that ``tensor`` stands for, in the shape and dtype that ``compress`` was given."""
-        raise NotImplementedError("a compressor needs decompress(compressed, ctx) -> tensor")
+        raise errors.lacks_method(signature="decompress(compressed, ctx) -> tensor")
 
     def __repr__(self) -> str:
         return f"{type(self)!r}()" if "known_as" in vars(type(self)) else super().__repr__()
@@ -102,4 +104,4 @@ class Compressor(metaclass=CompressorType):
         sums alone, in a way that gives the same bits on every machine. ``tensor`` must not be written to.
         ``state`` is what was left in it when the same name was reduced last, or empty.
         """
-        raise NotImplementedError('a compressor with combine="rounds" needs rounds(tensor, state)')
+        raise errors.lacks_rounds()

@@ -7,6 +7,8 @@ from typing import Any
 
 from horovod.common.compressors import name_meant
 from horovod.common.names import closest
+from horovod.common.sentences import facts_of
+from horovod.torch.compression import errors
 from horovod.torch.compression.casts import BF16Compressor, FP16Compressor, NoneCompressor
 from horovod.torch.compression.codecs import (
     Bit8Compressor,
@@ -47,9 +49,9 @@ class Compression:
                 or ``compressor`` is none.
         """
         if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
-            raise ValueError(f"Compression.register({name!r}): the name must be one that Python allows.")
+            raise errors.no_python_name(name=name)
         if name.startswith("_") or name in _BUILT_IN:
-            raise ValueError(f"Compression.register({name!r}): the name is taken; choose another one.")
+            raise errors.name_taken(name=name)
         resolved(compressor)
         setattr(cls, name, compressor)
         _REGISTERED.add(name)
@@ -82,12 +84,9 @@ def compressor_of_text(text: str, said: str) -> Any:
             name, written = name.lower(), name
         if name not in known:
             meant = name_meant(written) or closest(written, known)
-            hint = f"; did you mean {meant}?" if meant else "."
-            raise ValueError(
-                f"there is no {written!r}; there are {', '.join(known)}, and what "
-                f"hvd.Compression.register() has added by now{hint}"
-            )
+            hint = f"; did you mean {meant}?" if meant else ""
+            raise errors.unknown_compressor(name=written, known=known, hint=hint)
         compressor = configured(getattr(Compression, name), options)
     except ValueError as error:
-        raise ValueError(f"{said}: {error}") from error
+        raise errors.wrong_text(said=said, **facts_of(error)) from error
     return resolved(compressor, said)

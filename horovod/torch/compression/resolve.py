@@ -10,6 +10,7 @@ import torch
 
 from horovod import _native as native
 from horovod.torch import devices
+from horovod.torch.compression import errors
 from horovod.torch.compression.casts import NoneCompressor
 from horovod.torch.compression.configured import ConfiguredCompressor
 from horovod.torch.compression.contract import COMBINES, CompressorLike
@@ -29,14 +30,10 @@ def resolved(compression: Any, said: str = "") -> Any:
     combine = getattr(compression, "combine", "sum")
     for method in ("rounds",) if combine == "rounds" else ("compress", "decompress"):
         if not callable(getattr(compression, method, None)):
-            raise ValueError(
-                f"{said}: this is no compressor: it lacks {method}(). Pass one of hvd.Compression, or a "
-                "class or object with compress(tensor) -> (compressed, ctx) and decompress(compressed, ctx) "
-                "-> tensor."
-            )
+            raise errors.no_compressor(said=said, method=method)
     if combine not in COMBINES:
         allowed = " or ".join(map(repr, COMBINES))
-        raise ValueError(f"{said}: it has combine={combine!r}; allowed is {allowed}.")
+        raise errors.wrong_combine(said=said, value=combine, allowed=allowed)
     return compression
 
 
@@ -53,10 +50,7 @@ def _default_instance(cls: type, said: str) -> Any:
     try:
         return cls.default() if issubclass(cls, ConfiguredCompressor) else _instance(cls)  # type: ignore[arg-type]
     except TypeError as error:
-        raise ValueError(
-            f"{said}: it cannot be made without arguments ({error}): give its options defaults, or "
-            "pass an instance."
-        ) from error
+        raise errors.needs_arguments(said=said, why=str(error)) from error
 
 
 @functools.cache  # one for each class: what is remembered belongs to the instance
@@ -72,10 +66,7 @@ def of_one_call(compression: Any) -> Any:
     compressor = resolved(compression)
     cls = compressor if isinstance(compressor, type) else type(compressor)
     if getattr(compressor, "error_feedback", False) and not getattr(cls, "error_feedback", False):
-        raise ValueError(
-            f"compression={compressor!r}: error feedback is for the parameters of a DistributedOptimizer, "
-            "which keeps for each what was lost of its last gradient. Leave it out of a single operation."
-        )
+        raise errors.feedback_of_one_call(compressor=repr(compressor))
     return compressor
 
 

@@ -21,6 +21,7 @@ import torch
 from horovod.common.options import BY_VARIABLE
 from horovod.common.variable_names import COMPRESSION as VARIABLE
 from horovod.common.variable_names import COMPRESSION_FORCE as FORCE
+from horovod.torch.compression import errors
 from horovod.torch.compression.casts import NoneCompressor
 from horovod.torch.compression.names import compressor_name, short_name
 from horovod.torch.compression.registry import compressor_of_text
@@ -98,10 +99,8 @@ class Rules:
         names = list(names)
         for pattern, _ in self._rules if self._must_match else []:
             if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
-                some = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-                raise ValueError(
-                    f"compression: the rule {pattern!r} matches no parameter; their names are: {some}"
-                )
+                some = names[:5] + ["..."] * (len(names) > 5)
+                raise errors.rule_matches_nothing(pattern=pattern, names=some)
 
     def compressor_for(self, name: str) -> Any:
         """The compressor of the first rule that matches a parameter's name."""
@@ -131,7 +130,7 @@ def _of_script(compression: Any) -> _Said:
     for pattern, each in compression.items():
         said = f"compression={{{pattern!r}: {each!r}}}"
         if not isinstance(pattern, str):
-            raise ValueError(f"{said}: a rule is for a pattern of names, as '*.bias', not {pattern!r}.")
+            raise errors.no_pattern(said=said, got=repr(pattern))
         rules.append((pattern, _compressor(each, said)))
     return _Said(f"compression={compression!r}", rules, is_mapping=True)
 

@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from horovod.common.names import did_you_mean
+from horovod.torch.compression import errors
 
 __all__ = ["configured", "parsed"]
 
@@ -22,12 +23,12 @@ def parsed(text: str) -> tuple[str, dict[str, str]]:
     """The name and the options of a text. ValueError when it has another form, or an option twice."""
     compact = "".join(text.split())
     if not _TEXT.fullmatch(compact):
-        raise ValueError("it is not written as name, or name:option=value,option=value.")
+        raise errors.not_a_text()
     name, _, rest = compact.partition(":")
     pairs = [pair.split("=") for pair in rest.split(",")] if rest else []
     options = dict(pairs)
     if len(options) < len(pairs):
-        raise ValueError("an option is given twice.")
+        raise errors.option_twice()
     return name, options
 
 
@@ -36,7 +37,7 @@ def configured(compressor: Any, options: dict[str, str]) -> Any:
     if not options:
         return compressor
     if not isinstance(compressor, type):
-        raise ValueError(f"{compressor!r} is configured already, it takes no options.")
+        raise errors.takes_no_options(compressor=repr(compressor))
     parameters = {
         name: parameter
         for name, parameter in inspect.signature(compressor).parameters.items()
@@ -45,24 +46,21 @@ def configured(compressor: Any, options: dict[str, str]) -> Any:
     values = {}
     for name, value in options.items():
         if name not in parameters:
-            has = ", ".join(parameters) or "none"
-            hint = did_you_mean(name, parameters) or "."
-            raise ValueError(f"there is no option {name!r}; there are: {has}{hint}")
-        try:
-            values[name] = _converted(value, parameters[name].default)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}.") from None
+            has = list(parameters) or ["none"]
+            hint = did_you_mean(name, parameters)
+            raise errors.unknown_option(option=name, known=has, hint=hint)
+        values[name] = _converted(name, value, parameters[name].default)
     try:
         return compressor(**values)
     except TypeError as error:
-        raise ValueError(str(error)) from error
+        raise errors.wrong_call(why=str(error)) from error
 
 
-def _converted(value: str, default: Any) -> Any:
+def _converted(option: str, value: str, default: Any) -> Any:
     """The value in the type of the option's default; where that is None, a number if it is one."""
     if isinstance(default, bool):
         if value.lower() not in _BOOLEANS:
-            raise ValueError(f"{value!r} is not true or false")
+            raise errors.not_a_boolean(option=option, value=value)
         return _BOOLEANS[value.lower()]
     if isinstance(default, int | float) or default is None:
         if value.lower() == "none":
@@ -73,5 +71,5 @@ def _converted(value: str, default: Any) -> Any:
             except ValueError:
                 continue
         if default is not None:
-            raise ValueError(f"{value!r} is not a number")
+            raise errors.not_a_number(option=option, value=value)
     return value

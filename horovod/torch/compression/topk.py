@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from horovod.torch import devices
+from horovod.torch.compression import errors
 from horovod.torch.compression.configured import MIN_ELEMENTS, ConfiguredCompressor, method_on_class_too
 
 __all__ = ["TopKCompressor"]
@@ -46,11 +47,11 @@ class TopKCompressor(ConfiguredCompressor):
     ) -> None:
         super().__init__(error_feedback=error_feedback, min_elements=min_elements)
         if isinstance(ratio, bool) or not isinstance(ratio, float | int) or not 0 < ratio <= 1:
-            raise ValueError(f"TopKCompressor(ratio={ratio!r}): allowed is a number above 0 and up to 1.")
+            raise errors.wrong_ratio(value=ratio)
         if k is not None:
             self.require_integer("k", k, 1)
             if ratio != DEFAULT_RATIO:
-                raise ValueError(f"TopKCompressor(ratio={ratio}, k={k}): give one of the two.")
+                raise errors.ratio_and_k(ratio=ratio, k=k)
         self.ratio, self.k = float(ratio), k
 
     def kept(self, count: int) -> int:
@@ -89,9 +90,8 @@ class TopKCompressor(ConfiguredCompressor):
         each = value_dtype.itemsize + index_dtype.itemsize
         count, rest = divmod(tensor.numel(), each)
         if tensor.dtype != torch.uint8 or rest or count > shape.numel():
-            raise ValueError(
-                f"TopKCompressor.decompress: {tensor.numel()} elements of {tensor.dtype} are no codes of a "
-                f"tensor of {shape.numel()} elements, which take {each} bytes (torch.uint8) each."
+            raise errors.no_topk_codes(
+                elements=tensor.numel(), dtype=str(tensor.dtype), of=shape.numel(), each=each
             )
         cut = count * value_dtype.itemsize
         values = tensor[:cut].clone().view(value_dtype)
@@ -102,7 +102,7 @@ class TopKCompressor(ConfiguredCompressor):
             is_inside = (positions >= 0) & (positions < shape.numel())
             values, positions = torch.where(is_inside, values, math.nan), torch.where(is_inside, positions, 0)
         elif count and not (int(positions.min()) >= 0 and int(positions.max()) < shape.numel()):
-            raise ValueError(f"TopKCompressor.decompress: a position is outside of {list(shape)}.")
+            raise errors.position_outside(shape=list(shape))
         total.view(-1).index_add_(0, positions, values.to(total.dtype))
 
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-__all__ = [
-    "RanksDisagree", "check_agreement", "terms_as_bytes", "terms_from_bytes",
-]
+from horovod.torch.ddp import errors
+
+__all__ = ["check_agreement", "terms_as_bytes", "terms_from_bytes"]
 
 MOST_SAID = 3  # terms about which ranks disagree that are told
-
-
-class RanksDisagree(ValueError):
-    """Ranks were given different things. All ranks raise it, and go on together if they are told to."""
 
 
 def terms_as_bytes(terms: Mapping[str, str]) -> bytes:
@@ -27,7 +23,7 @@ def terms_from_bytes(text: bytes) -> dict[str, str]:
     except (ValueError, RecursionError):
         terms = None
     if not isinstance(terms, dict) or not all(isinstance(term, str) for term in terms.values()):
-        raise RanksDisagree(f"a rank sent {text[:80]!r} for its terms: all ranks must run the same build.")
+        raise errors.no_terms(got=repr(text[:80]))
     return terms
 
 
@@ -37,15 +33,13 @@ def check_agreement(terms_by_rank: Sequence[Mapping[str, str]]) -> None:
     if all(list(terms.items()) == list(first.items()) for terms in terms_by_rank):
         return
     names = list(dict.fromkeys(name for terms in terms_by_rank for name in terms))
-    differing = [name for name in names if len({terms.get(name) for terms in terms_by_rank}) > 1]
-    said = [f"{name}: {_by_rank([terms.get(name) for terms in terms_by_rank])}" for name in differing]
-    if not said:
-        said = [f"order: {_by_rank([', '.join(terms) for terms in terms_by_rank])}"]
+    by_term = {name: [terms.get(name) for terms in terms_by_rank] for name in names}
+    differing = {name: values for name, values in by_term.items() if len(set(values)) > 1}
+    if not differing:
+        differing = {"order": [", ".join(terms) for terms in terms_by_rank]}
+    said = [f"{name}: {_by_rank(values)}" for name, values in differing.items()]
     more = [f"and {len(said) - MOST_SAID} more"] if len(said) > MOST_SAID else []
-    raise RanksDisagree(
-        f"ranks disagree about what is reduced and how: {'; '.join(said[:MOST_SAID] + more)}. "
-        "Every rank must be given the same."
-    )
+    raise errors.ranks_disagree(said="; ".join(said[:MOST_SAID] + more), terms=differing)
 
 
 def _by_rank(values: Sequence[str | None]) -> str:

@@ -34,16 +34,17 @@ def tell_alone(call: str) -> None:
     )
 
 
-def who_else() -> str:
+def who_else() -> tuple[str, str]:
     """For an error: how it is known that this process is not alone, and what to do first."""
     if dist.is_initialized():
         return (
-            f"The process group has {dist.get_world_size()} ranks: wrap the model first. Accelerate and "
-            "Trainer do so on CPUs if told: Accelerator(cpu=True), TrainingArguments(use_cpu=True)."
+            f"The process group has {dist.get_world_size()} ranks",
+            "wrap the model first; Accelerate and Trainer do so on CPUs if told: Accelerator(cpu=True), "
+            "TrainingArguments(use_cpu=True)",
         )
     return (
-        f"{_evidence()} says that this process is one of several: call "
-        "torch.distributed.init_process_group() and wrap the model first."
+        f"{_evidence()} says that this process is one of several",
+        "call torch.distributed.init_process_group() and wrap the model first",
     )
 
 

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from horovod.torch.compression import NoneCompressor
+from horovod.torch.ddp import errors
 from horovod.torch.ddp.callback_thread import CallbackThread
 from horovod.torch.ddp.delegates import register_gloo_and_nccl
 from horovod.torch.ddp.future_work import FutureWork
@@ -123,11 +124,11 @@ class HorovodProcessGroup(dist.ProcessGroup):
 
     def split_group(self, *args: Any, **kwargs: Any) -> Any:
         """RuntimeError: there is ``torch.distributed.new_group``."""
-        raise RuntimeError('the backend "horovod" splits no group: use torch.distributed.new_group.')
+        raise errors.splits_no_group()
 
     def merge_remote_group(self, *args: Any, **kwargs: Any) -> Any:
         """RuntimeError: there is ``torch.distributed.new_group``."""
-        raise RuntimeError('the backend "horovod" merges no groups: use torch.distributed.new_group.')
+        raise errors.merges_no_groups()
 
     def _start_coalescing(self, device: torch.device) -> None:
         self._plain._start_coalescing(device)

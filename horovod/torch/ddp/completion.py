@@ -18,7 +18,7 @@ from horovod.common import jobs
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.exits import at_exit
 from horovod.torch import devices, handles
-from horovod.torch.ddp import group_job
+from horovod.torch.ddp import errors, group_job
 
 __all__ = ["CompletionThread"]
 
@@ -118,7 +118,7 @@ class CompletionThread(threading.Thread):
         for handle in started:
             while not handles.is_done_within(handle, SLICE):
                 if self._is_ending:
-                    raise RuntimeError("The process is ending: nothing can be reduced any more.")
+                    raise errors.ending()
         handles.complete_all(started)
 
     def run(self) -> None:

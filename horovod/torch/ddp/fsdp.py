@@ -31,7 +31,7 @@ from horovod.common.process_sets import global_process_set
 from horovod.torch.complex_numbers import as_reals
 from horovod.torch.compression import UNSET, Compression, Rules, compressor_name
 from horovod.torch.compression.first_step import FirstStep
-from horovod.torch.ddp import alone, group_job
+from horovod.torch.ddp import alone, errors, group_job
 from horovod.torch.ddp.agreement import check_agreement
 from horovod.torch.ddp.state import VARIABLES
 from horovod.torch.handles import complete_all, together
@@ -70,9 +70,8 @@ def compress_fsdp(model: torch.nn.Module, compression: Any = UNSET) -> None:
         alone.tell_alone("compress_fsdp()")
         return
     if not units:
-        raise ValueError(
-            f"compress_fsdp(): nothing in the model is sharded; call fully_shard() first. {alone.who_else()}"
-        )
+        evidence, first = alone.who_else()
+        raise errors.nothing_sharded(evidence=evidence, first=first)
     _agree(units)
     compressed = [unit for unit in units if any(_codec(shard.compressor) for shard in unit.shards)]
     first_step = _FirstStep(rules, units, compressed)
@@ -181,9 +180,7 @@ class CompressedReduceScatter:
         says; ``input_tensor`` has shape (ranks * k,). On a GPU the current stream does it.
         """
         if async_op:
-            raise ValueError(
-                "compressed reduce-scatter of FSDP has no async_op: FSDP itself does not ask for it."
-            )
+            raise errors.fsdp_async()
         check_served(as_reals(input_tensor), "reduce-scatter of FSDP")
         arguments = ReduceArguments(*_arguments(op))
         chunks = input_tensor.view(dist.get_world_size(group), -1)
@@ -262,7 +259,7 @@ def _arguments(op: Any) -> tuple[int, float, float]:
         return Sum, 1.0, 1.0
     if op == dist.ReduceOp.PREMUL_SUM:
         return Sum, float(op.__getstate__()[1]), 1.0
-    raise ValueError(f"compressed reduce-scatter of FSDP: {op} is none of SUM, AVG and PREMUL_SUM.")
+    raise errors.fsdp_op(value=str(op))
 
 
 def _codec(compressor: Any) -> native.Codec | None:
@@ -287,15 +284,9 @@ def _agree(units: Sequence[_Unit]) -> None:
 def _check_compressors(rules: Rules) -> None:
     for compressor in rules.compressors:
         if compressor is not Compression.none and _codec(compressor) is None:
-            raise ValueError(
-                f"{rules.said}: FSDP's gradients are compressed by a codec of the core (fp16, bf16, bit16, "
-                "bit8, int8, int4) or not at all."
-            )
+            raise errors.fsdp_compressor(said=rules.said)
         if getattr(compressor, "error_feedback", False):
-            raise ValueError(
-                f"{rules.said}: no error feedback with FSDP: each rank would have to keep what was lost of "
-                "all gradients, and not of its shard."
-            )
+            raise errors.fsdp_feedback(said=rules.said)
 
 
 def _fsdp_module() -> Any:
@@ -304,10 +295,7 @@ def _fsdp_module() -> Any:
 
     cls = getattr(torch.distributed.fsdp, "FSDPModule", None)
     if not hasattr(cls, "set_custom_reduce_scatter"):
-        raise RuntimeError(
-            f"compress_fsdp() needs FSDPModule.set_custom_reduce_scatter(), which torch {torch.__version__} "
-            "does not have; torch 2.13 does. DistributedDataParallel is compressed with every torch."
-        )
+        raise errors.old_torch(version=str(torch.__version__))
     return cls
 
 
@@ -327,17 +315,11 @@ def _units(model: torch.nn.Module, rules: Rules) -> list[_Unit]:
                 for each in managed.fsdp_params:
                     name = name_of.get(id(each.sharded_param))
                     if name is None:
-                        raise ValueError(
-                            "compress_fsdp(): parameters of a unit are outside of this model: pass the "
-                            "module with all that went into one fully_shard()."
-                        )
+                        raise errors.unit_outside()
                     how = rules.gradient_compressor(name, each.sharded_param)
                     elements = each.padded_sharded_param_size.numel()
                     shards.append(_Shard(name, each.sharded_param, how, elements))
                 units[id(managed)] = _Unit(module, shards, managed.mesh_info.shard_process_group)
     except AttributeError as error:
-        raise RuntimeError(
-            f"compress_fsdp() does not know the FSDP of torch {torch.__version__} ({error}); it knows "
-            "that of 2.13."
-        ) from error
+        raise errors.unknown_torch(version=str(torch.__version__), why=str(error)) from error
     return list(units.values())

@@ -11,6 +11,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+from horovod.torch.ddp import errors
 from horovod.torch.ddp.callback_thread import CallbackThread
 
 __all__ = ["FutureWork"]
@@ -53,7 +54,7 @@ class FutureWork(dist.Work):
         RuntimeError after ``timeout``, if there is one; or what went wrong.
         """
         if timeout > NO_TIMEOUT and not self._ended.wait(timeout.total_seconds()):
-            raise RuntimeError(f"{self._what}: not done after {timeout.total_seconds():g} seconds.")
+            raise errors.not_done(what=self._what, seconds=timeout.total_seconds())
         if self._given is not None and not self._callbacks.is_current:
             with contextlib.suppress(Exception):  # it is raised below, as what it is
                 self._given.wait()  # done, too, from now on

@@ -25,13 +25,14 @@ from horovod.common.rendezvous.given import host_of
 from horovod.common.rendezvous.store import StoreRendezvous, assignment_of
 from horovod.common.wording import Wording
 from horovod.gloo_threads import wait_for_gloo_in_destroy_process_group
+from horovod.torch.ddp import errors
 from horovod.torch.ddp.agreement import terms_as_bytes, terms_from_bytes
 
 __all__ = ["begin", "begun", "leave", "leave_soon"]
 
 WORDING = Wording(
     forming="forming a job of the process group",
-    if_absent="Do these processes run, and does each make the same calls with this process group, as "
+    if_absent="do these processes run, and does each make the same calls with this process group, as "
     "ddp.compress()? Where they may come later, give init_process_group() or new_group() a longer timeout=",
     not_running="The job of the process group has ended: nothing can be reduced in it any more.",
     in_child="no gradient can be reduced in it. Leave backward() to the process that has made the process "
@@ -122,9 +123,9 @@ def _settings_of_all(
         own["wrong"] = str(error)
     mine = terms_as_bytes(own)
     said = list(map(terms_from_bytes, [mine] if group.size() == 1 else meeting.allgather("settings", mine)))
-    errors = [f"rank {rank}: {each['wrong']}" for rank, each in enumerate(said) if each["wrong"]]
-    if errors or settings is None:
-        raise ValueError("; ".join(errors))
+    wrong = {rank: each["wrong"] for rank, each in enumerate(said) if each["wrong"]}
+    if wrong or settings is None:
+        raise errors.wrong_settings(values=wrong)
     if settings.stall_check_disable or settings.stall_shutdown_time_seconds == 0:
         _limit_stalls(settings, group, max(float(each["seconds"]) for each in said))
     return settings

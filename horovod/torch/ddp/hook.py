@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from horovod.torch.compression import UNSET
-from horovod.torch.ddp import alone
+from horovod.torch.ddp import alone, errors
 from horovod.torch.ddp.state import CompressionState
 
 __all__ = ["compress", "compression_hook"]
@@ -48,23 +48,17 @@ def compress(
             state = CompressionState(compression, model, algorithm=algorithm, may_turn_off=may_turn_off)
             alone.tell_alone("ddp.compress()")
             return state
-        why = "" if alone.is_alone() else f" {alone.who_else()}"
-        raise TypeError(
-            f"ddp.compress() takes a model that is wrapped in DistributedDataParallel, not "
-            f"{type(model).__name__}.{why}"
-        )
+        got = type(model).__name__
+        if alone.is_alone():
+            raise errors.not_ddp(got=got)
+        evidence, first = alone.who_else()
+        raise errors.not_wrapped(got=got, evidence=evidence, first=first)
     if model.mixed_precision is not None:
-        raise ValueError(
-            "ddp.compress(): DistributedDataParallel(mixed_precision=...) uses a communication hook of its "
-            "own, and torch allows one. Use torch.autocast, or a model in bfloat16."
-        )
+        raise errors.mixed_precision()
     if getattr(model, "_use_python_reducer", False):
-        raise ValueError(
-            "ddp.compress(): torch._dynamo.config.optimize_ddp='python_reducer' does without buckets, and so "
-            "without hooks of them. Use 'ddp_optimizer', torch's default."
-        )
+        raise errors.python_reducer()
     if getattr(model, "_comm_hooks", None):
-        raise ValueError("ddp.compress(): the model has a communication hook already, and torch allows one.")
+        raise errors.hooked_already()
     state = CompressionState(compression, model, algorithm=algorithm, may_turn_off=may_turn_off)
     state.begin()
     model.register_comm_hook(state, compression_hook)
@@ -101,10 +95,7 @@ def compression_hook(
 
 def _check_state(state: object) -> None:
     if not isinstance(state, CompressionState):
-        raise ValueError(
-            f"ddp.compression_hook got {type(state)} as its state; write ddp.compress(model), or "
-            "model.register_comm_hook(ddp.CompressionState('bit8'), ddp.compression_hook)."
-        )
+        raise errors.wrong_state(got=type(state).__name__)
 
 
 def _then(

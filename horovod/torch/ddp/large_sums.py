@@ -14,6 +14,7 @@ from horovod.torch.compression import UNSET, Rules, compressor_name
 from horovod.torch.compression.casts import NoneCompressor
 from horovod.torch.compression.first_step import FirstStep, NoteSent, nobody_asks
 from horovod.torch.compression.rules import VARIABLE as COMPRESSION
+from horovod.torch.ddp import errors
 from horovod.torch.ddp.agreement import check_agreement, terms_as_bytes, terms_from_bytes
 
 __all__ = ["FirstSums", "LargeSums", "agree"]
@@ -56,11 +57,8 @@ class LargeSums:
         (self.compressor,) = self.rules.compressors
         if getattr(self.compressor, "error_feedback", False):
             said = os.environ[COMPRESSION].strip()
-            raise ValueError(
-                f"{COMPRESSION}={said}: {compressor_name(self.compressor)} has error feedback, which the "
-                'backend "horovod" does not serve: it sees sums, and not whose gradients they are. Add '
-                "error_feedback=0; or let DistributedDataParallel compress, which knows its parameters, with "
-                f"HOROVOD_DDP_COMPRESSION={said} and the backend gloo or nccl."
+            raise errors.feedback_of_sums(
+                setting=COMPRESSION, value=said, compressor=compressor_name(self.compressor)
             )
         self.min_elements = _min_elements(self.compressor)
 

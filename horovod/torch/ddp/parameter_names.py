@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from horovod.torch.ddp import errors
+
 __all__ = ["ParameterNames"]
 
 
@@ -32,9 +34,6 @@ class ParameterNames:
         name = self._names.get(parameter)
         if name is None:
             if not self.is_numbering:
-                raise ValueError(
-                    f"a parameter of shape {list(parameter.shape)} is reduced that the model which was given "
-                    "to CompressionState does not have: give it the model that the hook is registered with."
-                )
+                raise errors.unknown_parameter(shape=list(parameter.shape))
             name = self._names[parameter] = f"parameter.{len(self._names)}"
         return name

@@ -22,7 +22,7 @@ from horovod.common.process_sets import global_process_set
 from horovod.torch import autotune, devices
 from horovod.torch.compression.first_step import NoteSent, nobody_asks
 from horovod.torch.compression.memory import Memory
-from horovod.torch.ddp import group_job
+from horovod.torch.ddp import errors, group_job
 from horovod.torch.ddp.agreement import check_agreement, terms_as_bytes, terms_from_bytes
 from horovod.torch.ddp.completion import CompletionThread
 from horovod.torch.reduce_ops import Average, ReduceArguments, Sum
@@ -81,7 +81,7 @@ class GroupReducer:
     ) -> None:
         group = process_group if process_group is not None else dist.group.WORLD
         if group is None:
-            raise ValueError("there is no process group: call torch.distributed.init_process_group() first.")
+            raise errors.no_process_group()
         self.rank, self.size = group.rank(), group.size()
         self.residuals = Residuals(error_feedback)
         self.memory = Memory()
@@ -217,7 +217,7 @@ class GroupReducer:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise RuntimeError("This reducer was closed: nothing can be reduced with it any more.")
+            raise errors.closed()
         self._job.refuse_child()
         if self._completion.failure is not None:
             raise self._completion.failure
@@ -243,13 +243,13 @@ class GroupReducer:
 def _checked(gradients: Sequence[Gradient], op: int) -> int:
     """The device of all gradients. ValueError unless they can be reduced together."""
     if op not in (Average, Sum):
-        raise ValueError(f"op={op!r}: gradients can be averaged (Average) or added (Sum) only.")
+        raise errors.wrong_op(value=op)
     names = [gradient.name for gradient in gradients]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"two gradients of one reduction are called {twice!r}: give each a name of its own.")
+        raise errors.same_name(name=twice)
     for name, tensor, *_ in gradients:
         check_served(tensor, name)
         if not is_addressable(tensor):
-            raise ValueError(f"{name}: the gradient is not contiguous: reduce tensor.contiguous().")
+            raise errors.not_contiguous(tensor=name)
     return devices.common_device([gradient.tensor for gradient in gradients], ", ".join(names[:3]))

@@ -16,6 +16,7 @@ from horovod.torch import autotune
 from horovod.torch.checkpoint import Checkpoint
 from horovod.torch.compression import UNSET, NoneCompressor, Rules, compressor_name
 from horovod.torch.compression.first_step import FirstStep
+from horovod.torch.ddp import errors
 from horovod.torch.ddp.choice import Choice, Trial
 from horovod.torch.ddp.division import Division, gradients_in, ranks_with_input
 from horovod.torch.ddp.originals import Originals
@@ -73,10 +74,7 @@ class CompressionState:
         self._originals = Originals()
         self._names = ParameterNames(model)
         if self._names.is_numbering and self.rules.has_patterns:
-            raise ValueError(
-                f"{self.rules.said}: rules go by parameters' names, which nobody knows here: pass model=, or "
-                "call ddp.compress(model, ...)."
-            )
+            raise errors.unknown_names(said=self.rules.said)
         if not self._names.is_numbering:
             self.rules.check_names([name for name, _ in self._names.parameters()])
         self._model: weakref.ref[DistributedDataParallel] | None = None

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from horovod.common.commits import KEPT, Commits
+from horovod.torch import errors
 
 __all__ = ["HostCommits", "first_unreadable", "forget_when_all_are_done", "unreadable"]
 
@@ -113,7 +114,7 @@ class HostCommits(Commits):
                 found[number] = self._read(number)
             except _OF_DAMAGE as error:
                 if "can't allocate memory" in str(error):  # torch says so by a RuntimeError
-                    raise MemoryError(f"{self._path(number)} cannot be read: {error}") from error
+                    raise errors.commit_unreadable(path=self._path(number), why=str(error)) from error
                 _log.warning(
                     "horovod: %s is no commit of this job, and is ignored: %s", self._path(number), error
                 )
@@ -133,11 +134,7 @@ class HostCommits(Commits):
     def _write(self, number: int, content: Any) -> None:
         wrong = first_unreadable(content)
         if wrong is not None:
-            raise TypeError(
-                f"{wrong} cannot be kept for a process that is started again: commits are read as tensors "
-                "and plain values only (torch.load(weights_only=True)). Keep it outside of the state, give "
-                "the state what it is made of, or allow its class by torch.serialization.add_safe_globals."
-            )
+            raise errors.not_plain(where=wrong)
         record = {
             "version": _VERSION,
             "number": number,
@@ -155,9 +152,8 @@ class HostCommits(Commits):
             with contextlib.suppress(OSError):
                 os.unlink(aside)
             free = shutil.disk_usage(self._folder).free / 1e6
-            raise OSError(
-                f"commit {number} cannot be kept in {self._folder}, which has {free:.0f} MB left: {error}. "
-                "It takes three copies of the state for a moment: enlarge /dev/shm, or keep less in it."
+            raise errors.commit_not_kept(
+                number=number, path=self._folder, free=free, why=str(error)
             ) from error
 
     def _read(self, number: int) -> tuple[int, Any]:

@@ -25,6 +25,7 @@ from horovod.common.exceptions import HorovodInternalError, follows_others
 from horovod.common.networks import Description
 from horovod.common.options import BY_VARIABLE
 from horovod.gloo_threads import wait_for_gloo
+from horovod.torch import errors
 from horovod.torch.functions import broadcast_object
 
 __all__ = ["Groups", "init_process_group"]
@@ -52,12 +53,9 @@ def init_process_group(backend: str | None = None, **options: Any) -> None:
     """
     global _watch
     if wrong := sorted({"init_method", "store", "rank", "world_size"} & options.keys()):
-        raise ValueError(f"hvd.elastic.init_process_group() says {', '.join(wrong)} itself: leave it out.")
+        raise errors.said_by_itself(options=wrong)
     if dist.is_initialized():
-        raise ValueError(
-            "there is a default process group already. A reset leaves one that was made inside of the "
-            "function that hvd.elastic.run calls; one that was made before stays."
-        )
+        raise errors.group_is_there()
     rank, size = basics.rank(), basics.size()
     before = _connections()
     store = _store(rank, size)
@@ -211,10 +209,7 @@ def _reached(addresses: list[str], port: int) -> str:
     for address in addresses:
         with contextlib.suppress(OSError), socket.create_connection((address, port), _CONNECT_SECONDS):
             return address
-    raise ValueError(
-        f"rank {basics.rank()} reaches the store of rank 0 at none of {', '.join(addresses)}, port {port}: "
-        "say which network they share by HOROVOD_TCP_INTERFACES."
-    )
+    raise errors.store_unreached(ranks=[basics.rank()], addresses=addresses, port=port)
 
 
 # ---- connections ----

@@ -10,6 +10,7 @@ from typing import Any
 import torch.utils.data
 
 from horovod.common.basics import basics
+from horovod.torch import errors
 
 __all__ = ["ElasticSampler"]
 
@@ -81,10 +82,7 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
         """
         epoch, done = int(state_dict["epoch"]), int(state_dict["processed_num"])
         if not 0 <= done <= len(self.dataset):
-            raise ValueError(
-                f"ElasticSampler: {done} samples of epoch {epoch} are said to be done, and the dataset has "
-                f"{len(self.dataset)}: is it another one than before?"
-            )
+            raise errors.other_dataset(done=done, epoch=epoch, samples=len(self.dataset))
         self.epoch, self.processed_num = epoch, done
         self.reset()
 

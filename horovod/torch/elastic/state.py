@@ -15,6 +15,7 @@ from horovod.common import exits, restarting
 from horovod.common.agent_messages import VARIABLE as AGENT
 from horovod.common.basics import basics
 from horovod.common.elastic import ObjectState, copied
+from horovod.torch import errors
 from horovod.torch.elastic.host_commits import HostCommits, first_unreadable, forget_when_all_are_done
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.functions import (
@@ -52,15 +53,15 @@ class StateHandler:
 
     def save(self) -> None:
         """Copy the value."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how it is saved")
+        raise errors.not_written(owner=type(self).__name__, what="it is saved")
 
     def restore(self) -> None:
         """Bring the value back to what was copied last."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how it is restored")
+        raise errors.not_written(owner=type(self).__name__, what="it is restored")
 
     def sync(self) -> None:
         """Give all ranks the value of ``root_rank``. Collective."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how ranks agree on it")
+        raise errors.not_written(owner=type(self).__name__, what="ranks agree on it")
 
     def set_value(self, value: Any) -> None:
         """Stand for another object from now on, and copy it."""
@@ -321,11 +322,7 @@ def _differ_in_dtype(one: Any, other: Any) -> bool:
 def _refuse_ddp(model: Any) -> None:
     """ValueError for a model that belongs to a process group, which does not survive a reset."""
     if isinstance(model, torch.nn.parallel.DistributedDataParallel):
-        raise ValueError(
-            "TorchState takes the module, not the DistributedDataParallel around it: a process group ends "
-            "with its ranks. Make the group and the DistributedDataParallel inside of the function that "
-            "hvd.elastic.run calls again, of state.model; or train with hvd.DistributedOptimizer."
-        )
+        raise errors.ddp_in_state()
 
 
 def _without_residuals(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -348,10 +345,7 @@ def _check_parameters(optimizer: torch.optim.Optimizer, root: int) -> None:
     theirs = broadcast_object(own, root)
     if own != theirs:
         different = sorted(set(own) ^ set(theirs)) or "none, but their order"
-        raise ValueError(
-            f"the DistributedOptimizer of rank {basics.rank()} has other parameters than rank {root}'s: "
-            f"different are {different}. Make the same model on all workers, and freeze the same parameters."
-        )
+        raise errors.other_parameters(ranks=[basics.rank()], root=root, names=different)
 
 
 def in_host_memory(value: Any) -> Any:

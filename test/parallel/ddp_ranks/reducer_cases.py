@@ -5,6 +5,7 @@ Every rank can compute every rank's gradients, so each finds out by itself what 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,6 +26,10 @@ from ranks import on_ranks, predictable
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 SHAPES = ((40, 50), (7,), (1025,), (3, 5, 7, 2), (0, 4), (), (130, 33))
+
+ON_GPU = "HOROVOD_TEST_EMULATED_GPU" in os.environ
+BY_NCCL = ON_GPU and os.environ.get("HOROVOD_GPU_TRANSPORT") == "nccl"
+BY_HOST = ON_GPU and os.environ.get("HOROVOD_GPU_TRANSPORT") == "host"
 
 Shapes = Sequence[tuple[int, ...]]
 Buckets = list[list[torch.Tensor]]  # of one step: by rank, then by gradient
@@ -56,6 +61,11 @@ def reduced(
     return copies
 
 
+def taken(algorithm: str, dtype: torch.dtype) -> str:
+    """The algorithm that a GPU's gradients take: the host adds slices, also of what kernels do not sum."""
+    return "scatter" if BY_HOST or (ON_GPU and dtype == torch.float64) else algorithm
+
+
 def engines_make(
     steps: Sequence[Buckets], compressor: Any, op: int, algorithm: str, has_feedback: bool = False
 ) -> list[list[torch.Tensor]]:
@@ -77,7 +87,9 @@ def engines_make(
             results.append(copies)
         return results
 
-    made = on_ranks(size, program, shares_memory=False, settings=predictable(algorithm))
+    made = on_ranks(
+        size, program, shares_memory=False, settings=predictable(taken(algorithm, steps[0][0][0].dtype))
+    )
     results: list[list[torch.Tensor]] = made[0]
     return results
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from ddp_training import Training, all_equal, gathered
+from refusals import refused
 
-from horovod.torch import Compression, ddp
+from horovod.torch import Compression, ddp, errors
 
 COMPRESSIONS = {
     "bit8": "bit8:error_feedback=1,min_elements=0",
@@ -122,7 +123,7 @@ def test_a_state_can_be_copied_and_pickled_with_its_model() -> None:
 def test_a_rank_that_is_none_of_the_models_cannot_be_given_everything(size: int) -> None:
     training = Training(COMPRESSIONS["bit8"]).run(range(1))
     assert training.state is not None
-    with pytest.raises(ValueError, match=rf"consolidate_residuals\(to={size}\): the state's ranks are \[0"):
+    with refused(errors.not_a_peer, to=size, owner="state", members=list(range(size))):
         training.state.consolidate_residuals(to=size)
 
 
@@ -152,7 +153,7 @@ def test_residuals_follow_the_scale_of_the_loss(compression: str) -> None:
             parameter.grad /= scaler.scale
         scaled.optimizer.step()
     assert torch.equal(scaled.flat(), plain.flat())
-    with pytest.raises(ValueError, match="a loss scale is a finite number above 0"):
+    with refused(errors.wrong_loss_scale, value="0"):
         scaled.state.set_loss_scale(0)
 
 

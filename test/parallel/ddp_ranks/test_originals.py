@@ -1,4 +1,7 @@
-"""Gradients that DDP does not copy into its buckets: the same bits as of those that it copies."""
+"""Gradients that DDP does not copy into its buckets: the same bits as of those that it copies.
+
+test_behaviours.py compares both for everything that scripts do.
+"""
 
 import copy
 import io
@@ -11,9 +14,7 @@ import torch
 import torch.distributed as dist
 from ddp_training import BUCKET_MB, Training, all_equal, mean_over_ranks
 from torch import nn
-from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.checkpoint import checkpoint
 
 from horovod.torch import Compression, ddp
 from horovod.torch.ddp import originals
@@ -76,23 +77,6 @@ def test_gradients_that_were_kept_lie_in_the_bucket_already(counted: Counted) ->
     kept = views(keeps_gradients=True).run(range(5))
     assert counted.uncopied == 0
     assert torch.equal(kept.flat(), Training("bit8").run(range(5)).flat())
-
-
-def accumulated(training: Training) -> Training:
-    for step in range(4):
-        training.optimizer.zero_grad()
-        with training.model.no_sync():
-            training.loss(step).backward()
-            training.loss(10 + step).backward()
-        own = training.gradients()
-        assert step == 0 or dist.get_world_size() == 1 or not all_equal(own["0.weight"])
-        training.loss(20 + step).backward()
-        training.optimizer.step()
-    return training
-
-
-def test_accumulation_without_synchronisation() -> None:
-    assert torch.equal(accumulated(views()).flat(), accumulated(Training("bit8")).flat())
 
 
 def test_who_looks_at_gradients_sees_them(counted: Counted) -> None:
@@ -198,67 +182,6 @@ def test_parameters_of_several_models(counted: Counted) -> None:
     assert counted.uncopied == (2 + 1 + 1) * UNCOPIED
 
 
-class Reentrant(nn.Module):
-    """A pass inside the pass: the inner one completes a bucket which the outer one has begun."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.low, self.inside, self.middle = nn.Linear(30, 20), nn.Linear(20, 20), nn.Linear(20, 40)
-        self.top = first_bucket()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = checkpoint(self.inside, torch.tanh(self.low(x)), use_reentrant=True)
-        out: torch.Tensor = self.top(torch.tanh(self.middle(x)))
-        return out
-
-
-def test_activation_checkpoints(counted: Counted) -> None:
-    copied = Training("bit8", make=Reentrant).run(range(6))
-    uncopied = views(make=Reentrant).run(range(6))
-    assert counted.uncopied > 0
-    assert torch.equal(uncopied.flat(), copied.flat())
-
-
-class UsedTwice(nn.Module):
-    """DDP allows that in a static graph only: a gradient that comes in two parts, one in a pass inside."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.low, self.shared, self.top = nn.Linear(30, 40), nn.Linear(40, 40), first_bucket()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = checkpoint(self.shared, torch.tanh(self.low(x)), use_reentrant=True)
-        out: torch.Tensor = self.top(torch.tanh(self.shared(torch.tanh(x))))
-        return out
-
-
-def test_gradients_in_parts() -> None:
-    copied = Training("bit8", make=UsedTwice, static_graph=True).run(range(6))
-    uncopied = views(make=UsedTwice, static_graph=True).run(range(6))
-    assert torch.equal(uncopied.flat(), copied.flat())
-
-
-def alternating(*compression: str, **how: bool) -> torch.Tensor:
-    """Each step trains one part; what the other's last gradients were still lies in the buckets."""
-    options = {"gradient_as_bucket_view": True, "find_unused_parameters": True}
-    training = Training(*compression, how=how, **options)
-    for step in range(6):
-        trained, frozen = training.model.module[step % 2 * 2], training.model.module[2 - step % 2 * 2]
-        trained.zero_grad()
-        frozen.requires_grad_(step == 0)
-        training.loss(step).backward()
-        frozen.requires_grad_(True)
-        training.optimizer.step()
-    return training.flat()
-
-
-def test_parameters_that_are_frozen_between_steps() -> None:
-    assert torch.equal(alternating("none"), alternating())
-    for how in ({}, {"may_turn_off": True}):
-        compressed = alternating("bit8", **how)
-        assert all_equal(compressed) and (compressed - alternating()).abs().max() < 0.2
-
-
 def test_steps_with_and_without_compression() -> None:
     """As may_turn_off alternates them; after the 24 steps that it measures ranks may choose either."""
     trained = [
@@ -266,16 +189,6 @@ def test_steps_with_and_without_compression() -> None:
         for is_view in (True, False)
     ]
     assert torch.equal(trained[0].flat(), trained[1].flat())
-
-
-def test_ranks_that_run_out_of_inputs(rank: int) -> None:
-    """The others' gradients are then divided by another number than that of all ranks."""
-    flat = []
-    for training in (views(), Training("bit8")):
-        with Join([training.model], divide_by_initial_world_size=False):
-            training.run(range(4 + rank))
-        flat.append(training.flat())
-    assert torch.equal(*flat)
 
 
 def test_a_model_can_be_copied_and_saved() -> None:

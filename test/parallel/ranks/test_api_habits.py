@@ -1,13 +1,14 @@
 """What training scripts do with hvd besides calling it by the book."""
 
+import os
+import random
+import resource
 import threading
 import time
 import warnings
 
 import numpy as np
-import pytest
 import torch
-from api_cases import numbers, share
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
@@ -36,17 +37,6 @@ def test_numbers_of_numpy(rank: int, size: int) -> None:
     assert torch.equal(hvd.broadcast(own, root), torch.full((3,), float(size)))
     assert hvd.broadcast_object(rank, np.int32(1)) == 1
     assert torch.equal(hvd.allreduce(own, name=7, op=hvd.Sum), torch.full((3,), total))
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_random_factors_scale_integers_in_float64(seed: int, rank: int, size: int) -> None:
-    factor = float(np.random.default_rng(seed).uniform())
-    for dtype in (torch.int32, torch.int64):
-        parts = [numbers(r, dtype, (17, 17)) for r in range(size)]
-        scaled = [(part.double() * factor).to(dtype) for part in parts]
-        assert torch.equal(hvd.allreduce(parts[rank], op=hvd.Sum, prescale_factor=factor), sum(scaled))
-        want = (sum(parts).double() * factor).to(dtype)
-        assert torch.equal(hvd.allreduce(parts[rank], op=hvd.Sum, postscale_factor=factor), want)
 
 
 def test_threads(rank: int, size: int) -> None:
@@ -109,33 +99,6 @@ def test_in_place_on_data_of_parameters(rank: int, size: int) -> None:
         assert hvd.synchronize(handle) is parameter.grad
 
 
-def test_memory_formats(rank: int, size: int) -> None:
-    images = torch.arange(2 * 3 * 4 * 4.0).reshape(2, 3, 4, 4).contiguous(memory_format=torch.channels_last)
-    assert torch.equal(hvd.allreduce(images, op=hvd.Sum), images * size)
-    assert torch.equal(hvd.allgather(images)[2:4], images)
-    assert torch.equal(hvd.broadcast(images, 0), images)
-    assert torch.equal(hvd.allreduce(images[:, ::2, 1:], op=hvd.Sum), images[:, ::2, 1:] * size)
-
-
-@pytest.mark.parametrize("rows", [1, 3, 2001])
-def test_large_tensors(rows: int, rank: int, size: int) -> None:
-    """Of some megabytes, cut in whole rows: one row, fewer than four ranks have, and many."""
-    columns = 1_000_003 // rows
-    own = torch.arange(float(rows * columns)).reshape(rows, columns).remainder(1000) + rank
-    total = size * (own - rank) + sum(range(size))
-    assert torch.equal(hvd.allreduce(own, op=hvd.Sum), total)
-    assert torch.equal(hvd.reducescatter(own, op=hvd.Sum), total[share(rows, rank, size)])
-    assert torch.equal(hvd.broadcast(own, size - 1), own - rank + size - 1)
-    gathered = hvd.allgather(own).reshape(size, rows, columns)
-    assert all(torch.equal(gathered[r], own - rank + r) for r in range(size))
-    splits = torch.zeros(size, dtype=torch.int32)
-    splits[(rank + 1) % size] = rows  # everything to the next rank
-    received, received_splits = hvd.alltoall(own, splits)
-    before = (rank - 1) % size
-    assert torch.equal(received, own - rank + before)
-    assert received_splits.tolist() == [rows if r == before else 0 for r in range(size)]
-
-
 def test_only_rank_0_does_something(rank: int, size: int) -> None:
     """Saving a checkpoint: the others wait, then all resume from what rank 0 has."""
     if rank == 0:
@@ -185,24 +148,26 @@ def test_data_loader_with_forked_workers(rank: int, size: int) -> None:
     hvd.barrier()
 
 
-def test_float64_keeps_its_digits(rank: int, size: int) -> None:
-    own = torch.linspace(0, 1, 1001, dtype=torch.float64) + rank
-    want = torch.linspace(0, 1, 1001, dtype=torch.float64) + (size - 1) / 2
-    assert torch.allclose(hvd.allreduce(own), want, rtol=1e-15, atol=1e-15)
+def test_thousands_of_names_in_random_order(rank: int, size: int) -> None:
+    """Ten thousand, for two ranks that share memory; others need longer for each."""
+    others = {"HOROVOD_TRANSPORT", "HOROVOD_TEST_EMULATED_GPU"} & os.environ.keys()
+    names = 10_000 if size == 2 and not others else 2_000
 
+    def one_round() -> None:
+        order = list(range(names))
+        random.Random(rank).shuffle(order)
+        handles = {}
+        for i in order:
+            handles[i] = hvd.allreduce_async(torch.full((3,), i + rank), name=f"n{i}", op=hvd.Sum)
+        offset = sum(range(size))
+        for i in reversed(order):
+            assert torch.equal(hvd.synchronize(handles[i]), torch.full((3,), size * i + offset))
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.0], ids=str)
-def test_special_values(value: float, rank: int) -> None:
-    """Loss scalers depend on seeing what one rank sees."""
-    own = torch.tensor([value if rank == 1 else 1.0, 2.0])
-    for op in (hvd.Sum, hvd.Average):
-        result = hvd.allreduce(own, op=op)
-        assert torch.isfinite(result[0]) == (value == 0) and torch.isfinite(result[1])
-    assert repr(hvd.allgather(own)[2].item()) == repr(value)
-
-
-def test_results_are_the_same_bits_everywhere(rank: int, size: int) -> None:
-    own = torch.rand(1001, generator=torch.Generator().manual_seed(rank))
-    for op in (hvd.Average, hvd.Sum, hvd.Product):
-        result = hvd.allreduce(own, op=op)
-        assert all(torch.equal(row, result) for row in hvd.allgather(result.unsqueeze(0)))
+    for _ in range(2):
+        one_round()  # caches and allocators fill
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(2):
+        one_round()
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    # 0.8 KB for each operation: less than a tensor, its handle and its request take when they are kept.
+    assert grown < 16 * 1024, f"the peak of memory grew by {grown} KB when nothing new was asked for"

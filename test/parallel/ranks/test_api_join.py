@@ -1,12 +1,12 @@
 """join: ranks with uneven work. Who has joined changes nothing in the others' allreduces, until all have."""
 
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 
 import pytest
 import torch
-from api_cases import REDUCED, SHAPES, numbers, reduction
+from contract import ALL, ALLREDUCES, FORMS, Case, filled, reduction, same, served, tensor_of
+from places import Place
 from rank_fixtures import seeded
 
 import horovod.torch as hvd
@@ -16,31 +16,27 @@ def same_everywhere(number: int) -> bool:
     return len(set(hvd.allgather(torch.tensor([number])).tolist())) == 1
 
 
-def without(
-    op: int, joined: list[int], size: int, dtype: torch.dtype, shape: tuple[int, ...]
-) -> torch.Tensor:
-    parts = [numbers(r, dtype, shape) for r in range(size)]
-    if op in (hvd.Average, hvd.Sum):
-        return reduction(op, [torch.zeros_like(p) if r in joined else p for r, p in enumerate(parts)])
-    return reduction(op, [p for r, p in enumerate(parts) if r not in joined])
-
-
-@pytest.mark.parametrize("dtype", REDUCED, ids=str)
+@pytest.mark.parametrize("dtype", ALL)
 @pytest.mark.parametrize("op", ["Average", "Sum", "Min", "Max", "Product"])
 @pytest.mark.parametrize("known", [False, True], ids=["new", "known"])
 def test_allreduce_while_a_rank_has_joined(
-    dtype: torch.dtype, op: str, known: bool, rank: int, size: int
+    dtype: str, op: str, known: bool, place: Place, rank: int, size: int
 ) -> None:
-    """The average divides by all ranks, also by those that have joined."""
-    number = getattr(hvd, op)
-    for early in range(size):
-        for shape in SHAPES[:2]:
-            name = f"{op}.{len(shape)}.{dtype}"
+    """It counts as zeros in sums. The average divides by all ranks, also by those that have joined."""
+    case = Case("allreduce", dtype, op)
+    for early in range(size if served(case) else 0):
+        for shape in ((17,), (5, 7)):
+            parts = [filled(case, r, 0, shape) for r in range(size)]
+            name, own = f"{op}.{len(shape)}.{dtype}", place.put(tensor_of(parts[rank]))
             for _ in range(2 * known):
-                hvd.allreduce(numbers(rank, dtype, shape), name=name, op=number)
+                hvd.allreduce(own, name=name, op=getattr(hvd, op))
             if rank != early:
-                result = hvd.allreduce(numbers(rank, dtype, shape), name=name, op=number)
-                assert torch.equal(result, without(number, [early], size, dtype, shape))
+                if op in ("Average", "Sum"):
+                    parts[early] = parts[early] * parts[early].dtype.type(0)
+                else:
+                    del parts[early]
+                result = hvd.allreduce(own, name=name, op=getattr(hvd, op))
+                same(result, reduction(op, parts), 0.0, place, case)
             last = hvd.join()
             assert isinstance(last, int) and 0 <= last < size and same_everywhere(last)
 
@@ -77,15 +73,17 @@ def test_uneven_work(named: bool, rank: int, size: int) -> None:
         assert hvd.allgather(torch.tensor([rank])).tolist() == list(range(size))
 
 
-def test_all_forms_of_allreduce(rank: int, size: int) -> None:
-    total = torch.full((5,), float(sum(range(1, size))))
-    own = torch.full((5,), float(rank))
+def test_all_forms_of_allreduce(place: Place, rank: int, size: int) -> None:
+    total = place.put(torch.full((5,), float(sum(range(1, size)))))
+    own = place.put(torch.full((5,), float(rank)))
     if rank > 0:
         assert torch.equal(hvd.allreduce_(own.clone(), op=hvd.Sum, name="a"), total)
         first, second = hvd.grouped_allreduce([own, own * 2], op=hvd.Sum, name="b")
         assert torch.equal(first, total) and torch.equal(second, total * 2)
         compressed = hvd.allreduce(own, op=hvd.Sum, name="c", compression=hvd.Compression.fp16)
         assert torch.equal(compressed, total)
+        ones = hvd.allreduce(torch.ones_like(own), op=hvd.Sum, name="bit8", compression=hvd.Compression.bit8)
+        assert torch.equal(ones, torch.full_like(own, size - 1.0))
         scaled = hvd.allreduce(own, op=hvd.Sum, name="d", prescale_factor=2.0, postscale_factor=3.0)
         assert torch.equal(scaled, total * 6)
         handles = [hvd.allreduce_async(own, op=hvd.Sum, name=f"e.{i}") for i in range(20)]
@@ -117,31 +115,33 @@ def test_what_was_submitted_before_join_is_finished(rank: int, size: int) -> Non
     assert torch.equal(result, torch.full((4,), 7.0 + sum(range(1, size))))
 
 
-REFUSED: dict[str, Callable[[], object]] = {
-    "allgather": lambda: hvd.allgather(torch.ones(2), name="refused"),
-    "broadcast": lambda: hvd.broadcast(torch.ones(2), 1, name="refused"),
-    "broadcast_": lambda: hvd.broadcast_(torch.ones(2), 1, name="refused"),
-    "alltoall": lambda: hvd.alltoall(torch.ones(hvd.size()), name="refused"),
-    "reducescatter": lambda: hvd.reducescatter(torch.ones(4), name="refused"),
-    "grouped_allgather": lambda: hvd.grouped_allgather([torch.ones(2)] * 2, name="refused"),
-    "grouped_reducescatter": lambda: hvd.grouped_reducescatter([torch.ones(4)] * 2, name="refused"),
-}
+REFUSED = [form for form in FORMS if form not in ALLREDUCES]
+
+
+def start(form: str, place: Place) -> None:
+    given = place.put(torch.ones(hvd.size()))
+    how = {"root_rank": 1} if form.startswith("broadcast") else {}
+    result = getattr(hvd, form)([given] * 2 if form.startswith("grouped") else given, name="refused", **how)
+    if "async" in form:
+        hvd.synchronize(result)
 
 
 @pytest.mark.parametrize("what", REFUSED)
 @pytest.mark.parametrize("known", [False, True], ids=["new", "known"])
-def test_other_collectives_fail_and_the_others_go_on(what: str, known: bool, rank: int, size: int) -> None:
+def test_other_collectives_fail_and_the_others_go_on(
+    what: str, known: bool, place: Place, rank: int, size: int
+) -> None:
     for _ in range(2 * known):
-        REFUSED[what]()
+        start(what, place)
     for _ in range(2):
         if rank > 0:
             with pytest.raises((torch.FatalError, RuntimeError)) as raised:
-                REFUSED[what]()
+                start(what, place)
             assert isinstance(raised.value, hvd.HorovodInternalError)
             result = hvd.allreduce(torch.ones(3), op=hvd.Sum, name="after the error")
             assert torch.equal(result, torch.full((3,), size - 1.0))
         assert same_everywhere(hvd.join())
-        REFUSED[what]()  # works now, under the same name
+        start(what, place)  # works now, under the same name
 
 
 def test_mismatch_among_those_that_work(rank: int, size: int) -> None:

@@ -90,13 +90,17 @@ def test_outside_of_a_job(outside: None) -> None:
 
 def test_pending_operations_end_with_shutdown(rank: int) -> None:
     pending = hvd.allreduce_async(torch.ones(3), name=f"only {rank}")
-    hvd.barrier()
+    hvd.barrier()  # a rank that leaves first would stop the others from asking
     hvd.shutdown()
     try:
+        assert not hvd.is_initialized()
         with pytest.raises(hvd.HorovodInternalError):
             hvd.synchronize(pending)
+        with pytest.raises(ValueError, match="not been initialized"):
+            hvd.rank()
     finally:
         hvd.init()
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum) == hvd.size()
 
 
 @pytest.mark.parametrize("comm", ["world", 3, 1.5, {0: 1}, object()], ids=str)

@@ -1,17 +1,14 @@
-"""Process sets that are added and removed while the job runs, and every collective over them."""
+"""Process sets that are added and removed while the job runs. Each operation over them: test_contract.py."""
 
-import os
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
-from api_cases import BEYOND_HOROVOD, MOVED, REDUCED, assert_usable, numbers, reduced, served, share
+from contract import FORMS, assert_usable
 
 import horovod.torch as hvd
 from horovod.torch.mpi_ops import _basics
-
-os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"  # after the import and before init(): init reads it
 
 
 @pytest.fixture
@@ -94,7 +91,8 @@ def test_one_rank_that_refuses_does_not_hold_up_the_others(rank: int, size: int)
 
 def test_ranks_of_any_integer_type(size: int) -> None:
     one, others = {np.int64(0)}, (rank for rank in range(1, size))
-    for ranks in (np.arange(size - 1), one, others, torch.tensor([size - 1])):
+    several = (range(0, 1), (0,), np.arange(size - 1), one, others, torch.tensor([size - 1]))
+    for ranks in several:
         made = hvd.add_process_set(ranks)
         assert all(type(rank) is int for rank in made.ranks) and hvd.remove_process_set(made) is True
     for wrong in ([0.5], ["0"]):
@@ -109,27 +107,13 @@ def test_ranks_that_do_not_exist(ranks: list[int]) -> None:
     assert_usable()
 
 
-def test_a_set_from_ranks_of_any_kind(size: int) -> None:
-    for ranks in (range(0, 1), (0,), [0]):
-        process_set = hvd.add_process_set(ranks)
-        assert process_set.ranks == [0]
-        hvd.remove_process_set(process_set)
-
-
 def assert_refused_everywhere(process_set: hvd.ProcessSet) -> None:
     """A ValueError on the rank that asks, before anything is sent."""
-    for operation in (
-        hvd.allreduce, hvd.allreduce_async, hvd.allreduce_, hvd.allreduce_async_, hvd.allgather,
-        hvd.allgather_async, hvd.alltoall, hvd.alltoall_async, hvd.reducescatter, hvd.reducescatter_async,
-    ):  # fmt: skip
+    for form in FORMS:
+        how = {"root_rank": 0} if form.startswith("broadcast") else {}
+        given = [torch.ones(4)] * 2 if form.startswith("grouped") else torch.ones(4)
         with pytest.raises(ValueError):
-            operation(torch.ones(4), process_set=process_set)
-    for operation in (hvd.grouped_allreduce, hvd.grouped_allgather, hvd.grouped_reducescatter):
-        with pytest.raises(ValueError):
-            operation([torch.ones(4)] * 2, process_set=process_set)
-    for operation in (hvd.broadcast, hvd.broadcast_, hvd.broadcast_async, hvd.broadcast_async_):
-        with pytest.raises(ValueError):
-            operation(torch.ones(4), 0, process_set=process_set)
+            getattr(hvd, form)(given, process_set=process_set, **how)
     with pytest.raises(ValueError):
         hvd.barrier(process_set)
     with pytest.raises(ValueError):
@@ -157,74 +141,10 @@ def test_operations_on_a_set_that_was_removed(sets: list[hvd.ProcessSet], mine: 
     assert_usable()
 
 
-@pytest.mark.parametrize("dtype", [*REDUCED, *BEYOND_HOROVOD], ids=str)
-def test_allreduce(dtype: torch.dtype, mine: hvd.ProcessSet, rank: int) -> None:
-    for op in served((hvd.Average, hvd.Sum, hvd.Min, hvd.Max), dtype):
-        want = reduced(op, mine.ranks, dtype, (17, 17))
-        own = numbers(rank, dtype, (17, 17))
-        assert torch.equal(hvd.allreduce(own, op=op, process_set=mine), want)
-        assert torch.equal(hvd.synchronize(hvd.allreduce_async(own, op=op, process_set=mine)), want)
-        for result in hvd.grouped_allreduce([own, own], op=op, name="group", process_set=mine):
-            assert torch.equal(result, want)
-        assert hvd.allreduce_(own, op=op, name="in place", process_set=mine) is own
-        assert torch.equal(own, want)
-
-
-@pytest.mark.parametrize("dtype", [*MOVED, *BEYOND_HOROVOD], ids=str)
-def test_what_moves_tensors(dtype: torch.dtype, mine: hvd.ProcessSet, rank: int) -> None:
-    parts = {r: numbers(r, dtype, (r + 1, 3)) for r in mine.ranks}
-    assert torch.equal(hvd.allgather(parts[rank], process_set=mine), torch.cat(list(parts.values())))
-    for result in hvd.grouped_allgather([parts[rank]] * 2, process_set=mine):
-        assert torch.equal(result, torch.cat(list(parts.values())))
-    for root in mine.ranks:  # a rank of the job, not a position in the set
-        own = numbers(rank, dtype, (5,))
-        assert torch.equal(hvd.broadcast(own, root, process_set=mine), numbers(root, dtype, (5,)))
-        assert torch.equal(hvd.broadcast_(own, root, process_set=mine), numbers(root, dtype, (5,)))
-    own = torch.full((len(mine.ranks),), rank).to(dtype)
-    want = torch.tensor(mine.ranks).to(dtype)
-    assert torch.equal(hvd.alltoall(own, process_set=mine), want)
-    splits = torch.ones(len(mine.ranks), dtype=torch.int32)
-    result, received_splits = hvd.alltoall(own, splits, process_set=mine)
-    assert torch.equal(result, want) and received_splits.tolist() == splits.tolist()
-
-
-@pytest.mark.parametrize("dtype", REDUCED, ids=str)
-def test_reducescatter(dtype: torch.dtype, mine: hvd.ProcessSet, rank: int) -> None:
-    rows = share(17, mine.rank(), mine.size())
-    for op in (hvd.Average, hvd.Sum):
-        want = reduced(op, mine.ranks, dtype, (17, 3))[rows]
-        own = numbers(rank, dtype, (17, 3))
-        assert torch.equal(hvd.reducescatter(own, op=op, process_set=mine), want)
-        for result in hvd.grouped_reducescatter([own, own], op=op, process_set=mine):
-            assert torch.equal(result, want)
-
-
 def test_other_operations(mine: hvd.ProcessSet, rank: int, size: int) -> None:
     hvd.barrier(process_set=mine)
-    own = torch.sparse_coo_tensor([[rank]], [1.0], (size,))
-    result = hvd.sparse_allreduce_async(own, "sparse", hvd.Average, mine)()
-    want = torch.zeros(size)
-    want[mine.ranks] = 1.0 / mine.size()
-    assert torch.equal(result.to_dense(), want)
     obj = hvd.broadcast_object({"rank": rank}, root_rank=mine.ranks[-1], process_set=mine)
     assert obj == {"rank": mine.ranks[-1]}
-
-
-@pytest.mark.parametrize("what", ["allreduce", "allgather", "broadcast", "alltoall", "reducescatter"])
-def test_gradients(what: str, mine: hvd.ProcessSet, rank: int) -> None:
-    members = mine.size()
-    x = torch.ones(members, 2, requires_grad=True)
-    root = (mine.ranks[-1],) if what == "broadcast" else ()
-    result = getattr(hvd, what)(x, *root, process_set=mine)
-    result.backward(torch.full(result.shape, float(mine.rank() + 1)))
-    mean = (members + 1) / 2
-    if what in ("allreduce", "allgather"):
-        want = torch.full((members, 2), mean)
-    elif what == "broadcast":
-        want = torch.full((members, 2), mean if rank == mine.ranks[-1] else 0.0)
-    else:
-        want = torch.arange(1.0, members + 1).unsqueeze(1).expand(-1, 2)
-    assert torch.equal(x.grad, want)
 
 
 def test_root_outside_of_the_set(mine: hvd.ProcessSet, rank: int) -> None:

@@ -108,21 +108,6 @@ def test_compressed_deltas(rank: int, size: int) -> None:
     assert torch.equal(weight, torch.full((size,), -0.5))
 
 
-def test_a_closure(rank: int, size: int) -> None:
-    weight = nn.Parameter(torch.zeros(2))
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), op=hvd.Adasum)
-
-    def closure() -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = (weight - 1).sum()
-        loss.backward()
-        return loss
-
-    assert optimizer.step(closure) == -2.0
-    torch.testing.assert_close(weight, torch.full((2,), -1.0))
-    assert optimizer.step(closure) == -4.0
-
-
 def test_its_state_is_broadcast(rank: int) -> None:
     model, sgd = make(rank, "SGD")
     optimizer = hvd.DistributedOptimizer(sgd, model.named_parameters(), op=hvd.Adasum)
@@ -153,3 +138,18 @@ def test_sparse_adam(op: str, sparse_as_dense: bool, rank: int, size: int) -> No
     want[:size] = -0.5
     assert torch.allclose(table.weight.detach(), want, atol=1e-5)
     assert table.weight.grad.is_sparse
+
+
+def test_a_closure(rank: int, size: int) -> None:
+    weight = nn.Parameter(torch.zeros(2))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), op=hvd.Adasum)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = (weight - 1).sum()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure) == -2.0
+    torch.testing.assert_close(weight, torch.full((2,), -1.0))
+    assert optimizer.step(closure) == -4.0

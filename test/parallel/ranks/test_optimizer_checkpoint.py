@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import torch
 from rank_fixtures import seeded
+from refusals import refused
 from torch import nn
 
 import horovod.torch as hvd
+from horovod.torch import errors
 from horovod.torch.residuals import Residuals
 
 # After the import and before init(), which reads them.
-os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
 os.environ["HOROVOD_DETERMINISTIC"] = "1"  # results do not depend on what is fused with what
 
 COMPRESSIONS = {
@@ -141,7 +142,7 @@ def test_a_checkpoint_of_another_number_of_ranks_is_not_taken_apart(size: int) -
     first.optimizer.consolidate_residuals()
     state = hvd.broadcast_object(first.optimizer.state_dict(), 0)
     state["horovod"]["size"] = size + 1
-    with pytest.warns(UserWarning, match=f"of {size}: the checkpoint .* of {size + 1}.*same number of ranks"):
+    with pytest.warns(UserWarning, match=f"of {size}: .* of {size + 1}"):
         first.optimizer.load_state_dict(state)
     assert first.residuals() == {}
 
@@ -161,9 +162,9 @@ def test_parameters_that_are_gone_or_of_another_size_are_told() -> None:
     mine = state["horovod"]["residuals"][hvd.rank()]["parameters"]
     mine["gone"] = mine.pop("0.weight")
     mine["2.weight"]["count"] += 1
-    with pytest.warns(UserWarning, match="error feedback of gone, which is no parameter"):
+    with pytest.warns(UserWarning, match=" gone, "):
         training.optimizer.load_state_dict(state)
-    with pytest.warns(UserWarning, match="'2.weight' does not fit: it had 1201 elements, and has 1200 now"):
+    with pytest.warns(UserWarning, match="'2.weight' .* 1201 .* 1200 "):
         training.run(range(1, 2))
 
 
@@ -183,7 +184,7 @@ def test_what_was_gathered_is_no_longer_true_after_a_step(size: int, rank: int) 
     assert len(training.optimizer.state_dict()["horovod"]["residuals"]) == (size if rank == 1 else 1)
     training.run(range(2, 3))
     assert list(training.optimizer.state_dict()["horovod"]["residuals"]) == [rank]
-    with pytest.raises(ValueError, match="optimizer's ranks are"):
+    with refused(errors.not_a_peer, to=size, owner="optimizer", members=list(range(size))):
         training.optimizer.consolidate_residuals(to=size)
 
 
@@ -191,9 +192,9 @@ def test_gradients_under_way_keep_residuals_to_themselves() -> None:
     training = trained(COMPRESSIONS["bit8"], 1)
     training.optimizer._wait_in_backward = False
     training.model(torch.ones(1, 10)).sum().backward()
-    with pytest.raises(AssertionError, match=r"state_dict.* before optimizer\.step"):
+    with refused(errors.feedback_in_use, called="state_dict"):
         training.optimizer.state_dict()
-    with pytest.raises(AssertionError, match=r"consolidate_residuals.* before optimizer\.step"):
+    with refused(errors.feedback_in_use, called="consolidate_residuals"):
         training.optimizer.consolidate_residuals()
     training.optimizer.step()
     assert training.optimizer.state_dict()["horovod"]

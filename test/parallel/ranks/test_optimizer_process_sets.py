@@ -1,17 +1,16 @@
 """DistributedOptimizer over some ranks: averages are the set's, others step alone, objects stay within."""
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from rank_fixtures import seeded
+from refusals import refused
 from torch import nn
 
 import horovod.torch as hvd
-
-os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"  # read by init(), which comes later
+from horovod.torch import errors
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +30,7 @@ def wrapped(layer: nn.Module, **options: Any) -> Any:
 def test_a_set_that_was_removed() -> None:
     removed = hvd.add_process_set([0])
     hvd.remove_process_set(removed)
-    with pytest.raises(ValueError, match="not registered"):
+    with refused(errors.unregistered_set):
         wrapped(nn.Linear(2, 2), process_set=removed)
 
 
@@ -102,5 +101,5 @@ def test_objects(parity: list[Any], rank: int) -> None:
 
 
 def test_adasum_is_over_all_ranks(parity: list[Any]) -> None:
-    with pytest.raises(NotImplementedError, match="process set"):
+    with refused(errors.adasum_over_set):
         wrapped(nn.Linear(2, 2), process_set=parity[0], op=hvd.Adasum)

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from codec_cases import BLOCK_SIZES, COUNTS, assert_same_bits, float32_sweep, gradient_like, random_patterns
 from numpy.typing import NDArray
+from refusals import refused
 
+from horovod.common import errors
 from horovod.common.numpy_codec import (
     encoded_bytes,
     hadamard,
@@ -240,12 +242,13 @@ def test_lloyd_codes_are_the_nearest_levels() -> None:
 
 def test_refusals() -> None:
     for use in (int8_encode, int4_encode, rotated_encode):
-        with pytest.raises(ValueError, match="not 16"):
+        with refused(errors.wrong_block_size, block_size=16):
             use(np.zeros(4, np.float32), 16)
-    with pytest.raises(ValueError, match="expected a run of 8 bytes"):
-        int8_decode(np.zeros(9, np.uint8), 4)
-    with pytest.raises(ValueError, match="expected a run of 6 bytes"):
-        int4_decode(np.zeros(9, np.uint8), 4)
-    for name in ("bit4/128", "bit8", "bit16/1", "bit8/128/fast"):
-        with pytest.raises(ValueError, match=name):
+    for decode, expected in ((int8_decode, 8), (int4_decode, 6)):
+        with refused(errors.wrong_run, expected=expected, shape=(9,)):
+            decode(np.zeros(9, np.uint8), 4)
+    for name in ("bit4/128", "bit8", "bit16/1"):
+        with refused(errors.no_codec_name, codec=name):
             named_codec(name)
+    with refused(errors.no_codec_options, codec="bit8/128/fast", options=["fast"]):
+        named_codec("bit8/128/fast")

@@ -12,9 +12,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from refusals import refused
 
 from horovod.common import agent_channel as channels
-from horovod.common.agent_channel import AgentChannel, Place, Removed
+from horovod.common import errors
+from horovod.common.agent_channel import AgentChannel, Place
 from horovod.common.agent_messages import VARIABLE, MessageParser, packed
 from horovod.common.launched import detect
 from horovod.common.rendezvous import rendezvous_of
@@ -89,7 +91,7 @@ def test_a_store(launcher: Launcher) -> None:
     one.wait(["k"], timedelta(seconds=5))
     one.set("text", "ä")
     assert two.get("text") == "ä".encode() and two.check(["k", "text"])
-    with pytest.raises(ValueError, match=r"nobody set other within 0.05 s"):
+    with refused(errors.not_set_in_time, key="other", seconds=0.05):
         one.wait(["k", "other"], timedelta(seconds=0.05))
     assert two.delete_key("k") and not two.delete_key("k") and not one.check(["k"])
     large = os.urandom(1 << 20)
@@ -140,7 +142,7 @@ def test_who_is_out_is_told_why(ends: tuple[socket.socket, AgentChannel]) -> Non
     """Elastic jobs do so; the answer is given here before it is asked for."""
     ours, channel = ends
     ours.sendall(packed({"id": 1, "ok": {"out": "its host is going"}}))
-    with pytest.raises(Removed, match="its host is going"):
+    with refused(errors.out_of_the_job, why="its host is going"):
         channel.assign()
 
 
@@ -153,7 +155,7 @@ def test_an_answer_that_is_none(ends: tuple[socket.socket, AgentChannel], answer
 
 
 def test_what_is_refused(launcher: Launcher) -> None:
-    with pytest.raises(ValueError, match=r"horovodrun refuses to set: .*no text"):
+    with refused(errors.refused, do="set"):
         launcher.channels[0].set(3, b"x")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="too long"):
         launcher.channels[0].set("k", bytes(2 << 20))
@@ -193,9 +195,9 @@ def test_a_broken_channel_ends_whatever_waits(ends: tuple[socket.socket, AgentCh
         ours.sendall(last)
         if not last:
             ours.shutdown(socket.SHUT_RDWR)
-        with pytest.raises(ValueError, match="the agent of horovodrun that started this process is gone"):
+        with refused(errors.channel_broken):
             waiting.result(timeout=10)
-    with pytest.raises(ValueError, match="is gone"):
+    with pytest.raises(errors.AgentGone):
         channel.check(["k"])
 
 
@@ -227,7 +229,7 @@ def test_who_has_not_has_none_and_that_is_an_error_of_init(text: str, nobody: No
     environment = {VARIABLE: text, "HOROVOD_RANK": "0", "HOROVOD_SIZE": "2"}
     assert channels.agent_channel(environment) is None
     launch = detect(environment)
-    with pytest.raises(ValueError, match=r"HOROVOD_SIZE=2 says that horovodrun has started this process"):
+    with refused(errors.not_inherited, evidence=launch.evidence):
         rendezvous_of(launch, environment, [])
 
 

@@ -1,11 +1,16 @@
 """What launchers say in the environment: a world of one is made only where nothing speaks of more ranks."""
 
 import os
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from refusals import refused
 
+from horovod.common import errors
 from horovod.common.basics import basics
+from horovod.common.exceptions import CannotStart
 from horovod.common.launched import (
     AGENT,
     ALONE,
@@ -19,18 +24,14 @@ from horovod.common.launched import (
     leave_mark,
     of_several,
 )
+from horovod.common.sentences import Sentence
 from horovod.runner import rank as wrapper
 from horovod.runner.agents.places import places_of, variables_of
 from horovod.runner.launch import start
 from horovod.runner.supervise import Ending, Launch
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "troubleshooting.md"
-OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"}
-PMIX = {
-    "PMIX_RANK": "1",
-    "PMIX_NAMESPACE": "prterun-a-7@1",
-    "PMIX_SERVER_URI41": "prterun-a-7@0.0;tcp4://a:1",
-}
+PMIX = "PMIX_RANK=1 PMIX_NAMESPACE=prterun-a-7@1 PMIX_SERVER_URI41=prterun-a-7@0.0;tcp4://a:1"
 
 
 def variables(text: str) -> dict[str, str]:
@@ -129,54 +130,59 @@ def test_how_ranks_meet_that_no_mpi_has_started(text: str, rank: int, size: int,
     assert launch.evidence and all(word in text for word in launch.evidence.split(", "))
 
 
+BOTH = "RANK=1 WORLD_SIZE=2"
+TASKS = "SLURM_PROCID=1, SLURM_STEP_NUM_TASKS=4"
+MPIRUN_2 = "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2"
+
+
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "row", "facts"),
     [
-        (f"RANK=1 {MET}", "(RANK=1), but WORLD_SIZE is not set: nobody says of how many"),
-        (f"WORLD_SIZE=2 {MET}", "(WORLD_SIZE=2), but RANK is not set: nobody says which"),
-        (f"RANK=x WORLD_SIZE=2 {MET}", "(RANK=x, WORLD_SIZE=2), but RANK=x is no number"),
-        (f"RANK=2 WORLD_SIZE=2 {MET}", "(RANK=2, WORLD_SIZE=2), but ranks of 2 are 0 to 1"),
-        ("RANK=1 WORLD_SIZE=2", "but MASTER_ADDR and MASTER_PORT, where they meet, are not set"),
-        ("RANK=1 WORLD_SIZE=2 MASTER_ADDR=a", "but MASTER_PORT, where they meet, is not set"),
-        ("RANK=1 WORLD_SIZE=2 MASTER_PORT=80", "but MASTER_ADDR, where they meet, is not set"),
-        ("RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=x", "but MASTER_PORT=x is no port"),
-        ("RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=65536", "but MASTER_PORT=65536 is no port"),
-        ("RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=0", "but MASTER_PORT=0 is no port"),
-        ("SLURM_STEP_NUM_TASKS=2", "(SLURM_STEP_NUM_TASKS=2), but SLURM_PROCID is not set"),
-        ("PALS_RANKID=0", "(PALS_RANKID=0), but does not say of how many"),
-        ("HOROVOD_RANK=1", "(HOROVOD_RANK=1), but HOROVOD_SIZE is not set"),
-        (
-            "FLUX_TASK_RANK=0 FLUX_JOB_SIZE=2",
-            "or name a folder that all ranks see in HOROVOD_RENDEZVOUS_FOLDER",
+        (f"RANK=1 {MET}", errors.size_not_set, {"evidence": "RANK=1", "setting": "WORLD_SIZE"}),
+        (f"WORLD_SIZE=2 {MET}", errors.rank_not_set, {"evidence": "WORLD_SIZE=2", "setting": "RANK"}),
+        (f"RANK=x WORLD_SIZE=2 {MET}", errors.rank_no_number, {"setting": "RANK", "value": "x"}),
+        (f"RANK=2 WORLD_SIZE=2 {MET}", errors.rank_not_below_size, {"evidence": "RANK=2, WORLD_SIZE=2"}),
+        (BOTH, errors.no_meeting_point, {"settings": ["MASTER_ADDR", "MASTER_PORT"]}),
+        (f"{BOTH} MASTER_ADDR=a", errors.no_meeting_point, {"settings": ["MASTER_PORT"]}),
+        (f"{BOTH} MASTER_PORT=80", errors.no_meeting_point, {"settings": ["MASTER_ADDR"]}),
+        (f"{BOTH} MASTER_ADDR=a MASTER_PORT=x", errors.no_master_port, {"value": "x"}),
+        (f"{BOTH} MASTER_ADDR=a MASTER_PORT=65536", errors.no_master_port, {"value": "65536"}),
+        (f"{BOTH} MASTER_ADDR=a MASTER_PORT=0", errors.no_master_port, {"value": "0"}),
+        ("SLURM_STEP_NUM_TASKS=2", errors.rank_not_set, {"setting": "SLURM_PROCID"}),
+        ("PALS_RANKID=0", errors.size_not_said, {"evidence": "PALS_RANKID=0"}),
+        ("HOROVOD_RANK=1", errors.size_not_set, {"evidence": "HOROVOD_RANK=1", "setting": "HOROVOD_SIZE"}),
+        *(
+            (
+                f"FLUX_TASK_RANK=0 FLUX_JOB_SIZE=2{more}",
+                errors.no_way_to_others,
+                {"setting": "HOROVOD_RENDEZVOUS_FOLDER"},
+            )
+            for more in ("", " HOROVOD_RENDEZVOUS_FOLDER=")
         ),
+        (f"RANK=1 WORLD_SIZE=8 {MET} {FOUR_TASKS}", errors.launchers_differ, {"differs": "size"}),
+        (f"RANK=0 WORLD_SIZE=4 {MET} {FOUR_TASKS}", errors.launchers_differ, {"differs": "rank"}),
+        (f"RANK=2 {FOUR_TASKS}", errors.launchers_differ, {"evidence": TASKS, "other": "RANK=2"}),
+        (f"RANK=0 WORLD_SIZE=1 {FOUR_TASKS}", errors.launchers_differ, {"other": "RANK=0, WORLD_SIZE=1"}),
+        # --nnodes forgotten
+        (f"RANK=0 WORLD_SIZE=1 TORCHELASTIC_RUN_ID=a {FOUR_TASKS}", errors.launchers_differ, {}),
         (
-            "FLUX_TASK_RANK=0 FLUX_JOB_SIZE=2 HOROVOD_RENDEZVOUS_FOLDER=",
-            "hvd.init() knows no way to the others",
+            f"{BOTH} {MET} HOROVOD_RANK=0 HOROVOD_SIZE=2",
+            errors.launchers_differ,
+            {"other": "HOROVOD_RANK=0, HOROVOD_SIZE=2"},
         ),
-        (f"RANK=1 WORLD_SIZE=8 {MET} {FOUR_TASKS}", "say another size of this process' job"),
-        (f"RANK=0 WORLD_SIZE=4 {MET} {FOUR_TASKS}", "say another rank of this process' job"),
-        (f"RANK=2 {FOUR_TASKS}", "SLURM_PROCID=1, SLURM_STEP_NUM_TASKS=4 and RANK=2 contradict each other"),
-        (f"RANK=0 WORLD_SIZE=1 {FOUR_TASKS}", "and RANK=0, WORLD_SIZE=1 contradict each other"),
+        (f"{BOTH} {MET} HOROVOD_SIZE=1", errors.launchers_differ, {"other": "HOROVOD_SIZE=1"}),
+        (f"RANK=1 WORLD_SIZE=4 {WORKER} {MPIRUN_2}", errors.torchrun_inside, {"launcher": "mpirun"}),
         (
-            f"RANK=0 WORLD_SIZE=1 TORCHELASTIC_RUN_ID=a {FOUR_TASKS}",
-            "contradict each other",
-        ),  # --nnodes forgotten
-        (
-            f"RANK=1 WORLD_SIZE=2 {MET} HOROVOD_RANK=0 HOROVOD_SIZE=2",
-            "HOROVOD_RANK=0, HOROVOD_SIZE=2 contradict",
+            f"RANK=1 WORLD_SIZE=4 {WORKER} {FOUR_TASKS} PMI_RANK=0 PMI_SIZE=2",
+            errors.torchrun_inside,
+            {"launcher": "mpirun"},
         ),
-        (f"RANK=1 WORLD_SIZE=2 {MET} HOROVOD_SIZE=1", "HOROVOD_SIZE=1 contradict each other"),
-        (
-            f"RANK=1 WORLD_SIZE=4 {WORKER} OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2",
-            "inside of a job of mpirun",
-        ),
-        (f"RANK=1 WORLD_SIZE=4 {WORKER} {FOUR_TASKS} PMI_RANK=0 PMI_SIZE=2", "inside of a job of mpirun"),
     ],
 )
-def test_what_does_not_fit_together_is_named(text: str, said: str) -> None:
-    with pytest.raises(ValueError) as caught:
+def test_what_does_not_fit_together_is_named(text: str, row: Sentence[Any], facts: dict[str, Any]) -> None:
+    with refused(row, **facts) as caught:
         detect(variables(text))
-    assert said in str(caught.value) and "`horovodrun " in str(caught.value)
+    assert "`horovodrun " in caught.value.remedy
 
 
 @pytest.mark.parametrize(
@@ -216,57 +222,43 @@ def test_whether_a_process_is_one_of_several(text: str, evidence: str) -> None:
 
 @pytest.mark.parametrize("text", ["RANK=1 WORLD_SIZE=2", "PMIX_RANK=3", "OMPI_COMM_WORLD_SIZE=abc"])
 def test_it_says_what_the_page_shows(text: str) -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(CannotStart) as caught:
         detect(variables(text))
-    assert f"\nValueError: {caught.value}\n" in PAGE.read_text()
+    assert f"CannotStart: {caught.value}\n" in PAGE.read_text()
 
 
 def test_torchrun_inside_of_mpirun_is_no_rank() -> None:
     inside = variables("OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0 RANK=1 WORLD_SIZE=2")
     assert detect(inside).size == 1
-    with pytest.raises(ValueError, match=r"one of 2 \(WORLD_SIZE=2\), inside of a job of mpirun"):
+    with refused(errors.torchrun_inside, size="2", setting="WORLD_SIZE", launcher="mpirun"):
         detect({**inside, "TORCHELASTIC_RUN_ID": "a"})
-
-
-def test_a_child_of_a_rank_is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = {**OPEN_MPI, **PMIX}
-    leave_mark(environment)
-    assert detect(environment).size == 4, "init() again in the rank itself, or in what it has become"
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    with pytest.raises(ValueError, match=r"a rank that has called hvd.init\(\), and has its variables"):
-        detect(environment)
-    assert detect({**environment, "PMIX_NAMESPACE": "prterun-a-8@1"}).size == 4, "a job started by a rank"
-    clean = {name: text for name, text in environment.items() if name not in (*OPEN_MPI, "PMIX_RANK")}
-    assert detect(clean) == ALONE
 
 
 @pytest.mark.parametrize(
     ("text", "other"),
     [
+        ("OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 " + PMIX, "PMIX_NAMESPACE=prterun-a-8@1"),
         (f"RANK=1 WORLD_SIZE=2 {MET}", "MASTER_PORT=81"),
         (f"RANK=1 WORLD_SIZE=2 {WORKER}", "TORCHELASTIC_RUN_ID=y"),
         (f"{FOUR_TASKS} SLURM_JOB_ID=7 SLURM_STEP_ID=0", "SLURM_STEP_ID=1"),
         ("HOROVOD_RANK=1 HOROVOD_SIZE=3 HOROVOD_RENDEZVOUS_FOLDER=/x", "HOROVOD_RENDEZVOUS_FOLDER=/y"),
     ],
 )
-def test_a_child_of_a_rank_that_no_mpi_has_started(
-    text: str, other: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_child_of_a_rank_is_no_rank(text: str, other: str, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = variables(text)
     leave_mark(environment)
-    detect(environment)
+    assert detect(environment).size > 1, "init() again in the rank itself, or in what it has become"
+    parent = os.getpid()
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    with pytest.raises(ValueError, match=r"a rank that has called hvd.init\(\), and has its variables"):
-        detect(environment)
+    # Whatever a rank of MPI's has set since.
+    more = variables(f"RANK=1 WORLD_SIZE=4 {MET}") if "OMPI" in text else {}
+    for inherited in (environment, {**environment, **more}):
+        with refused(errors.child_of_rank, process=-1, parent=str(parent)) as caught:
+            detect(inherited)
+        unset = re.findall(r"-u (\w+)", caught.value.facts["unset"])
+        clean = {name: value for name, value in inherited.items() if name not in unset}
+        assert detect(clean) == ALONE, "the remedy works"
     assert detect({**environment, **variables(other)}).size > 1, "a job that a rank has started"
-
-
-def test_a_child_of_a_rank_of_mpis_whatever_the_rank_has_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = {**OPEN_MPI, **PMIX}
-    leave_mark(environment)
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    with pytest.raises(ValueError, match="and has its variables"):
-        detect({**environment, **variables(f"RANK=1 WORLD_SIZE=4 {MET}")})
 
 
 def test_a_job_that_a_rank_starts_has_no_mark(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
@@ -110,6 +111,24 @@ def elements(drawing: str, kind: str) -> list[ElementTree.Element]:
     return list(ElementTree.fromstring(drawing).iter(f"{{http://www.w3.org/2000/svg}}{kind}"))
 
 
+def texts_of(drawing: str) -> list[str]:
+    return [element.text or "" for element in elements(drawing, "text")]
+
+
+def paths(drawing: str, kind: str) -> list[ElementTree.Element]:
+    return [path for path in elements(drawing, "path") if path.get("class") == kind]
+
+
+def rectangles(drawing: str, kind: str = "") -> list[tuple[float, ...]]:
+    """(x, y, width, height) of each box, or of those of a class; "-": without cards, which are a stack."""
+    found = []
+    for box in elements(drawing, "rect"):
+        name = box.get("class", "")
+        if kind in ("", name) or (kind == "-" and not name.endswith("-card")):
+            found.append(tuple(float(box.get(key, "")) for key in ("x", "y", "width", "height")))
+    return found
+
+
 def boxes(drawing: str) -> list[tuple[str, float, float, float, float]]:
     """(text, left, top, right, bottom) of every text, as wide as in the widest of usual fonts."""
     found = []
@@ -129,7 +148,7 @@ def test_one_is_singular_in_all_that_is_said_of_a_host() -> None:
         shown = text.drawing((host,), None)
         assert f"memory unknown, usable by a job: {thread} " in shown
         assert f"socket 0: X, {core}, {thread} " in shown
-        texts = {element.text for element in elements(svg.drawing((host,)), "text")}
+        texts = texts_of(svg.drawing((host,)))
         assert f"memory unknown, {thread} usable" in texts and f"{core}, {thread}" in texts
 
 
@@ -214,25 +233,18 @@ def test_texts_of_the_svg_are_apart_and_inside(name: str) -> None:
 def test_texts_are_inside_their_boxes(name: str) -> None:
     """A text that begins in a box, as a host's or a socket's, ends there."""
     drawing = picture(name)
-    edges = [
-        tuple(float(box.get(key, "")) for key in ("x", "y", "width", "height"))
-        for box in elements(drawing, "rect")
-    ]
     for content, left, top, right, bottom in boxes(drawing):
         middle = (top + bottom) / 2
-        around = [e for e in edges if e[0] <= left < e[0] + e[2] and e[1] < middle < e[1] + e[3]]
-        for x, y, width, height in around:
-            assert right <= x + width + 0.1 and y <= top and bottom <= y + height, content
+        for x, y, width, height in rectangles(drawing):
+            if x <= left < x + width and y < middle < y + height:
+                assert right <= x + width + 0.1 and y <= top and bottom <= y + height, content
 
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_boxes_are_apart_or_one_holds_the_other(name: str) -> None:
-    found = []
-    for box in elements(picture(name), "rect"):
-        x, y, width, height = (float(box.get(key, "")) for key in ("x", "y", "width", "height"))
-        assert 0 <= x < x + width <= svg.WIDTH
-        if not box.get("class", "").endswith("-card"):  # which are a stack where they are alike
-            found.append((x, y, x + width, y + height))
+    drawing = picture(name)
+    assert all(0 <= x < x + width <= svg.WIDTH for x, _, width, _ in rectangles(drawing))
+    found = [(x, y, x + width, y + height) for x, y, width, height in rectangles(drawing, "-")]
     for number, a in enumerate(found):
         for b in found[:number]:
             common = (max(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2]), min(a[3], b[3]))
@@ -244,12 +256,11 @@ def test_what_stands_in_the_middle_is_in_the_middle_of_its_box(name: str) -> Non
     drawing = picture(name)
     for element in elements(drawing, "text"):
         x, y = float(element.get("x", "")), float(element.get("y", ""))
-        around = []
-        for box in elements(drawing, "rect"):
-            left, top, width, height = (float(box.get(key, "")) for key in ("x", "y", "width", "height"))
-            is_inside = left < x < left + width and top < y < top + height
-            if is_inside and not box.get("class", "").endswith("-card"):  # of a host: ranks are at its edge
-                around.append((width * height, left + width / 2))
+        around = [
+            (width * height, left + width / 2)
+            for left, top, width, height in rectangles(drawing, "-")  # at whose edge ranks are
+            if left < x < left + width and top < y < top + height
+        ]
         if element.get("text-anchor") == "middle" and around:
             assert x == pytest.approx(min(around)[1], abs=2e-3), element.text  # written with six digits
 
@@ -281,10 +292,11 @@ def test_wires_lead_from_one_part_to_another(name: str) -> None:
     """
     drawing = picture(name)
     edges: list[Segment] = []
-    for box in elements(drawing, "rect"):
-        x, y, width, height = (float(box.get(key, "")) for key in ("x", "y", "width", "height"))
+    for x, y, width, height in rectangles(drawing):
         edges += [(x, y, x + width, y), (x, y + height, x + width, y + height)]
         edges += [(x, y, x, y + height), (x + width, y, x + width, y + height)]
+    for box in elements(drawing, "rect"):
+        x, y, width = (float(box.get(key, "")) for key in ("x", "y", "width"))
         edges += [(x, y, x + width, y + 10)] if box.get("rx") == "10" and width > svg.WIDTH - 10 else []
     wires = segments(drawing, "pcie", "nvlink", "cable", "between")
     assert bool(wires) == (name != "nasty")  # of which nobody knows what hangs on what
@@ -292,12 +304,6 @@ def test_wires_lead_from_one_part_to_another(name: str) -> None:
         others = edges + wires[:number] + wires[number + 1 :]
         for x, y in ((left, top), (right, bottom)):
             assert any(touches(x, y, line) for line in others), (name, x, y)
-
-
-def rectangles(drawing: str, kind: str) -> list[tuple[float, ...]]:
-    """(x, y, width, height) of each box of a class."""
-    found = [box for box in elements(drawing, "rect") if box.get("class") == kind]
-    return [tuple(float(box.get(key, "")) for key in ("x", "y", "width", "height")) for box in found]
 
 
 def test_gpus_hang_on_their_switch_and_the_switch_on_the_socket() -> None:
@@ -324,36 +330,31 @@ def test_all_that_is_said_of_a_card_is_in_its_box() -> None:
 
 def test_names_are_escaped_and_printable() -> None:
     drawing = picture("nasty")
-    texts = [element.text for element in elements(drawing, "text")]
+    texts = texts_of(drawing)
     assert 'a <b> & "c" \ufffd 名字' in texts and "<script>" in texts
     assert not elements(drawing, "script")
     assert "NVML failed: <no>" in texts
 
 
 def test_the_parts_of_a_gpu_box() -> None:
-    texts = [element.text for element in elements(picture("gpu box"), "text")]
+    texts = texts_of(picture("gpu box"))
     assert texts.count("PCIe") == 4  # from each socket to GPUs, and to network cards
     assert [f"GPU {number}" in texts for number in range(8)] == [True] * 8
     assert "NVLink × 12" in texts and "4 × ib0, ib1, ib2, ib3" in texts
-    assert (
-        len([path for path in elements(picture("gpu box"), "path") if path.get("class") == "topology-nvlink"])
-        == 9
-    )
+    assert len(paths(picture("gpu box"), "topology-nvlink")) == 9
 
 
 def test_cables_lead_to_the_network() -> None:
     drawing = picture("pcie")
-    cables = [path for path in elements(drawing, "path") if path.get("class") == "topology-cable"]
-    assert len(cables) == 6  # from four cards, and the two that they end in
-    texts = [element.text for element in elements(drawing, "text")]
-    assert "measured: 941 Mbit/s in each direction, 60 µs to the next host" in texts
-    assert not [p for p in elements(picture("gpu box"), "path") if p.get("class") == "topology-cable"]
+    assert len(paths(drawing, "topology-cable")) == 6  # from four cards, and the two that they end in
+    assert "measured: 941 Mbit/s in each direction, 60 µs to the next host" in texts_of(drawing)
+    assert not paths(picture("gpu box"), "topology-cable")
 
 
 def test_routes_are_listed() -> None:
     hosts, ranks = PICTURES["pcie"]
     chosen = routes.routes(ranks)
-    texts = [element.text for element in elements(picture("pcie"), "text")]
+    texts = texts_of(picture("pcie"))
     for route in chosen:
         assert route.name in texts and words.duration(route.milliseconds) in texts
     assert "Routes of allreduces among 8 ranks" in texts
@@ -363,9 +364,9 @@ def test_routes_are_listed() -> None:
 
 
 def test_hosts_that_are_drawn_as_one_are_named_below_their_number() -> None:
-    texts = [element.text or "" for element in elements(picture("long"), "text")]
+    texts = texts_of(picture("long"))
     assert "59 × the same" in texts and [text for text in texts if text.startswith("h1, h2, h3, ")]
-    texts = [element.text or "" for element in elements(picture("no ranks"), "text")]
+    texts = texts_of(picture("no ranks"))
     assert texts.count("node1") == texts.count("h2") == 1
 
 
@@ -401,33 +402,27 @@ def test_texts_are_legible_in_both_schemes(scheme: int) -> None:
         assert contrast(colours["quiet"], grounds[ground]) >= 4.5
 
 
-def test_words() -> None:
-    assert [words.memory(size) for size in (2**29, 25276510208, 2**39, 2**41)] == [
-        "0.5 GiB",
-        "23.5 GiB",
-        "512 GiB",
-        "2 TiB",
-    ]
-    assert [words.rate(speed) for speed in (9.4e7, 2.5e9, 4e11)] == ["94 Mbit/s", "2.5 Gbit/s", "400 Gbit/s"]
-    assert [words.size(size) for size in (12, 1000, 25_000_000, 2 * 10**9)] == [
-        "12 B",
-        "1 KB",
-        "25 MB",
-        "2 GB",
-    ]
-    assert [words.duration(ms) for ms in (0.0042, 1.5, 12.34, 1234.5)] == [
-        "0.004 ms",
-        "1.50 ms",
-        "12.3 ms",
-        "1234 ms",
-    ]
-    assert [words.rate(speed) for speed in (1e9, 999e6, 1e12)] == ["1 Gbit/s", "999 Mbit/s", "1000 Gbit/s"]
-    assert [words.size(size) for size in (999, 10**6, 10**9)] == ["999 B", "1 MB", "1 GB"]
-    assert [words.duration(ms) for ms in (1, 10, 100)] == ["1.00 ms", "10.0 ms", "100 ms"]
-    assert words.memory(1000 * 2**30) == "0.977 TiB" and words.memory(2**30) == "1 GiB"
-    assert words.numbers([5, 0, 1, 2, 9, 8]) == "0-2, 5, 8-9"
-    assert [words.rank_label(ranks) for ranks in ([], [3], [3, 4])] == ["no rank", "rank 3", "ranks 3-4"]
-    assert [words.number_of(count, "rank") for count in (0, 1, 2)] == ["0 ranks", "1 rank", "2 ranks"]
+@pytest.mark.parametrize(
+    ("write", "texts"),
+    [
+        (words.memory, {2**29: "0.5 GiB", 2**30: "1 GiB", 25276510208: "23.5 GiB", 2**39: "512 GiB"}),
+        (words.memory, {1000 * 2**30: "0.977 TiB", 2**41: "2 TiB"}),
+        (words.rate, {9.4e7: "94 Mbit/s", 999e6: "999 Mbit/s", 1e9: "1 Gbit/s", 2.5e9: "2.5 Gbit/s"}),
+        (words.rate, {4e11: "400 Gbit/s", 1e12: "1000 Gbit/s"}),
+        (words.size, {12: "12 B", 999: "999 B", 1000: "1 KB", 10**6: "1 MB", 25_000_000: "25 MB"}),
+        (words.size, {10**9: "1 GB", 2 * 10**9: "2 GB"}),
+        (words.duration, {0.0042: "0.004 ms", 1: "1.00 ms", 1.5: "1.50 ms", 10: "10.0 ms"}),
+        (words.duration, {12.34: "12.3 ms", 100: "100 ms", 1234.5: "1234 ms"}),
+        (words.numbers, {(5, 0, 1, 2, 9, 8): "0-2, 5, 8-9"}),
+        (words.rank_label, {(): "no rank", (3,): "rank 3", (3, 4): "ranks 3-4"}),
+        (lambda count: words.number_of(count, "rank"), {0: "0 ranks", 1: "1 rank", 2: "2 ranks"}),
+    ],
+)
+def test_numbers_are_written_short(write: Callable[[Any], str], texts: dict[Any, str]) -> None:
+    assert {value: write(value) for value in texts} == texts
+
+
+def test_ways_between_gpus_are_listed() -> None:
     assert words.connections(made.pcie_host(1)) == [
         "PCIe through a switch that both are on: 0-1",
         "PCIe across the sockets: 0-2, 0-3, 1-2, 1-3",

@@ -22,12 +22,8 @@ import torch
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 TRAIN, TEST = 50, 20  # images in the data made here
-NAMES = [
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-]
+NAMES = [f"{of}-{kind}-ubyte" for of in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
+SHAPES = [(TRAIN, 28, 28), (TRAIN,), (TEST, 28, 28), (TEST,)]
 
 
 def idx_bytes(shape: tuple[int, ...], seed: int) -> bytes:
@@ -38,12 +34,7 @@ def idx_bytes(shape: tuple[int, ...], seed: int) -> bytes:
     return struct.pack(f">I{len(shape)}I", 0x0800 + len(shape), *shape) + elements.numpy().tobytes()
 
 
-CONTENTS = {
-    name: idx_bytes(shape, seed)
-    for seed, (name, shape) in enumerate(
-        zip(NAMES, [(TRAIN, 28, 28), (TRAIN,), (TEST, 28, 28), (TEST,)], strict=True)
-    )
-}
+CONTENTS = {NAMES[seed]: idx_bytes(shape, seed) for seed, shape in enumerate(SHAPES)}
 
 
 @pytest.fixture
@@ -54,10 +45,9 @@ def data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModuleType
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     import mnist_data
 
-    shapes = [(TRAIN, 28, 28), (TRAIN,), (TEST, 28, 28), (TEST,)]
     files = [
         mnist_data.IdxFile(name, shape, hashlib.sha256(CONTENTS[name]).hexdigest())
-        for name, shape in zip(NAMES, shapes, strict=True)
+        for name, shape in zip(NAMES, SHAPES, strict=True)
     ]
     monkeypatch.setattr(mnist_data, "FILES", files)
     monkeypatch.setattr(mnist_data, "MIRRORS", [])
@@ -100,37 +90,19 @@ def never_said(line: str) -> None:
 # Where the files are found
 
 
-def test_plain_files(data: ModuleType, folder: Path) -> None:
-    found = data.load(str(folder), False, never_said)
-    assert (found.name, found.source) == ("mnist", str(folder))
-    check_content(found)
-
-
-def test_gzipped_files(data: ModuleType, tmp_path: Path) -> None:
-    write_all(tmp_path / "zipped", zipped=True)
-    check_content(data.load(str(tmp_path / "zipped"), False, never_said))
-
-
-def test_torchvision_folder(data: ModuleType, tmp_path: Path) -> None:
-    write_all(tmp_path / "MNIST" / "raw", zipped=True)
-    check_content(data.load(str(tmp_path), False, never_said))
-
-
-def test_environment_variable(data: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MNIST_DATA_DIR", str(folder))
-    check_content(data.load(None, False, never_said))
-
-
-def test_option_comes_before_environment(
-    data: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gzip"])
+@pytest.mark.parametrize("way", ["option", "torchvision", "variable", "option before variable", "cache"])
+def test_where_the_files_are_found(
+    data: ModuleType, way: str, zipped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MNIST_DATA_DIR", "/nowhere")
-    check_content(data.load(str(folder), False, never_said))
-
-
-def test_cache_folder_is_searched(data: ModuleType) -> None:
-    write_all(data.cache_folder())
-    check_content(data.load(None, False, never_said))
+    named = tmp_path / "named"
+    holds = {"torchvision": named / "MNIST" / "raw", "cache": data.cache_folder()}.get(way, named)
+    write_all(holds, zipped)
+    if "variable" in way:
+        monkeypatch.setenv("MNIST_DATA_DIR", str(named) if way == "variable" else "/nowhere")
+    found = data.load(None if way in ("variable", "cache") else str(named), False, never_said)
+    assert (found.name, found.source) == ("mnist", str(named if way == "torchvision" else holds))
+    check_content(found)
 
 
 def test_the_real_shapes_are_mnists(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,11 +108,7 @@ def test_how_far_a_tool_is_is_said(
     assert re.search(r"^  \d+ s  tool: 1 of 2 files$", capsys.readouterr().out, re.MULTILINE)
 
 
-def test_every_mutex_is_one_that_clang_checks() -> None:
-    standard = re.compile(r"std::(\w*mutex|lock_guard|unique_lock|scoped_lock|condition_variable)\b")
-    files = (path for path in check_cpp.NATIVE.rglob("*") if path.is_file())
-    found = [str(path.relative_to(check_cpp.NATIVE)) for path in files if standard.search(path.read_text())]
-    assert found == ["base/mutex.h"]
+def test_clang_reads_what_has_mutexes() -> None:
     engine, codec = check_cpp.NATIVE / "schedule" / "engine.cc", check_cpp.NATIVE / "codec" / "codec.cc"
     assert check_cpp.with_mutexes([codec, engine]) == [engine]
 

@@ -84,14 +84,11 @@ def test_after_a_change_of_the_core_only_it_is_built(changed: str, venv: Path) -
 
 
 def test_what_is_generated(venv: Path) -> None:
-    """The stub and the page, after the build, which writes the core's settings."""
+    """The stub, the page and the sentences, after the build, which writes the core's settings."""
     command = ["make", "--dry-run", f"VENV={venv}", "--old-file", f"{venv}/.tests", "generated"]
-    said = subprocess.run(
-        command, cwd=ROOT, env=by_hand(), check=True, capture_output=True, text=True
-    ).stdout
-    assert said.replace(f"{venv}/bin/python ", "").splitlines() == [
-        "scripts/make_stub.py", "-m horovod.runner.configuration_page >docs/configuration.md"
-    ]  # fmt: skip
+    said = subprocess.run(command, cwd=ROOT, env=by_hand(), check=True, capture_output=True, text=True).stdout
+    lines = said.replace(f"{venv}/bin/python ", "").splitlines()
+    assert {"scripts/make_stub.py", "-m horovod.runner.configuration_page >docs/configuration.md"} <= {*lines}
     database = ["make", "--print-data-base", "--question", f"VENV={venv}", "help"]
     rules = subprocess.run(database, cwd=ROOT, capture_output=True, text=True).stdout
     assert re.search(rf"^generated: {venv}/\.tests$", rules, re.MULTILINE)
@@ -102,3 +99,39 @@ def test_after_a_change_of_the_package_it_is_installed(changed: str, venv: Path)
     (venv / ".build-needs").touch()
     (venv / ".package").touch()
     assert asked(venv, "-W", changed, "-W", "CMakeLists.txt")[-1].endswith("--editable .")
+
+
+@pytest.mark.parametrize(
+    ("chosen", "pytest_code", "run", "code"),
+    [
+        ("test/single/tune test/single/lab", 0, ["test/single/tune test/single/lab"], 0),
+        ("test/single/tune", 1, ["test/single/tune"], 2),
+        ("test/single/tune", 5, ["test/single/tune"], 0),  # all of them are slow
+        ("", 0, [], 0),
+        ("all", 0, ["test/single", "test/parallel test/cluster"], 0),
+    ],
+)
+def test_what_has_changed_is_checked_and_tested(
+    chosen: str, pytest_code: int, run: list[str], code: int, venv: Path
+) -> None:
+    stamps = "build-needs torch package base examples lab tests"
+    for stamp in stamps.split():
+        (venv / f".{stamp}").touch()
+    notes, python = venv / "asked", venv / "bin" / "python"
+    python.write_text(PYTHON + 'case $1 in scripts/changed_tests.py) echo "$CHOSEN" ;; esac\n')
+    for name, last in (("pytest", f"case $1 in --durations) exit {pytest_code} ;; esac\n"), ("ruff", "")):
+        (venv / "bin" / name).write_text(PYTHON.replace("$*", f"{name} $*") + last)
+        (venv / "bin" / name).chmod(0o755)
+    done = subprocess.run(
+        ["make", f"VENV={venv}", "HOROVOD_DEVELOPER=0", "test", "CHANGED=HEAD~3"],
+        cwd=ROOT,
+        env=by_hand() | {"ASKED": str(notes), "CHOSEN": chosen},
+        capture_output=True,
+        text=True,
+    )
+    lines = [line[2:] for line in notes.read_text().splitlines()]  # without the value of HOROVOD_DEVELOPER
+    assert done.returncode == code, done.stdout + done.stderr
+    assert lines[0] == "scripts/changed_tests.py HEAD~3" and "ruff check ." in lines
+    tests = [line for line in lines if line.startswith("pytest --durations")]
+    assert len(tests) == len(run)
+    assert all(line.endswith(f" {words}") for line, words in zip(tests, run, strict=True)), tests

@@ -68,7 +68,7 @@ def test_what_make_test_runs_is_surveyed() -> None:
     files = files_of_make_test(Path(__file__).resolve().parents[3])
     assert "test/single/house/test_mutants.py" in files and "test/parallel/test_pages.py" in files
     assert "test/cluster/test_made_hosts.py" in files and "test/cluster/test_exposure.py" not in files
-    assert not any(file.startswith("test/faults/") for file in files)
+    assert not any(file.startswith("test/failures/") for file in files)
 
 
 def test_the_survey_sees_processes_that_are_isolated(tmp_path: Path) -> None:

@@ -1,75 +1,122 @@
-"""Words that have been retired stay retired: docs/architecture.md says which are used instead."""
+"""House rules about text: none of a rule's files has what it forbids, and each rule would notice that."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
+# docs/architecture.md says which words are used instead.
 RETIRED = {
-    "verdict": "response, or conclusion",
-    "obey": "carry out",
-    "workbench": "executor context",
-    "surroundings": "engine context",
-    "attention": "progress callback",
-    "vigil": "liveness monitor",
-    "gathering": "submission queue",
-    "crossing": "message reduction",
-    "deposit": "send buffer",
-    "landing": "receive buffer",
-    "parcel": "payload",
-    "delivery": "transfer",
-    "courier": "sender",
-    "journey": "transfer",
-    "leg": "part of a route",
-    "desk": "queue",
-    "unsaid": "unset",
+    *("verdict", "obey", "workbench", "surroundings", "attention", "vigil", "gathering", "crossing"),
+    *("deposit", "landing", "parcel", "delivery", "courier", "journey", "leg", "desk", "unsaid"),
 }
 OTHERS_WORDS = {  # torch's, English, and a deprecated name
-    "benchmarks/convergence_tasks.py": "attention",
-    "docs": "gathering",
-    "horovod/torch/compression/__init__.py": "unsaid",
+    "attention": "benchmarks/convergence_tasks.py",
+    "gathering": "docs/",
+    "unsaid": "horovod/torch/compression/__init__.py",
 }
-SUFFIXES = {".py", ".pyi", ".h", ".cc", ".cu", ".cuh", ".md"}
-FOLDERS = ("horovod", "benchmarks", "examples", "scripts", "docs")
 
 
-def words_of(text: str) -> set[str]:
-    """All words, in lower case; of a name, its parts: "LandingBuffer", "landing_bytes_", "kLandings"."""
-    return {part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", text)}
+def word(*words: str) -> str:
+    """One of these as a word, or as part of a name: "LandingBuffer", "landing_bytes_", "kLandings"."""
+    small, first = "|".join(words), "|".join(each.capitalize() for each in words)
+    large = small.upper()
+    ends = "(?:s|ed)?(?![a-z])"
+    all_large = rf"(?<![A-Z])(?:{large})(?:S|ED)?(?![A-Za-z])"
+    return rf"(?<![A-Za-z])(?:{small}){ends}|(?<![A-Z])(?:{first}){ends}|{all_large}"
 
 
-def retired_in(text: str) -> Iterator[str]:
-    words = words_of(text)
-    for word in RETIRED:
-        if {word, f"{word}s", f"{word}ed"} & words:
-            yield word
+class Rule(NamedTuple):
+    reason: str
+    files: str  # folders or files
+    pattern: str
+    breach: str  # a line that the pattern has to find
+    home: str = "(?!)"  # the pattern of paths where it may be
 
 
-def files() -> Iterator[Path]:
-    for folder in FOLDERS:
-        yield from (path for path in sorted((ROOT / folder).rglob("*")) if path.suffix in SUFFIXES)
-    yield from (ROOT / name for name in ("README.md", "CONTRIBUTING.md"))
+TEXTS = "horovod benchmarks examples scripts docs README.md CONTRIBUTING.md"
+NATIVE, WORKFLOWS = "horovod/native", ".github/workflows"
+INCLUDE = r'^\s*#\s*include\s*[<"]'
+RULES = [
+    *(
+        Rule(f"{each} is retired", TEXTS, word(each), f"k{each.capitalize()}s", home)
+        for each, home in OTHERS_WORDS.items()
+    ),
+    Rule("these words are retired", TEXTS, word(*RETIRED - {*OTHERS_WORDS}), "a landing"),
+    Rule(
+        "clang checks hvd::Mutex alone",
+        NATIVE,
+        r"std::(\w*mutex|lock_guard|unique_lock|scoped_lock|condition_variable)\b",
+        "std::mutex m;",
+        "horovod/native/base/mutex.h",
+    ),
+    Rule("the core knows no framework", NATIVE, rf"{INCLUDE}(torch|ATen|c10)/", "#include <torch/all.h>"),
+    Rule("MPI has a folder", NATIVE, rf"{INCLUDE}mpi\.h", "#include <mpi.h>", f"{NATIVE}/transport/mpi/"),
+    Rule(
+        "Python has one", NATIVE, rf"{INCLUDE}(nanobind/|Python\.h)", '#include "Python.h"', f"{NATIVE}/bind/"
+    ),
+    Rule("CUDA has one", NATIVE, rf"{INCLUDE}cuda", "#include <cuda.h>", f"{NATIVE}/cuda/"),
+    Rule(
+        "a tag can be moved to other code: a commit cannot, and the comment says its version",
+        WORKFLOWS,
+        r"uses: (?!actions/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$)",
+        "uses: actions/checkout@v4",
+    ),
+    Rule("workflows have no secrets", WORKFLOWS, r"secrets\.|pull_request_target", "${{ secrets.TOKEN }}"),
+    Rule(
+        "tests of pages see blocks in the first column, as ```sh or ```python",
+        "README.md CONTRIBUTING.md docs",
+        r"^ +```(?:sh|python)\b|^```(?:shell|console|py|python3)\b",
+        "  ```sh",
+    ),
+]
+SUFFIXES = {".py", ".pyi", ".h", ".cc", ".cu", ".cuh", ".md", ".yml"}
 
 
-def test_retired_words_are_not_used() -> None:
-    found = []
-    for path in files():
-        name = str(path.relative_to(ROOT))
-        allowed = {word for place, word in OTHERS_WORDS.items() if name.startswith(place)}
-        text = f"{name}\n{path.read_text(encoding='utf-8')}"
-        found += [f"{name}: {word}; say {RETIRED[word]}" for word in retired_in(text) if word not in allowed]
-    assert not found, "\n".join(found)
+@cache
+def texts(place: str) -> dict[str, str]:
+    """Path -> its text, which begins with the path itself."""
+    paths = [ROOT / place] if (ROOT / place).is_file() else sorted((ROOT / place).rglob("*"))
+    names = [str(path.relative_to(ROOT)) for path in paths if path.suffix in SUFFIXES]
+    return {name: f"{name}\n{(ROOT / name).read_text(encoding='utf-8')}" for name in names}
 
 
-@pytest.mark.parametrize("text", ["kLandings = 16", "std::byte* landing(int)", "LandingBuffer", "a landing"])
+def breaches(rule: Rule) -> Iterator[str]:
+    for place in rule.files.split():
+        found = texts(place)
+        assert found, f"there is nothing in {place}"
+        for name, text in found.items():
+            if not re.match(rule.home, name):
+                yield from (
+                    f"{name}: {match[0].strip()}" for match in re.finditer(rule.pattern, text, re.MULTILINE)
+                )
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.reason)
+def test_no_file_has_what_a_rule_forbids(rule: Rule) -> None:
+    assert list(breaches(rule)) == [], rule.reason
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.reason)
+def test_a_breach_is_found(rule: Rule) -> None:
+    assert re.search(rule.pattern, rule.breach, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "text", ["kLandings = 16", "std::byte* landing(int)", "LandingBuffer", "a LANDING", "landed"]
+)
 def test_a_retired_word_is_found(text: str) -> None:
-    assert list(retired_in(text)) == ["landing"]
+    assert bool(re.search(word("landing", "land"), text))
 
 
-@pytest.mark.parametrize("text", ["legal legend", "the desktop", "an island", "outlandish"])
+@pytest.mark.parametrize(
+    "text", ["legal legend", "the desktop", "an island", "outlandish", "LEGAL", "kLegend"]
+)
 def test_words_that_contain_one_are_not(text: str) -> None:
-    assert list(retired_in(text)) == []
+    assert not re.search(word(*RETIRED, "land"), text)

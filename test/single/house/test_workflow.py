@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -16,25 +17,34 @@ import commands  # noqa: E402 -- of that folder
 import make_wheels  # noqa: E402
 import test_wheel  # noqa: E402
 
-TEXT = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
-# YAML 1.1 reads the key `on` as true.
-WORKFLOW: dict[Any, Any] = yaml.safe_load(TEXT)
+WORKFLOWS: dict[str, dict[Any, Any]] = {
+    path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / ".github" / "workflows").glob("*.yml")
+}
 IN_THE_IMAGE = "docker run --rm --shm-size=1g horovod "
 TYPED = {text for name, text in vars(commands).items() if name.isupper()}
 
 
-def steps() -> list[dict[str, Any]]:
-    return [step for job in WORKFLOW["jobs"].values() for step in job["steps"]]
+def lines(workflow: str) -> list[str]:
+    steps = [step for job in WORKFLOWS[workflow]["jobs"].values() for step in job["steps"]]
+    return [line for step in steps for line in step.get("run", "").splitlines()]
 
 
-def lines() -> list[str]:
-    return [line for step in steps() if "run" in step for line in step["run"].splitlines()]
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_it_may_do_little_and_not_for_ever(name: str) -> None:
+    """Only the job that makes a release may write. (test_words.py: no secrets, and actions pinned.)"""
+    workflow = WORKFLOWS[name]
+    assert workflow["permissions"] == {"contents": "read"}
+    assert all(0 < job["timeout-minutes"] <= 60 for job in workflow["jobs"].values())
+    assert {each for each, job in workflow["jobs"].items() if "permissions" in job} <= {"release"}
+    assert name != "ci" or workflow["concurrency"]["cancel-in-progress"] is True
+    for script in re.findall(r"(?:python3|\} ) ?(scripts/\S+\.py)", "\n".join(lines(name))):
+        assert (ROOT / script).is_file(), script
 
 
 def test_each_line_is_something_that_exists() -> None:
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     kinds = set()
-    for line in lines():
+    for line in lines("ci"):
         words = shlex.split(line)
         if words[0] == "sudo":
             words = words[3:] if words[1:3] == ["env", "PATH=$PATH"] else words[1:]
@@ -49,11 +59,11 @@ def test_each_line_is_something_that_exists() -> None:
 
 
 def test_the_image_is_built_as_a_person_builds_it() -> None:
-    assert [line for line in lines() if line.startswith("docker build")] == ["docker build -t horovod ."]
+    assert [line for line in lines("ci") if line.startswith("docker build")] == ["docker build -t horovod ."]
 
 
 def test_in_the_image_it_runs_what_test_container_runs() -> None:
-    runs = [line for line in lines() if line.startswith("docker run")]
+    runs = [line for line in lines("ci") if line.startswith("docker run")]
     assert all(line.startswith(IN_THE_IMAGE) for line in runs), runs
     typed = {line.removeprefix(IN_THE_IMAGE) for line in runs}
     assert typed <= TYPED, typed - TYPED
@@ -62,59 +72,28 @@ def test_in_the_image_it_runs_what_test_container_runs() -> None:
         assert (ROOT / test).is_file(), test
 
 
-def test_it_may_do_little_and_not_for_ever() -> None:
-    assert WORKFLOW["permissions"] == {"contents": "read"}
-    assert WORKFLOW["concurrency"]["cancel-in-progress"] is True
-    for name, job in WORKFLOW["jobs"].items():
-        assert 0 < job["timeout-minutes"] <= 60, name
-        assert "permissions" not in job, name
-    assert "secrets." not in TEXT
-    assert "pull_request_target" not in TEXT
-
-
-def test_actions_are_pinned_by_commit() -> None:
-    """A tag can be moved to other code; the comment behind it says which version the commit is."""
-    used = [step["uses"] for step in steps() if "uses" in step]
-    assert used
-    for action in used:
-        assert re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", action), action
-    assert len(re.findall(r"uses: \S+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", TEXT, re.MULTILINE)) == len(used)
-
-
-NIGHTLY = (ROOT / ".github" / "workflows" / "nightly.yml").read_text()
-WHEELS = (ROOT / ".github" / "workflows" / "wheels.yml").read_text()
-
-
-def test_a_tag_builds_wheels_with_scripts_that_exist() -> None:
+def test_a_tag_builds_wheels() -> None:
     """What make_wheels.py sets for a build, the workflow sets too; only the container differs."""
-    workflow: dict[Any, Any] = yaml.safe_load(WHEELS)
-    assert workflow[True] == {"push": {"tags": ["v*"]}, "workflow_dispatch": None}
-    assert workflow["permissions"] == {"contents": "read"} and "secrets." not in WHEELS
-    assert set(workflow["jobs"]) == {"sdist", "wheels", "release"}
-    assert all(0 < job["timeout-minutes"] <= 60 for job in workflow["jobs"].values())
-    job = workflow["jobs"]["wheels"]
-    for script in re.findall(r"python3 (\S+\.py)", WHEELS):
-        assert (ROOT / script).is_file(), script
-    assert (ROOT / "build_support" / "release.cfg").is_file() and "/build_support/release.cfg" in WHEELS
-    (build,) = [step for step in job["steps"] if "cibuildwheel" in step.get("run", "")]
+    workflow = WORKFLOWS["wheels"]
+    assert workflow[True] == {
+        "push": {"tags": ["v*"]},
+        "workflow_dispatch": None,
+    }  # YAML 1.1's `on`
+    (build,) = [step for step in workflow["jobs"]["wheels"]["steps"] if "cibuildwheel" in step.get("run", "")]
     said = build["env"]["CIBW_ENVIRONMENT"]
-    for name in (
-        "HOROVOD_MPI=any",
-        "HOROVOD_WITH_CUDA=1",
-        f"HOROVOD_BUILD_CUDA_CC_LIST={','.join(map(str, make_wheels.GPUS))} ",
-        "HOROVOD_MPI_HEADERS=",
-        "HOROVOD_STABLE_ABI=",
-        "DIST_EXTRA_CONFIG=",
-        "SOURCE_DATE_EPOCH=",
-    ):
+    assert (ROOT / "build_support" / "release.cfg").is_file() and "/build_support/release.cfg" in said
+    gpus = f"HOROVOD_BUILD_CUDA_CC_LIST={','.join(map(str, make_wheels.GPUS))} "
+    values = ("HOROVOD_MPI=any", "HOROVOD_WITH_CUDA=1", gpus)
+    names = ("HOROVOD_MPI_HEADERS=", "HOROVOD_STABLE_ABI=", "DIST_EXTRA_CONFIG=", "SOURCE_DATE_EPOCH=")
+    for name in (*values, *names):
         assert name in said, name
 
 
 def test_a_tag_publishes_what_has_been_looked_at() -> None:
-    """Only the job that makes the release may write, and it runs after all others, for a tag."""
-    jobs = yaml.safe_load(WHEELS)["jobs"]
+    """The release is made after all others, for a tag."""
+    jobs = dict(WORKFLOWS["wheels"]["jobs"])
+    assert set(jobs) == {"sdist", "wheels", "release"}
     release = jobs.pop("release")
-    assert all("permissions" not in job for job in jobs.values())
     assert set(release["needs"]) == set(jobs) and release["if"] == "github.ref_type == 'tag'"
     assert release["permissions"] == {"contents": "write"}
     _, create = release["steps"]
@@ -126,23 +105,12 @@ def test_a_tag_publishes_what_has_been_looked_at() -> None:
     assert upload["with"]["path"] == build["run"].split()[-1] == "dist"
 
 
-def test_actions_that_build_wheels_are_pinned_too() -> None:
-    for text in (WHEELS, NIGHTLY):
-        used = re.findall(r"uses: (\S+)", text)
-        assert used and all(re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", action) for action in used)
-        assert len(re.findall(r"uses: \S+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", text, re.MULTILINE)) == len(used)
-
-
 def test_at_night_one_wheel_meets_the_oldest_and_the_newest_torch() -> None:
-    workflow: dict[Any, Any] = yaml.safe_load(NIGHTLY)
-    assert workflow["permissions"] == {"contents": "read"} and "secrets." not in NIGHTLY
-    (job,) = workflow["jobs"].values()
-    assert 0 < job["timeout-minutes"] <= 60
+    (job,) = WORKFLOWS["nightly"]["jobs"].values()
     rows = {(row["python"], row["torch"]) for row in job["strategy"]["matrix"]["include"]}
     assert rows == {("3.11", "2.4.1"), ("3.13", "newest")}
-    scripts = re.findall(r"(?:python3|\}) (scripts/\S+\.py)", NIGHTLY)
+    scripts = re.findall(r"(?:python3|\}) (scripts/\S+\.py)", "\n".join(lines("nightly")))
     assert scripts == ["scripts/make_wheels.py", "scripts/test_wheel.py"]
-    assert all((ROOT / script).is_file() for script in scripts)
 
 
 def test_a_wheel_is_tested_as_the_sources_are() -> None:

@@ -20,7 +20,7 @@ import pytest
 from lab_logs import plan, records, written
 
 from horovod.lab import __main__ as main
-from horovod.lab import conduct, folders, load
+from horovod.lab import conduct, errors, folders, load
 from horovod.lab.load import Load
 from horovod.lab.places import hosts_of
 from horovod.lab.runs import Plan
@@ -378,7 +378,7 @@ def test_what_keeps_a_report_away_is_said(
     assert "no report: " in said()
     with folders.only_one_lab(tmp_path / "out"):
         assert lab() == 2
-    assert "another lab works in" in said()
+    assert str(errors.folder_in_use(path=str(tmp_path / "out"))) in said()
     monkeypatch.setattr(main, "why_unbuilt", lambda: "not built")
     assert lab() == 2 and "not built" in said()
     assert lab("--list") == 0

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from lab_logs import plan, records, written
+from refusals import refused
 
-from horovod.lab import folders
+from horovod.lab import errors, folders
 from horovod.lab.logs import read
 from horovod.lab.results import Figure, Row, table
 from horovod.lab.runs import THIS_HOST, Run
@@ -106,10 +107,10 @@ def test_what_has_no_meaning_is_none(tmp_path: Path) -> None:
 def test_runs_that_do_not_compare(tmp_path: Path) -> None:
     one = read(written(tmp_path, plan(), records(plan())))
     longer = plan(seed=2, epochs=3)
-    with pytest.raises(ValueError, match="their number of epochs is 3 and 2"):
+    with refused(errors.runs_differ, field="number of epochs", got=3, expected=2):
         table([one, read(written(tmp_path, longer, records(longer)))])
     other = [record | {"dataset": "digits"} for record in records(plan(seed=3))]
-    with pytest.raises(ValueError, match="their data set is digits and d"):
+    with refused(errors.runs_differ, field="data set", got="digits", expected="d"):
         table([one, read(written(tmp_path, plan(seed=3), other))])
-    with pytest.raises(ValueError, match="the same run"):
+    with refused(errors.same_run, path=str(one.folder), other=str(one.folder)):
         table([one, one])

@@ -9,28 +9,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import refused
 
+from horovod.common.sentences import Sentence
 from horovod.made_hosts import __main__ as by_hand
-from horovod.made_hosts import cluster, network, system
+from horovod.made_hosts import cluster, errors, network, system
 from horovod.made_hosts.cluster import MadeHosts
-from horovod.made_hosts.system import HostsError
+from horovod.made_hosts.errors import HostsError
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("argument", "value", "row"),
     [
-        ({"name": "a b"}, "letters and digits, not 'a b'"),
-        ({"prefix": "h-"}, "letters and digits, not 'h-'"),
-        ({"rtt": "20"}, r"as \"20ms\", or \"none\", not '20'"),
-        ({"rtt": "11s"}, "up to 10 s"),
-        ({"rtt": "0ms"}, "up to 10 s"),
-        ({"count": 0}, "1 to 250 hosts, not 0"),
-        ({"count": 251}, "1 to 250 hosts, not 251"),
+        ("name", "a b", errors.no_name),
+        ("prefix", "h-", errors.no_name),
+        *(("rtt", text, errors.no_round_trip) for text in ("20", "11s", "0ms")),
+        *(("count", count, errors.no_such_count) for count in (0, 251)),
     ],
 )
-def test_what_cannot_be_made_is_refused(arguments: dict[str, Any], words: str) -> None:
-    with pytest.raises(HostsError, match=words):
-        MadeHosts(**{"count": 2, **arguments})
+def test_what_cannot_be_made_is_refused(argument: str, value: Any, row: Sentence[Any]) -> None:
+    with refused(row, got=value):
+        MadeHosts(**{"count": 2, argument: value})
 
 
 def test_names_and_addresses() -> None:
@@ -42,21 +41,21 @@ def test_names_and_addresses() -> None:
 
 def test_commands_that_fail_say_what_they_said() -> None:
     assert system.run("sh", "-c", "echo done") == "done\n"
-    with pytest.raises(HostsError, match=r"^`sh -c echo why >&2; exit 3` failed with exit code 3: why$"):
+    with refused(errors.failed, command="sh -c echo why >&2; exit 3", exit_code=3, said="why"):
         system.run("sh", "-c", "echo why >&2; exit 3")
-    with pytest.raises(HostsError, match="exit code 1: no message"):
+    with refused(errors.failed, exit_code=1, said="no message"):
         system.run("sh", "-c", "exit 1")
 
 
 def test_commands_that_hang_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "LIMIT", 0.2)
-    with pytest.raises(HostsError, match=r"took more than 0\.2 s"):
+    with refused(errors.too_slow, command="sleep 60", limit=0.2):
         system.run("sleep", "60")
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "path_of", lambda program: None if program in ("tc", "sshd") else "/bin/true")
-    with pytest.raises(HostsError, match=r"^tc is not installed \(apt-get install iproute2\)$"):
+    with refused(errors.not_installed, program="tc", package="iproute2"):
         system.run("tc", "qdisc")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert system.why_not() == "not installed: tc, sshd (apt-get install iproute2 openssh-server)"
@@ -66,7 +65,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_clusters_that_nobody_has_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "FOLDER", tmp_path)
-    with pytest.raises(HostsError, match="there is no cluster named lab"):
+    with refused(errors.no_cluster, got="lab"):
         MadeHosts.open("lab")
     folder = tmp_path / "lab"
     folder.mkdir()
@@ -145,7 +144,7 @@ def test_answers_by_hand(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     assert capsys.readouterr().out.splitlines()[1] == "switch: round trips of 20ms, 1.2 s of processor"
     monkeypatch.setattr(by_hand, "MadeHosts", MadeHosts)
     assert by_hand.main(["--name", "nobodys", "status"]) == 1
-    assert capsys.readouterr().err == "made_hosts: there is no cluster named nobodys\n"
+    assert capsys.readouterr().err == f"made_hosts: {errors.no_cluster(got='nobodys')}\n"
 
 
 @pytest.mark.parametrize(

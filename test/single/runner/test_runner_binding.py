@@ -4,8 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
+from refusals import refused
 
-from horovod.runner import binding
+from horovod.runner import binding, errors
 from horovod.runner.binding import Core, Place, cores_of, node_of_network, places, processors_in
 
 
@@ -109,11 +110,10 @@ def test_binding_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_one_of_two_ways_to_bind() -> None:
-    from horovod.runner.errors import LaunchError
     from horovod.runner.settings import merged
 
     values = merged({"np": 2, "bind": "auto", "binding_args": "--bind-to core"}, {}, {})
-    with pytest.raises(LaunchError, match="--bind auto and --binding-args"):
+    with refused(errors.binding_twice):
         launched(values)
 
 

@@ -16,13 +16,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from refusals import refused
 
 import horovod
 import horovod.runner
 from horovod.common import agent_channel
 from horovod.common.agent_channel import Place, Removed
-from horovod.common.exceptions import HorovodInternalError
+from horovod.common.exceptions import HorovodInternalError, LostRank, WrongArgument
 from horovod.runner import (
+    errors,
     function_job,
     function_rank,
     host_agent,
@@ -32,7 +34,7 @@ from horovod.runner import (
     run_function,
 )
 from horovod.runner import rank as wrapper
-from horovod.runner.errors import LaunchError
+from horovod.runner.errors import FunctionFailed
 from horovod.runner.shell import Ssh
 from horovod.runner.supervise import Ending
 
@@ -63,42 +65,35 @@ def test_no_module_of_the_launcher_hides_one_of_python() -> None:
     assert not {path.stem for path in folder.glob("*.py")} & set(sys.stdlib_module_names)
 
 
-FOR_ELASTIC = "is for elastic jobs; give host_discovery_script SCRIPT or min_num_proc N too"
+BY_SCRIPT = {"host_discovery_script": "x"}
 
 
 @pytest.mark.parametrize(
-    "parameters, kind, part",
+    ("parameters", "code", "named"),
     [
-        ({"hosts": "a:1", "hostfile": "f"}, ValueError, "hosts and hostfile exclude each other"),
-        ({"use_gloo": True, "use_mpi": True}, ValueError, "exclude each other"),
-        ({"num_proc": 0}, ValueError, "num_proc: 0 is not a whole number >= 1"),
-        ({"num_proc": "two"}, ValueError, "num_proc: 'two' is not a whole number"),
-        ({"start_timeout": -1}, ValueError, "start_timeout: -1 is not"),
-        ({"ssh_port": "x"}, ValueError, "ssh_port: 'x' is not"),
-        ({"compression": "bit8,int4"}, ValueError, "compression: 'bit8,int4' is not a name"),
-        ({"min_num_proc": 0}, ValueError, "min_num_proc: 0 is not a whole number >= 1"),
-        ({"min_num_proc": 1}, ValueError, "an elastic job needs two hosts or more"),
-        (
-            {"num_proc": 2, "min_num_proc": 3},
-            ValueError,
-            "min_num_proc 3 is above num_proc 2; lower it, or raise num_proc",
-        ),
-        ({"max_num_proc": 4}, ValueError, f"max_num_proc {FOR_ELASTIC}"),
-        ({"elastic_timeout": 9}, ValueError, f"elastic_timeout {FOR_ELASTIC}"),
-        ({"slots": 2}, ValueError, f"slots {FOR_ELASTIC}"),
-        ({"cooldown_range": (1, 2)}, ValueError, f"cooldown_range {FOR_ELASTIC}"),
-        (
-            {"host_discovery_script": "x", "cooldown_range": (2, 1)},
-            ValueError,
-            "a cool-down range is MIN MAX",
-        ),
-        ({"host_discovery_script": "x", "ddp": True}, ValueError, "ddp: a process group"),
+        ({"hosts": "a:1", "hostfile": "f"}, "arguments_exclude", "hosts and hostfile"),
+        ({"use_gloo": True, "use_mpi": True}, "arguments_exclude", "use_gloo and use_mpi"),
+        ({"num_proc": 0}, "wrong_parameter", "num_proc: 0"),
+        ({"num_proc": "two"}, "wrong_parameter", "num_proc: 'two'"),
+        ({"start_timeout": -1}, "wrong_parameter", "start_timeout: -1"),
+        ({"ssh_port": "x"}, "wrong_parameter", "ssh_port: 'x'"),
+        ({"compression": "bit8,int4"}, "wrong_parameter", "compression: 'bit8,int4'"),
+        ({"min_num_proc": 0}, "wrong_parameter", "min_num_proc: 0"),
+        ({"min_num_proc": 1}, "one_host", "host_discovery_script"),
+        ({"num_proc": 2, "min_num_proc": 3}, "min_np_above", "min_num_proc 3 is above num_proc 2; lower"),
+        ({"max_num_proc": 4}, "only_elastic", "max_num_proc; give host_discovery_script"),
+        ({"elastic_timeout": 9}, "only_elastic", "elastic_timeout; "),
+        ({"slots": 2}, "only_elastic", "slots; "),
+        ({"cooldown_range": (1, 2)}, "only_elastic", "cooldown_range; "),
+        ({**BY_SCRIPT, "cooldown_range": (2, 1)}, "wrong_value", "cooldown_range 2 1: "),
+        ({**BY_SCRIPT, "ddp": True}, "ddp_not_elastic", "ddp: "),
     ],
 )
-def test_wrong_parameters_are_refused(parameters: dict[str, Any], kind: type[Exception], part: str) -> None:
-    with pytest.raises(kind) as error:
+def test_wrong_parameters_are_refused(parameters: dict[str, Any], code: str, named: str) -> None:
+    """By their names, where horovodrun names flags."""
+    with refused(WrongArgument, code) as error:
         horovod.run(nothing, **parameters)
-    assert part in str(error.value)
+    assert named in str(error.value) and "--" not in str(error.value)
 
 
 def test_parameters_become_options() -> None:
@@ -168,46 +163,113 @@ def test_results_by_rank() -> None:
     ],
 )
 def test_what_is_not_signed_is_not_unpickled(forged: bytes) -> None:
-    with pytest.raises(RuntimeError, match="rank 0 sent a result that it did not sign"):
+    with refused(errors.no_result, who="rank", number=0, why="sent a result that it did not sign"):
         results(forged)
 
 
 def test_a_rank_that_returned_nothing_is_named() -> None:
     one = {0: signed(0, payload.RETURNED, pickle.dumps(1))}
-    with pytest.raises(RuntimeError, match="rank 1 ended without returning"):
+    with refused(errors.no_result, who="rank", number=1, why="ended without returning"):
         run_function._results(KEY, 2, DONE, one)
 
 
-def raised(rank: int, text: str) -> bytes:
-    told = {"what": "its function", "type": "KeyError", "message": text, "traceback": f"Trace {text}"}
-    return signed(rank, payload.RAISED, json.dumps(told).encode())
+class OfTheUser(HorovodInternalError):
+    """A kind of a script's own."""
 
 
-def test_the_first_rank_that_raised_is_blamed() -> None:
-    ending = {"code": 1, "message": "rank 0 on host h exited with code 1", "culprit": 0}
-    with pytest.raises(RuntimeError) as error:
-        run_function._results(KEY, 3, ending, {2: raised(2, "first"), 0: raised(0, "after")})
-    assert str(error.value) == (
-        "mpirun failed with exit code 1: rank 2 exited with non-zero status 1, as its function raised "
-        "KeyError: first (rank 0 raised too)\n\nTrace first"
-    )
-    consequence = raised(1, "peer gone").replace(
-        b"KeyError", b"horovod.common.exceptions.HorovodInternalError"
-    )
-    body = consequence[33:]
-    values = {1: signed(1, payload.RAISED, body), 2: raised(2, "cause")}
-    with pytest.raises(RuntimeError, match=r"rank 2 exited with non-zero status 1, .* KeyError: cause"):
-        run_function._results(KEY, 3, ending | {"culprit": 1}, values)
+class NotHorovodInternalError(Exception):
+    """Its name alone is like that of a failure that comes of others."""
+
+
+RAISED: list[Exception] = []
+
+
+def told_of(error: Exception) -> dict[str, Any]:
+    """What a rank whose function raises this sends."""
+    RAISED[:] = [error]
+    return dict(called(raise_it)[1])
+
+
+def raise_it() -> None:
+    raise RAISED[0]
+
+
+def after(cause: Exception, error: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+LOST = LostRank.says("lost {ranks:ranks}")
+CONSEQUENCES = [
+    HorovodInternalError("peer gone"),
+    LOST(ranks=[2]),
+    OfTheUser("peer gone"),
+    RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer"),
+    after(LOST(ranks=[2]), RuntimeError("the epoch failed")),
+    after(after(HorovodInternalError("peer gone"), OSError("once")), ValueError("twice")),
+]
+CAUSES = [
+    KeyError("k"),
+    NotHorovodInternalError("mine"),
+    LOST(ranks=[1]),  # it is about the rank that raised it
+    after(KeyError("k"), RuntimeError("more")),
+]
+
+
+@pytest.mark.parametrize("is_elastic", [False, True])
+def test_the_rank_whose_exception_comes_of_no_other_is_blamed(is_elastic: bool) -> None:
+    """By its classes, whatever came first; else the first one, or in an elastic job the last."""
+
+    def failure(*told: tuple[int, Exception]) -> Exception:
+        values = {}
+        for rank, error in told:
+            place = payload.packed_place(1, rank) if is_elastic else b""
+            values[rank] = signed(rank, payload.RAISED, place + json.dumps(told_of(error)).encode())
+        end = {"code": 1, "message": "it failed", "culprit": told[0][0], "starter": "what started it"}
+        with pytest.raises(FunctionFailed) as caught:
+            if is_elastic:
+                run_function._elastic_results(KEY, {**end, "ends": []}, values)
+            run_function._results(KEY, 3, end, values)
+        return caught.value
+
+    for consequence in CONSEQUENCES:
+        for cause in CAUSES:
+            for told in ([(0, consequence), (1, cause)], [(1, cause), (0, consequence)]):
+                error = failure(*told)
+                assert error.ranks == (1,), (consequence, cause)
+                assert error.facts["message"] == str(cause) and error.facts["exit_code"] == 1
+    error = failure((2, KeyError("one")), (0, KeyError("two")))
+    assert error.ranks == ((0,) if is_elastic else (2,))
+    error = failure((0, LOST(ranks=[2])), (1, LOST(ranks=[2])))
+    assert (error.ranks, error.facts["type"]) == ((int(is_elastic),), "horovod.common.exceptions.LostRank")
+    assert error.facts["traceback"] in str(error) and error.facts["starter"] in str(error)
+    assert error.code == ("elastic_raised" if is_elastic else "rank_raised")
+    assert pickle.loads(pickle.dumps(error)).facts == error.facts
+
+
+def test_the_others_that_raised_are_named() -> None:
+    ending = {"code": 1, "message": "", "culprit": 0}
+    bodies = {rank: json.dumps(told_of(KeyError(rank))).encode() for rank in (2, 0, 1)}
+    values = {rank: signed(rank, payload.RAISED, body) for rank, body in bodies.items()}
+    with refused(errors.rank_raised, ranks=(2,), others=[0, 1], starter="mpirun", message="2"):
+        run_function._results(KEY, 3, ending, values)
 
 
 def test_a_rank_that_was_killed_is_blamed_before_those_that_raised() -> None:
-    ending = {"code": 137, "message": "rank 1 on host h was killed by signal 9 (SIGKILL)", "culprit": 1}
-    with pytest.raises(
-        RuntimeError, match=r"mpirun failed with exit code 137: .*rank 1 on host h was killed"
-    ):
-        run_function._results(KEY, 2, ending, {0: raised(0, "peer lost")})
-    with pytest.raises(RuntimeError, match=r"^no host$"):
-        run_function._results(KEY, 2, {"error": "no host"}, {})
+    ending = {"code": 137, "message": "rank 1 on host h was killed", "culprit": 1}
+    one = {0: signed(0, payload.RAISED, json.dumps(told_of(LOST(ranks=[1]))).encode())}
+    with refused(errors.rank_lost, ranks=(1,), exit_code=137, why=ending["message"]):
+        run_function._results(KEY, 2, ending, one)
+
+
+def test_a_job_that_did_not_start_has_the_facts_of_why() -> None:
+    why = errors.too_few_slots(np=3, slots=2, hosts="a:2", how="")
+    ending = {"error": str(why), "row": why.code, "facts": why.facts}
+    with refused(FunctionFailed, why.code, **why.facts) as error:
+        run_function._results(KEY, 2, ending, {})
+    assert str(error.value) == str(why)
+    with refused(FunctionFailed, why.code, **why.facts):
+        run_function._elastic_results(KEY, ending, {})
 
 
 def test_a_payload_is_private_and_goes_away() -> None:
@@ -431,19 +493,21 @@ def test_results_are_read_as_the_job_was_run(
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "told"),
     [
-        (LaunchError("no host"), "no host"),
-        (KeyboardInterrupt(), "stopped by SIGINT before any rank started"),
+        (errors.no_hosts_found(why="x"), {"row": "no_hosts_found", "facts": {"why": "x"}}),
+        (errors.no_text(why="x", value=b"?"), {"row": "no_text", "facts": {"why": "x", "value": "b'?'"}}),
+        (KeyboardInterrupt("stopped by SIGINT before any rank started"), {}),
     ],
 )
 def test_a_job_that_does_not_start_says_why(
-    monkeypatch: pytest.MonkeyPatch, error: BaseException, said: str
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, told: dict[str, Any]
 ) -> None:
     def start(*_: Any) -> Ending:
         raise error
 
-    assert Job(monkeypatch, start).answer({"options": {"np": 1}, "command": []}) == ({"error": said}, b"")
+    told = {"error": str(error), **told}
+    assert Job(monkeypatch, start).answer({"options": {"np": 1}, "command": []}) == (told, b"")
 
 
 def fails(text: str) -> None:
@@ -466,21 +530,19 @@ def test_a_rank_sends_what_its_function_returns_or_raises(capsys: pytest.Capture
     assert capsys.readouterr() == ("", "")
     kind, told = called(fails, "not there")
     trace = told.pop("traceback")
-    assert (kind, told) == (b"E", {"what": "its function", "type": "LookupError", "message": "not there"})
+    assert told.pop("bases") == ["LookupError", "Exception", "BaseException", "object"]
+    told_too = {"what": "its function", "type": "LookupError", "message": "not there", "ranks": []}
+    told_too["follows"] = False
+    assert (kind, told) == (b"E", told_too)
     assert trace.startswith("Traceback") and trace.endswith("LookupError: not there\n")
     assert "in fails" in trace and "function_rank.py" not in trace
     assert capsys.readouterr() == ("", trace)
     kind, told = called(Unsendable)
     assert (kind, told["type"]) == (b"E", "TypeError")
     assert told["what"] == "its function returned a Unsendable that cannot be sent, and pickling it"
-    assert called(horovod.run, nothing, hosts="a", hostfile="b")[1]["type"] == "ValueError"
-    assert called(raises_ours)[1]["type"] == "horovod.common.exceptions.HorovodInternalError"
+    assert "ValueError" in called(horovod.run, nothing, hosts="a", hostfile="b")[1]["bases"]
     with pytest.raises(SystemExit):
         called(sys.exit, 4)
-
-
-def raises_ours() -> None:
-    raise HorovodInternalError("peer gone")
 
 
 @pytest.mark.parametrize("code", [0, 1])
@@ -572,26 +634,14 @@ def test_results_of_an_elastic_job_are_in_the_order_of_last_ranks() -> None:
     assert run_function._elastic_results(KEY, ending, values) == ["a", "b", "returned before"]
     for number, why in ((0, "sent a result that it did not sign"), (13, "ended without returning")):
         spoiled = {**values, 0: values[0] if number else b"x"}
-        with pytest.raises(RuntimeError, match=f"worker {number} {why}"):
+        with refused(errors.no_result, who="worker", number=number, why=why):
             run_function._elastic_results(KEY, {**ending, "ends": [*ends, (number, 0)]}, spoiled)
 
 
-def test_why_an_elastic_job_failed() -> None:
+def test_an_elastic_job_that_failed_where_no_function_raised() -> None:
     ending = {"code": 1, "message": "nobody is left", "starter": "the driver", "ends": [(0, 1)]}
-    values: dict[int, bytes] = {}
-    with pytest.raises(RuntimeError, match=r"^the driver failed with exit code 1: nobody is left$"):
-        run_function._elastic_results(KEY, ending, values)
-    for number, kind in ((3, "LookupError"), (4, "horovod.common.exceptions.HorovodInternalError")):
-        told = {"what": "its function", "type": kind, "message": "it", "traceback": f"Traceback of {number}"}
-        body = payload.packed_place(2, number - 1) + json.dumps(told).encode()
-        values[number] = signed(number, payload.RAISED, body)
-    with pytest.raises(RuntimeError) as error:
-        run_function._elastic_results(KEY, ending, values)
-    assert str(error.value).endswith(
-        "nobody is left\nrank 2: its function raised LookupError: it\n\nTraceback of 3"
-    )
-    with pytest.raises(RuntimeError, match="no hosts"):
-        run_function._elastic_results(KEY, {"error": "no hosts"}, {})
+    with refused(errors.elastic_failed, starter="the driver", exit_code=1, why="nobody is left"):
+        run_function._elastic_results(KEY, ending, {})
 
 
 def test_the_parameters_of_elastic_jobs() -> None:
@@ -603,7 +653,7 @@ def test_the_parameters_of_elastic_jobs() -> None:
     run_function._check_elastic(same)
     with (
         pytest.warns(DeprecationWarning, match="min_np is an older name; use min_num_proc"),
-        pytest.raises(ValueError, match="needs two hosts"),
+        refused(WrongArgument, "one_host"),
     ):
         horovod.run(nothing, min_np=2)
 
@@ -659,17 +709,17 @@ def test_a_payload_is_on_all_hosts_as_long_as_the_job_lasts(tmp_path: Path, ssh:
 def test_a_host_that_cannot_be_given_the_payload_is_named(
     tmp_path: Path, ssh: Ssh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refusal(*hosts: str) -> str:
+    def refusal(*hosts: str) -> dict[str, str]:
         there = payload_transfer.transferred("name", bytes(1 << 17), hosts, ssh)
-        with pytest.raises(LaunchError) as told, there:
+        with refused(errors.function_not_sent) as told, there:
             pytest.fail("not all of them have it")
         assert not (tmp_path / "tmp" / "name").exists()
-        return str(told.value)
+        assert str(told.value).endswith(told.value.facts["shown"])
+        return dict(told.value.facts["failures"])
 
-    text = refusal("locked", "good1")
-    assert text.startswith("the function could not be sent to locked (") and "good1" not in text
+    assert refusal("locked", "good1") == {"locked": str(errors.no_login(host="the host"))}
     monkeypatch.setattr(payload_transfer, "_SLOWEST_START", 0.1)
-    assert "; quiet (" in refusal("locked", "quiet")
+    assert set(refusal("locked", "quiet")) == {"locked", "quiet"}
 
 
 def test_a_connection_that_does_not_end_is_ended(ssh: Ssh, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -680,7 +730,7 @@ def test_a_connection_that_does_not_end_is_ended(ssh: Ssh, monkeypatch: pytest.M
 
 
 def test_without_ssh_there_is_no_way_to_send_a_function() -> None:
-    with pytest.raises(LaunchError, match="a function is sent to other hosts by ssh"):
+    with refused(errors.function_needs_ssh):
         payload_transfer.transferred("name", b"x", ["other"], None).__enter__()
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import horovod
 from horovod.common.launched import MARK
-from horovod.runner import launch, launchers, payload
+from horovod.runner import errors, launch, launchers, payload
 from horovod.runner.errors import LaunchError
 from horovod.runner.host_cache import HostCache
 from horovod.runner.rank import PAYLOAD_VARIABLE
@@ -65,7 +65,7 @@ def test_a_completion_that_cannot_be_made(
 ) -> None:
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert launch.main(["--print-completion", "bash"]) == launch.USAGE_ERROR
-    assert capsys.readouterr() == ("", "horovodrun: --print-completion bash needs shtab: pip install shtab\n")
+    assert capsys.readouterr() == ("", f"horovodrun: {errors.no_completion(shell='bash')}\n")
 
 
 @pytest.mark.parametrize(

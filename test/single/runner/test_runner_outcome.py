@@ -5,7 +5,7 @@ import os
 import pytest
 
 from horovod.common import notes
-from horovod.common.exceptions import HorovodInternalError
+from horovod.common.exceptions import Disagreement, LostRank, ShutDown, Stalled
 from horovod.runner.daemon_link import unanswered
 from horovod.runner.outcome import STOPPED_WAIT, ElasticOutcome, End, Outcome
 from horovod.runner.rank import BEAT
@@ -265,15 +265,17 @@ def test_notes_go_to_the_pipe_that_was_named_and_nowhere_else(monkeypatch: pytes
     monkeypatch.setenv(notes.VARIABLE, f"{target}:{status.st_dev}:{status.st_ino}")
     notes.tell("leaving")
     notes.tell("leaving")
-    HorovodInternalError("ranks disagree on the shape of 'x'")
-    HorovodInternalError("rank 0 lost rank 3 (process 9 has ended); the job cannot go on")
-    HorovodInternalError("some wait.\nMissing ranks:\n1!: [x]\n12: [y]")
+    Disagreement("ranks disagree on the shape of 'x'", facts={"ranks": [2]})
+    LostRank("rank 0 lost a rank; the job\ncannot go on", facts={"ranks": [3]})
+    Stalled("some wait", facts={"ranks": [12, 1]})
+    ShutDown("some rank has left")
     os.close(target)
     with open(source, encoding="utf-8") as file:
         assert file.read().splitlines() == [
             "leaving",
-            "follows 3 rank 0 lost rank 3 (process 9 has ended); the job cannot go on",
-            "follows 1,12 some wait. Missing ranks: 1!: [x] 12: [y]",
+            "follows 3 rank 0 lost a rank; the job cannot go on",
+            "follows 1,12 some wait",
+            "follows - some rank has left",
         ]
 
 

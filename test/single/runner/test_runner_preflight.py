@@ -11,12 +11,13 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
+from refusals import refused
 
 from horovod.common import software
 from horovod.common.networks import Choice
-from horovod.runner import host_agent, launch, preflight, remote_hosts, shell
+from horovod.runner import errors, host_agent, launch, preflight, remote_hosts, shell
 from horovod.runner.agents.plan import Plan
-from horovod.runner.errors import LaunchError
+from horovod.runner.errors import HostsRefused, LaunchError, Unreachable
 from horovod.runner.host_cache import LIFETIME, HostCache
 from horovod.runner.shell import Ssh
 from horovod.runner.supervise import Ending, Launch
@@ -58,10 +59,11 @@ def ssh_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return log
 
 
-def refusal(*hosts: str) -> str:
-    with pytest.raises(LaunchError) as error:
+def refusal(*hosts: str) -> HostsRefused:
+    with refused(errors.hosts_refused, asked=len(hosts)) as error:
         remote_hosts.Preparation(Ssh(2222), None).prepare(hosts)
-    return str(error.value)
+    assert isinstance(error.value, HostsRefused)
+    return error.value
 
 
 def test_hosts_describe_themselves(ssh_log: Path) -> None:
@@ -77,24 +79,24 @@ def test_hosts_describe_themselves(ssh_log: Path) -> None:
 
 
 def test_every_host_that_fails_is_named_with_the_reason(ssh_log: Path) -> None:
-    said = refusal("good1", "gone", "locked", "new", "down", "shut", "odd")
-    assert said.startswith("6 of 7 remote hosts cannot take part, asked by ssh port 2222: ")
-    for part in (
-        "gone (unknown host name)",
-        "locked (ssh may not log in without a password: see `ssh-copy-id locked`)",
-        "new (its host key is not known here: type `ssh new` once)",
-        "down (timed out: the host is down, or a firewall is between)",
-        "shut (connection refused: no ssh server listens there)",
-        "odd (exit code 3: something odd)",
-    ):
-        assert part in said
+    failures = {
+        "gone": errors.unknown_name(),
+        "locked": errors.no_login(host="locked"),
+        "new": errors.key_unknown(host="new"),
+        "down": errors.timed_out(),
+        "shut": errors.connection_refused(),
+        "odd": errors.unexplained(exit_code=3, said="something odd"),
+        "bare": errors.no_python(path=sys.executable),
+        "old": errors.no_horovod(path=host_agent.__file__),
+        "mute": errors.unexplained(exit_code=0, said="it said nothing"),
+    }
+    error = refusal("good1", *failures)
+    assert error.facts["failures"] == {host: str(why) for host, why in failures.items()}
+    assert error.facts["shell"] == "ssh port 2222" and "9 of 10" in str(error)
+    assert all(f"{host} ({why})" in str(error) for host, why in failures.items())
     asked = ssh_log.read_text().split()
     assert (asked.count("shut"), asked.count("down"), asked.count("locked")) == (3, 2, 1)
-
-
-def test_what_is_missing_on_a_host_is_said(ssh_log: Path) -> None:
-    assert f"(it has no {sys.executable}: install the same environment" in refusal("bare")
-    assert f"(it has no {host_agent.__file__}: install horovod" in refusal("old")
+    assert set(refusal("torn").facts["failures"]) == {"torn"} and "Expecting value" in str(refusal("torn"))
 
 
 def test_answers_are_found_in_what_login_scripts_print() -> None:
@@ -132,10 +134,9 @@ def test_hosts_with_another_build_are_named(ssh_log: Path) -> None:
     prepare = remote_hosts.Preparation(Ssh(), None).prepare
     for name in ("horovod", "core"):
         ours = software.installed()[name]
-        with pytest.raises(LaunchError) as error:
+        differences = f"{name} is {ours} on good1 and this host, 0.1 on other-{name}"
+        with refused(errors.different_builds, differences=differences):
             prepare(["good1", f"other-{name}"])
-        assert f": {name} is {ours} on good1 and this host, 0.1 on other-{name}. " in str(error.value)
-        assert str(error.value).endswith("Install the same on all, at the same path")
 
 
 def test_another_torch_or_python_is_warned_of(ssh_log: Path) -> None:
@@ -162,7 +163,8 @@ def test_the_cache_hides_no_new_version(
     monkeypatch.setenv("THERE", ours)
     assert (prepare(), prepare()) == (1, 1), "remembered"
     monkeypatch.setattr("horovod.__version__", "9.9")
-    with pytest.raises(LaunchError, match=f"horovod is {ours} on other-horovod, 9.9 on this host"):
+    differences = f"horovod is {ours} on other-horovod, 9.9 on this host"
+    with refused(errors.different_builds, differences=differences):
         prepare()
     monkeypatch.setenv("THERE", "9.9")  # installed there too, a minute later
     assert prepare() == 3
@@ -208,16 +210,13 @@ def test_an_elastic_job_begins_without_hosts_that_cannot_be_reached(
     monkeypatch.setattr(launch, "run", run)
     script = "printf 'localhost:1\ngood1:1\ngone:2\nlocked:2\n'"
     code = launch.main(["-np", str(np), "--min-np", "1", "--host-discovery-script", script, "true"])
-    said = (
-        "2 of 2 remote hosts cannot take part, asked by ssh port 22: gone (unknown host name); locked (ssh "
-        "may not log in without a password: see `ssh-copy-id locked`)"
-    )
+    failures = {"gone": str(errors.unknown_name()), "locked": str(errors.no_login(host="locked"))}
+    said = str(preflight.refusal(failures, 2 if begins else 3, Ssh()))
+    heard = capsys.readouterr().err
+    assert code == (0 if begins else 2) and f"{'warning: ' * begins}{said}" in heard
     if not begins:
-        assert code == 2 and said.replace("2 of 2", "2 of 3") in capsys.readouterr().err and not commands
+        assert not commands
         return
-    assert code == 0
-    warning = f"horovodrun: warning: {said}; the job begins without, and they are on the blacklist\n"
-    assert warning in capsys.readouterr().err
     plan = Plan.of(commands[0][4])
     assert plan.hosts == (("localhost", 1), ("good1", 1)) and plan.failed == ("gone", "locked")
 
@@ -229,7 +228,7 @@ def test_networks_that_the_user_names(ssh_log: Path) -> None:
     assert prepare("eth7", "eth8") == Choice(("eth7", "eth8"), ("eth7",), ("eth7", "eth8"), "")
     assert prepare("127.0.0.0/8") == Choice(("127.0.0.0/8",), ("127.0.0.0/8",), ("lo",), "")
     assert prepare("127.0.0.1/8").interfaces == ("lo",)  # an address names its network
-    with pytest.raises(LaunchError, match=r"--network-interfaces 10.0.0.0/99"):
+    with refused(errors.wrong_value, option="--network-interfaces", value="10.0.0.0/99"):
         prepare("10.0.0.0/99")
 
 
@@ -280,13 +279,6 @@ def test_a_launcher_without_ranks_may_have_another_pytorch() -> None:
     assert remote_hosts._checked_software(records, ["n1", "n2"]) == ""
     told = remote_hosts._checked_software(records, ["n1", remote_hosts.HERE])
     assert "PyTorch is 2.13 on n1, 2.4 on this host" in told
-
-
-def test_answers_that_are_not_understood_name_their_host(ssh_log: Path) -> None:
-    said = refusal("torn")
-    assert "torn (its answer is not understood, Expecting value" in said
-    assert said.endswith("install the same version of horovod there)")
-    assert "mute (exit code 0: it said nothing)" in refusal("mute")
 
 
 def answer_of(*words: str, given: bytes = b"") -> object:
@@ -341,20 +333,18 @@ def test_answers_that_are_no_json_are_refused(said: bytes) -> None:
 @pytest.mark.parametrize(
     ("code", "said", "why", "tries"),
     [
-        (255, "ssh: Could not resolve hostname x: Name or service not known\n", "unknown host name", 1),
-        (255, "Connection reset by peer\nbye", "the ssh server closed the connection", 3),
-        (255, "what\nis this \n", "exit code 255: is this", 2),
-        (1, "Permission denied\n", "exit code 1: Permission denied", 1),  # the agent's own words, not ssh's
-        (1, " \n", "exit code 1: it said nothing", 1),
-        (1, "ModuleNotFoundError: No module named 'psutil'\n", "psutil is missing there", 1),
-        (201, "", f"it has no {sys.executable}: install the same environment", 1),
-        (202, "", f"it has no {host_agent.__file__}: install horovod", 1),
+        (255, "ssh: Could not resolve hostname x: Name or service not known\n", errors.unknown_name(), 1),
+        (255, "Connection reset by peer\nbye", errors.connection_closed(), 3),
+        (255, "what\nis this \n", errors.unexplained(exit_code=255, said="is this"), 2),
+        # the agent's own words, not ssh's
+        (1, "Permission denied\n", errors.unexplained(exit_code=1, said="Permission denied"), 1),
+        (1, " \n", errors.unexplained(exit_code=1, said="it said nothing"), 1),
+        (1, "ModuleNotFoundError: No module named 'psutil'\n", errors.no_psutil(), 1),
     ],
 )
-def test_why_a_host_cannot_take_part(code: int, said: str, why: str, tries: int) -> None:
+def test_why_a_host_cannot_take_part(code: int, said: str, why: Unreachable, tries: int) -> None:
     found = preflight.explained("x", code, said)
-    assert str(found).startswith(why)
-    assert found.tries == tries
+    assert (found.code, str(found), found.tries) == (why.code, str(why), tries)
 
 
 @pytest.mark.parametrize("answer", [-1, 65536, "80", None])
@@ -386,7 +376,7 @@ def test_a_launcher_in_a_slurm_job_asks_by_srun(tmp_path: Path) -> None:
     (tmp_path / "srun").unlink()
     assert isinstance(shell.shell_for({**own, "SLURM_JOB_ID": "1"}, None, None), Ssh)
     (tmp_path / "ssh").unlink()
-    with pytest.raises(LaunchError, match="ssh is not installed here"):
+    with refused(errors.no_ssh):
         shell.shell_for(own, None, None)
 
 

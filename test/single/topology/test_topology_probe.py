@@ -12,8 +12,9 @@ from typing import Any
 import psutil
 import pytest
 import topology_machines as made
+from refusals import refused
 
-from horovod.topology import interfaces, machine, nvidia, nvml, pci, processors, record
+from horovod.topology import errors, interfaces, machine, nvidia, nvml, pci, processors, record
 from horovod.topology.facts import Gpu, GpuLink, Nic, Socket
 from horovod.topology.machine import Answer
 from horovod.topology.probe import probe
@@ -57,8 +58,17 @@ def test_a_virtual_machine_that_says_nothing_of_sockets(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "fields, model",
     [
-        ("CPU implementer : 0x41\nCPU part : 0xd0c", "ARM Neoverse-N1"),
-        ("CPU implementer : 0x99\nCPU part : 0x123", "ARM, implementer 0x99, part 0x123"),
+        *(
+            (f"CPU implementer : {maker}\nCPU part : {part}", name)
+            for maker, part, name in (
+                ("0x41", "0xd0c", "ARM Neoverse-N1"),
+                ("0x41", "0xd4f", "ARM Neoverse-V2"),
+                ("0x46", "0x001", "Fujitsu A64FX"),
+                ("0x48", "0xd01", "HiSilicon TaiShan v110"),
+                ("0xc0", "0xac3", "Ampere-1"),
+                ("0x99", "0x123", "ARM, implementer 0x99, part 0x123"),
+            )
+        ),
         ("cpu : POWER9, altivec supported", "POWER9, altivec supported"),
         ("BogoMIPS : 50.00", None),
     ],
@@ -70,19 +80,6 @@ def test_processors_without_a_model_name(tmp_path: Path, fields: str, model: str
 
 def test_machines_that_are_alike_are_one_key() -> None:
     assert len({made.gpu_box(), made.gpu_box()}) == 1
-
-
-@pytest.mark.parametrize(
-    ("maker", "part", "name"),
-    [
-        ("0x41", "0xd4f", "ARM Neoverse-V2"),
-        ("0x46", "0x001", "Fujitsu A64FX"),
-        ("0x48", "0xd01", "HiSilicon TaiShan v110"),
-        ("0xc0", "0xac3", "Ampere-1"),
-    ],
-)
-def test_processors_of_servers_go_by_their_makers_numbers(maker: str, part: str, name: str) -> None:
-    assert processors._model({"CPU implementer": maker, "CPU part": part}) == name
 
 
 def test_those_that_arm_makes_are_called_so() -> None:
@@ -288,10 +285,10 @@ def test_the_binding_of_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     fake = made.FakeNvml()
     assert opened_with(fake, monkeypatch) is fake and fake.opened == 0
     assert opened_with(made.FakeNvml(init_error=made.LibraryNotFound()), monkeypatch) is None
-    with pytest.raises(RuntimeError, match=r"NVML, .*, failed: Driver Not Loaded"):
+    with refused(errors.nvml_failed, why="Driver Not Loaded"):
         opened_with(made.FakeNvml(init_error=made.NvmlError("Driver Not Loaded")), monkeypatch)
     monkeypatch.setitem(sys.modules, "pynvml", fake)
-    with pytest.raises(RuntimeError, match=r"NVML, .*, failed: GPU is lost"), nvml.opened():
+    with refused(errors.nvml_failed, why="GPU is lost"), nvml.opened():
         raise made.NvmlError("GPU is lost")
     assert fake.opened == 0
 
@@ -312,7 +309,7 @@ def test_a_missing_binding_is_told_of_only_where_there_is_a_driver(
     monkeypatch.setattr(nvml, "_DRIVER", tmp_path / "version")
     assert opened_with(None, monkeypatch) is None
     (tmp_path / "version").touch()
-    with pytest.raises(RuntimeError, match="pip install nvidia-ml-py"):
+    with refused(errors.nvml_missing, remedy="pip install nvidia-ml-py"):
         opened_with(None, monkeypatch)
 
 
@@ -345,8 +342,11 @@ def test_addresses() -> None:
 def test_lists_of_numbers_that_no_kernel_writes() -> None:
     most = machine.MOST_NUMBERS
     assert len(machine.numbers_in(f"0-{most - 1}")) == len(machine.numbers_in(f"7,0-{most - 2}")) == most
-    for text in ("a", "1-b", "-", f"0-{most}", f"7,0-{most - 1}"):
-        with pytest.raises(ValueError, match=r"invalid literal|are more than"):
+    for text in ("a", "1-b", "-"):
+        with pytest.raises(ValueError):
+            machine.numbers_in(text)
+    for text in (f"0-{most}", f"7,0-{most - 1}"):
+        with refused(errors.too_many_numbers, got=text, most=most):
             machine.numbers_in(text)
 
 
@@ -361,7 +361,7 @@ def test_this_machine() -> None:
 def test_records(tmp_path: Path) -> None:
     for host in (made.gpu_box(), made.pcie_host(1), probe(made.machine(tmp_path))):
         assert record.from_record(json.loads(json.dumps(record.to_record(host)))) == host
-    with pytest.raises(ValueError, match=r"no record of a host: .*surprise.*; collect it again"):
+    with refused(errors.no_host_record):
         record.from_record({**record.to_record(made.plain_host(1)), "surprise": 1})
-    with pytest.raises(ValueError, match="no record of a host: 'nics'"):
+    with refused(errors.no_host_record, why="'nics'"):
         record.from_record({"name": "x", "sockets": [], "gpus": [], "gpu_links": []})

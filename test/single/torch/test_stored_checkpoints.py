@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 import torch
+from refusals import refused
 from thread_ranks import run_ranks
 
 import horovod.torch as hvd
+from horovod.torch import errors
 from horovod.torch.checkpoint import Checkpoint
 from horovod.torch.checkpoint_form import FORM
 from horovod.torch.compression.memory import Memory
@@ -117,5 +119,5 @@ def test_a_form_has_a_number() -> None:
 @pytest.mark.parametrize("form", [FORM + 1, 0, "1", True])
 def test_a_later_form_is_refused_by_number(form: Any) -> None:
     checkpoint = Checkpoint(Residuals(is_kept=True), Memory(), Pair(0))
-    with pytest.raises(ValueError, match=f"it is of form {form!r}, and this release reads up to {FORM}"):
+    with refused(errors.damaged_checkpoint, because="unknown_form", form=repr(form), newest=FORM):
         checkpoint.load_state_dict({**kept("ddp"), "form": form})

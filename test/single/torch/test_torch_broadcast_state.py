@@ -1,21 +1,13 @@
 """broadcast_optimizer_state and broadcast_parameters alone: what they refuse, and what they leave behind."""
 
 import copy
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
-from mirrored_job import MirroredEngine, mirrored_job
+from mirrored_job import MirroredEngine
 from torch import nn
 
 import horovod.torch as hvd
-
-
-@pytest.fixture
-def engine() -> Iterator[MirroredEngine]:
-    with mirrored_job(2) as engine:
-        yield engine
 
 
 def make_model() -> nn.Sequential:
@@ -45,17 +37,3 @@ def test_sparse_zero_gradients(made: str, engine: MirroredEngine) -> None:
     else:
         hvd.broadcast_optimizer_state(torch.optim.SparseAdam(parameters), 0)
     assert model[0].weight.grad.is_sparse and model[0].weight.grad._nnz() == 0
-
-
-def test_lbfgs_is_refused(engine: MirroredEngine) -> None:
-    lbfgs = torch.optim.LBFGS(make_model().parameters())
-    for optimizer in (lbfgs, hvd.DistributedOptimizer(lbfgs)):
-        with pytest.raises(ValueError, match="LBFGS"):
-            hvd.broadcast_optimizer_state(optimizer, root_rank=0)
-    assert not engine.requests
-
-
-@pytest.mark.parametrize("given", [torch.ones(3), "weights", 7, None, [1.0], {"a": "b"}, [("a", 1, 2)]])
-def test_what_is_no_parameters(given: Any, engine: MirroredEngine) -> None:
-    with pytest.raises(ValueError, match="broadcast_parameters"):
-        hvd.broadcast_parameters(given, root_rank=0)

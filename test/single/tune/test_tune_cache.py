@@ -8,8 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from refusals import refused
 
 from horovod.tune import __main__ as command
+from horovod.tune import errors
 from horovod.tune.cache import Cache, Key, Stored
 
 KEY = Key("EPYC, 10 Gbit/s", "0123abcd", "Net", "2+2", "1.0, torch 2.13.0", "optimizer")
@@ -111,9 +113,10 @@ def test_a_link_for_a_lock(is_there: bool, cache: Cache, warnings: list[str], tm
         target.write_text("mine")
     cache.folder.mkdir()
     (cache.folder / "lock").symlink_to(target)
-    assert not cache.keep(STORED) and f"{cache.folder / 'lock'} is a symbolic link" in warnings[0]
+    link = str(errors.symbolic_link(path=str(cache.folder / "lock")))
+    assert not cache.keep(STORED) and link in warnings[0]
     assert target.exists() == is_there and cache.all() == []
-    with pytest.raises(OSError, match="is a symbolic link"):
+    with refused(errors.symbolic_link, path=str(cache.folder / "lock")):
         cache.clear()
 
 
@@ -207,7 +210,7 @@ def test_the_command_where_it_fails(
     cache.keep(STORED)
     with open(cache.folder / "lock") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        assert complaint(str(cache.folder)) == f"{cache.folder}: another process has locked the folder\n"
+        assert complaint(str(cache.folder)) == f"{cache.folder}: {errors.folder_locked()}\n"
     assert complaint("/proc/self").startswith("/proc/self/lock: ")
     for what in ("show", "clear"):
         assert complaint("x" * 300, what).endswith("File name too long\n")

@@ -1,9 +1,13 @@
 """What a block of steps counts as, what a step is made of, and when steps have changed."""
 
 import random
+from typing import Any
 
 import pytest
+from refusals import refused
 
+from horovod.common.sentences import Sentence
+from horovod.tune import errors
 from horovod.tune.scores import Shift, seconds_of, shares_of
 
 STEPS = [0.10, 0.11, 0.10, 0.09, 0.10]
@@ -17,10 +21,10 @@ def test_a_checkpoint_falls_to_nobody() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "mode", "what"), [([], "time", "no steps"), ([1.0], "best", "score mode 'best'")]
+    ("steps", "mode", "row"), [([], "time", errors.no_steps), ([1.0], "best", errors.no_score_mode)]
 )
-def test_what_has_no_score(steps: list[float], mode: str, what: str) -> None:
-    with pytest.raises(ValueError, match=what):
+def test_what_has_no_score(steps: list[float], mode: str, row: Sentence[Any]) -> None:
+    with refused(row):
         seconds_of(steps, mode)
 
 

@@ -13,13 +13,16 @@ from typing import Any
 import pytest
 from ranks import in_threads
 
+from horovod.common.exceptions import CannotStart
 from horovod.common.rendezvous import meeting
 from horovod.common.rendezvous.meeting import Rendezvous, open_over_tcp
 from horovod.common.rendezvous.store import Store, StoreRendezvous, assignment_of
 
 __all__ = [
-    "MemoryStore", "Opened", "PlainStore", "WaitingStore", "errors_of", "fake_native", "meet", "meet_in",
+    "PLACE", "MemoryStore", "Opened", "PlainStore", "WaitingStore", "error_of", "errors_of", "fake_native",
+    "joining", "meet", "meet_in",
 ]  # fmt: skip
+PLACE = "the test's store"
 
 
 class PlainStore:
@@ -131,15 +134,21 @@ def meet_in(
     seconds: float = 10.0,
     **more: Any,
 ) -> list[Any]:
-    assignments = [assignment_of(rank, size, []) for rank in range(size)]
-    return meet(
-        [StoreRendezvous(store, each, "the test's store", seconds=seconds) for each in assignments],
-        environments,
-        **more,
-    )
+    return meet([joining(store, rank, size, seconds) for rank in range(size)], environments, **more)
+
+
+def joining(store: Store, rank: int, size: int = 2, seconds: float = 5.0) -> StoreRendezvous:
+    return StoreRendezvous(store, assignment_of(rank, size, []), PLACE, seconds=seconds)
 
 
 def errors_of(worlds: Sequence[Any]) -> set[str]:
     """What all ranks raised."""
-    assert all(isinstance(world, ValueError) for world in worlds), worlds
+    assert all(isinstance(world, CannotStart) for world in worlds), worlds
     return set(map(str, worlds))
+
+
+def error_of(worlds: Sequence[Any]) -> CannotStart:
+    """What all ranks raised alike, as the first has it: others may have been told of it."""
+    assert len(errors_of(worlds)) == 1
+    error: CannotStart = worlds[0]
+    return error

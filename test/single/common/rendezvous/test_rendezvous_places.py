@@ -13,15 +13,17 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from meeting_ranks import MemoryStore, errors_of, fake_native, meet
+from meeting_ranks import MemoryStore, fake_native, joining, meet
 from ranks import in_threads
+from refusals import refused
 
 import horovod.torch as hvd
-from horovod.common import jobs, launched, membership
+from horovod.common import errors, jobs, launched, membership
 from horovod.common.launched import Launch, detect
 from horovod.common.rendezvous import given, mpi, rendezvous_of, slurm, torchrun
 from horovod.common.rendezvous.folder import FolderStore
 from horovod.common.rendezvous.store import StoreRendezvous, assignment_of
+from horovod.common.sentences import Sentence
 from horovod.torch import store as torch_store
 
 BY_HAND = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29400"}
@@ -61,8 +63,8 @@ def test_a_shared_folder(tmp_path: Path, core: None) -> None:
 
 def test_what_a_dead_job_left_in_a_folder(tmp_path: Path, core: None) -> None:
     dead = in_folder(tmp_path, 2, seconds=0.2)
-    (why,) = errors_of(meet(dead[1:]))
-    assert why.startswith(f"rank 0 of 2 did not come to the folder {tmp_path} within 0.2 s")
+    with refused(errors.did_not_come, ranks=(0,), place=f"the folder {tmp_path}", seconds=0.2):
+        dead[1].allgather("card", b"")
     (tmp_path / "of another").touch()
     assert len(list(tmp_path.iterdir())) == 2
     assert {len(world.secret) for world in meet(in_folder(tmp_path, 2))} == {32}
@@ -80,30 +82,31 @@ def test_a_folder_as_a_store(tmp_path: Path) -> None:
 
 
 def test_folders_that_others_could_write_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    why = str(errors.open_folder(path=str(tmp_path)))
     for mode in (0o770, 0o707, 0o1777):
         tmp_path.chmod(mode)
-        with pytest.raises(
-            ValueError, match=f"^HOROVOD_RENDEZVOUS_FOLDER: others may write in .*`chmod go-w {tmp_path}`"
-        ):
+        with refused(errors.in_no_folder, setting="HOROVOD_RENDEZVOUS_FOLDER", why=why):
             in_folder(tmp_path, 2)
     tmp_path.chmod(0o755)
     in_folder(tmp_path, 2)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     if tmp_path.stat().st_uid != 0:
-        with pytest.raises(ValueError, match="others may write"):
+        with refused(errors.in_no_folder, why=why):
             in_folder(tmp_path, 2)
 
 
 def test_folders_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for folder, said in (
-        ("meet", "'meet' is no absolute path"),
-        (str(tmp_path / "file"), "is no folder"),
-        (str(tmp_path / "no" / "such"), "cannot be used: .*No such file"),
-        (str(tmp_path / "file" / "in"), "cannot be used: .*Not a directory"),
+    for folder, row in (
+        (Path("meet"), errors.relative_folder),
+        (tmp_path / "file", errors.no_folder),
+        (tmp_path / "no" / "such", errors.unusable_folder),
+        (tmp_path / "file" / "in", errors.unusable_folder),
     ):
-        with pytest.raises(ValueError, match=f"^HOROVOD_RENDEZVOUS_FOLDER: .*{said}"):
-            in_folder(Path(folder), 2)
+        with refused(errors.in_no_folder, setting="HOROVOD_RENDEZVOUS_FOLDER", path=str(folder)):
+            in_folder(folder, 2)
+        with refused(row, path=str(folder)):
+            FolderStore(str(folder))
 
 
 # ---- torch's store
@@ -165,9 +168,7 @@ def test_a_host_of_several_names(made: list[tuple[str, int, bool, float]]) -> No
 
 def test_without_the_face_that_has_stores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torchrun, "_make", None)
-    with pytest.raises(
-        ValueError, match=r"^RANK=0, WORLD_SIZE=2: .* which horovod.torch opens: import it before"
-    ):
+    with refused(errors.without_torch, evidence="RANK=0, WORLD_SIZE=2"):
         found(BY_HAND, 2)
 
 
@@ -176,14 +177,12 @@ def test_a_store_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("The client socket has timed out")
 
     monkeypatch.setattr(torchrun, "_make", fail)
-    with pytest.raises(
-        ValueError, match=r"^rank 0 of 2 \(RANK=0, WORLD_SIZE=2\) cannot open the store of .*29400"
-    ):
-        found(BY_HAND, 1)
-    with pytest.raises(
-        ValueError, match=r"^rank 1 of 2 .* does not reach the store .*: The client socket has timed"
-    ):
-        rendezvous_of(detect({**BY_HAND, "RANK": "1"}), {**BY_HAND, "RANK": "1"}, [])
+    for rank, done in enumerate(("cannot open", "does not reach")):
+        own = {**BY_HAND, "RANK": str(rank)}
+        facts = {"evidence": f"RANK={rank}, WORLD_SIZE=2", "size": 2, "host": "localhost", "port": 29400}
+        why = "The client socket has timed out"
+        with refused(errors.no_use_of_store, ranks=(rank,), **facts, done=done, why=why):
+            rendezvous_of(detect(own), own, [])
 
 
 @pytest.fixture
@@ -225,8 +224,8 @@ def test_torchs_store_after_init_process_group(port: int, core: None) -> None:
 
 def test_who_is_missing_in_torchs_store(port: int, core: None) -> None:
     store = torch_store.make_store("localhost", port, True, 10.0)
-    (why,) = errors_of(meet([StoreRendezvous(store, assignment_of(0, 3, []), "torch's store", seconds=0.3)]))
-    assert why.startswith("ranks 1, 2 of 3 did not come to torch's store within 0.3 s")
+    with refused(errors.did_not_come, ranks=(1, 2), size=3, seconds=0.3):
+        joining(store, 0, 3, 0.3).allgather("card", b"")
     store.set("key", b"\0\xff")
     assert store.get("key") == b"\0\xff", "it serves on"
 
@@ -248,28 +247,26 @@ def test_a_place_that_the_script_has_chosen(made: list[tuple[str, int, bool, flo
     assert {wish[:2] for wish in made} == {("login", 80)}
 
 
+NODES = "SLURM_STEP_NODELIST"
+
+
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "row", "facts"),
     [
-        (
-            {"SLURM_STEP_NODELIST": "", "SLURM_JOB_NODELIST": ""},
-            "SLURM_STEP_NODELIST and SLURM_JOB_NODELIST do not",
+        ({NODES: "", "SLURM_JOB_NODELIST": ""}, errors.hosts_not_said, {}),
+        ({NODES: "n[1-"}, errors.hosts_not_read, {"why": str(errors.no_host_list(value="n[1-"))}),
+        ({NODES: ","}, errors.hosts_not_read, {"setting": NODES, "value": ","}),
+        ({"SLURM_NODEID": "1"}, errors.first_task_elsewhere, {"node": "1"}),
+        *(
+            ({"MASTER_PORT": x}, errors.wrong_master_port, {"value": x})
+            for x in ("http", "65536", "9" * 5000)
         ),
-        (
-            {"SLURM_STEP_NODELIST": "n[1-"},
-            r"SLURM_STEP_NODELIST=n\[1- is not understood at 'n\[1-': set MASTER_ADDR",
-        ),
-        ({"SLURM_STEP_NODELIST": ","}, "SLURM_STEP_NODELIST=, "),
-        ({"SLURM_NODEID": "1"}, "SLURM_PROCID=0 is on node 1 of the step, .* set MASTER_ADDR"),
-        ({"MASTER_PORT": "http"}, "MASTER_PORT=http is no port"),
-        ({"MASTER_PORT": "65536"}, "MASTER_PORT=65536 is no port"),
-        ({"MASTER_PORT": "9" * 5000}, "MASTER_PORT=9+ is no port"),
     ],
 )
 def test_steps_that_cannot_meet(
-    changes: dict[str, str], said: str, made: list[tuple[str, int, bool, float]]
+    changes: dict[str, str], row: Sentence[Any], facts: dict[str, str], made: list[Any]
 ) -> None:
-    with pytest.raises(ValueError, match=said):
+    with refused(row, **facts):
         found({**STEP, **changes}, 1, "SLURM_PROCID")
     assert made == []
 
@@ -294,23 +291,25 @@ def test_init_in_a_store_of_the_script(core: None, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("store", "rank", "size", "row", "facts"),
     [
-        ({"store": MemoryStore()}, r"init\(store=, rank=, size=\) go together: rank and size is missing"),
-        ({"rank": 0}, "store and size is missing"),
-        ({"rank": 0, "size": 1}, "store is missing"),
-        ({"store": MemoryStore(), "rank": 0}, "size is missing"),
-        ({"store": {}, "rank": 0, "size": 1}, r"init\(store=\{\}\): a store has set\(key, value\) and get"),
-        ({"store": "tcp://a:1", "rank": 0, "size": 1}, "a store has set"),
-        ({"store": MemoryStore(), "rank": 2, "size": 2}, r"init\(rank=2, size=2\): ranks are 0 to size - 1"),
-        ({"store": MemoryStore(), "rank": -1, "size": 2}, "ranks are 0 to size - 1"),
-        ({"store": MemoryStore(), "rank": 0, "size": 0}, "ranks are 0 to size - 1"),
-        ({"store": MemoryStore(), "rank": "0", "size": 2}, "ranks are whole numbers"),
+        (MemoryStore(), None, None, errors.store_lacks, {"missing": "rank and size"}),
+        (None, 0, None, errors.store_lacks, {"missing": "store and size"}),
+        (None, 0, 1, errors.store_lacks, {"missing": "store"}),
+        (MemoryStore(), 0, None, errors.store_lacks, {"missing": "size"}),
+        ({}, 0, 1, errors.not_a_store, {"got": "{}"}),
+        ("tcp://a:1", 0, 1, errors.not_a_store, {"got": "'tcp://a:1'"}),
+        (MemoryStore(), 2, 2, errors.no_such_rank, {"rank": 2, "size": 2}),
+        (MemoryStore(), -1, 2, errors.no_such_rank, {"rank": -1, "size": 2}),
+        (MemoryStore(), 0, 0, errors.no_such_rank, {"rank": 0, "size": 0}),
+        (MemoryStore(), "0", 2, errors.no_whole_numbers, {"got": "['0', 2]"}),
     ],
 )
-def test_arguments_that_are_wrong(arguments: dict[str, Any], said: str) -> None:
-    with jobs.Job().entered(), pytest.raises(ValueError, match=said):
-        hvd.init(**arguments)
+def test_arguments_that_are_wrong(
+    store: Any, rank: Any, size: Any, row: Sentence[Any], facts: dict[str, Any]
+) -> None:
+    with jobs.Job().entered(), refused(row, **facts):
+        hvd.init(store=store, rank=rank, size=size)
     assert not hvd.is_initialized()
 
 
@@ -319,7 +318,7 @@ def test_a_store_and_a_communicator(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", SimpleNamespace(Comm=Comm))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="give comm as a list of ranks; a communicator is MPI's"):
+    with refused(errors.store_and_communicator):
         given.opening(Comm(), MemoryStore(), 0, 2)
 
 
@@ -332,7 +331,7 @@ def test_a_communicator_where_no_mpi_has_started_the_ranks(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", SimpleNamespace(Comm=Comm))  # type: ignore[arg-type]
     for name, text in {**BY_HAND, "RANK": "1"}.items():
         monkeypatch.setenv(name, text)
-    with pytest.raises(ValueError, match=r"no MPI has started this process, .* \(RANK=1, WORLD_SIZE=2\)"):
+    with refused(errors.not_of_mpi, evidence="RANK=1, WORLD_SIZE=2"):
         membership.Membership.begin(membership.as_launched, Comm(), [])
 
 

@@ -1,13 +1,62 @@
-"""Reads a report's tables back, from HTML and from Markdown."""
+"""Reads a report back: its tables, from HTML and from Markdown, and which sentences it says."""
 
 from __future__ import annotations
 
 import html
 import re
+import string
+from collections.abc import Sequence
 from html.parser import HTMLParser
+from pathlib import Path
 from urllib.parse import unquote
 
+from lab_samples import sample_environment, sample_host
+
+from horovod.lab.environment import Environment
+from horovod.lab.report import explanation, method, summary
+from horovod.lab.report.codec_errors import codec_errors
+from horovod.lab.report.names import Names
+from horovod.lab.report.words import LANGUAGES, Words
+from horovod.lab.results import Row, table
+from horovod.lab.runs import Run
+
 Rows = list[list[str]]
+HERE = Path("/lab")
+ROOMY = sample_environment(sample_host(cores=64))
+
+
+def named(runs: Sequence[Run], language: str = "en") -> tuple[list[Row], Names]:
+    rows = table(runs)
+    return rows, Names(rows, Words(language))
+
+
+def summarised(runs: Sequence[Run], environment: Environment = ROOMY, language: str = "en") -> str:
+    return " ".join(summary.sentences(table(runs), environment, named(runs, language)[1], Words(language)))
+
+
+def explained(
+    runs: Sequence[Run], title: str, environment: Environment = ROOMY, language: str = "en"
+) -> str | None:
+    """The sentences below a heading, by its key; None without it."""
+    (rows, names), words = named(runs, language), Words(language)
+    found = explanation.sections(rows, environment, codec_errors(names.algorithms), names, words)
+    return next((" ".join(each.sentences) for each in found if each.title == words(title)), None)
+
+
+def warned(runs: Sequence[Run], rows: Sequence[Row] = (), language: str = "en") -> list[str]:
+    words = Words(language)
+    rows = rows or table(runs)
+    return method.warnings(runs, rows, Names(rows, words), words)
+
+
+def says(text: str | None, key: str, language: str = "en", **values: object) -> bool:
+    """Whether a text has this sentence, with these values; others may be any."""
+    pattern = ""
+    for literal, name, _, _ in string.Formatter().parse(LANGUAGES[language][key]):
+        pattern += re.escape(literal) + (
+            "" if name is None else re.escape(str(values.get(name, ""))) or ".+?"
+        )
+    return re.search(pattern, text or "") is not None
 
 
 class TableReader(HTMLParser):

@@ -9,16 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lab_samples import diverged, sample_environment, sample_host, sample_runs
-from report_pages import TableReader
+from lab_samples import diverged, sample_environment, sample_runs
+from report_pages import HERE, TableReader, explained, says, summarised, warned
 
-from horovod.lab.report import curves, explanation, method, plots, summary, write
-from horovod.lab.report.names import Names
+from horovod.lab.report import curves, plots, write
 from horovod.lab.report.words import LANGUAGES, Words
 from horovod.lab.results import table
 from horovod.lab.runs import Run
-
-HERE = Path("/lab")
 
 
 @pytest.fixture
@@ -32,15 +29,6 @@ def pages(folder: Path, runs: Sequence[Run], language: str) -> tuple[str, str]:
     write(folder, runs, table(runs), sample_environment(), language)
     html, text = ((folder / name).read_text(encoding="utf-8") for name in ("report.html", "report.md"))
     return html, text
-
-
-def learned(runs: Sequence[Run], language: str) -> tuple[str, str]:
-    """Summary, and the sentences on accuracy."""
-    rows, words = table(runs), Words(language)
-    names, environment = Names(rows, words), sample_environment(sample_host(cores=64))
-    found = explanation.sections(rows, environment, [], names, words)
-    accuracy = next(" ".join(each.sentences) for each in found if each.title == words("learning_title"))
-    return " ".join(summary.sentences(rows, environment, names, words)), accuracy
 
 
 @pytest.mark.usefixtures("without_plots")
@@ -57,16 +45,15 @@ def test_a_serial_run_alone_has_no_empty_heading(tmp_path: Path, language: str) 
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_equal_accuracies_are_called_equal(seeds: int, language: str) -> None:
-    words = Words(language)
     runs = [
         replace(run, epochs=(*run.epochs[:-1], replace(run.epochs[-1], accuracy=0.97)))
         for run in sample_runs(HERE, seeds=seeds)
     ]
-    summarised, accuracy = learned(runs, language)
-    assert words("accuracy_equal", high="97.00\N{NO-BREAK SPACE}%") in summarised
-    assert words("accuracy_unchanged") in accuracy
-    assert words("seeds_unknown") not in accuracy
-    assert words("fewer_updates_equal", row="none × 4", steps=117, alone=470) in accuracy
+    accuracy = explained(runs, "learning_title", language=language) or ""
+    said = summarised(runs, language=language)
+    assert says(said, "accuracy_equal", language, high="97.00\N{NO-BREAK SPACE}%")
+    assert says(accuracy, "accuracy_unchanged", language) and not says(accuracy, "seeds_unknown", language)
+    assert says(accuracy, "fewer_updates_equal", language, row="none × 4", steps=117, alone=470)
     assert "0.00" not in accuracy
 
 
@@ -96,9 +83,8 @@ def test_a_training_that_diverged_is_a_warning(part: str, value: float) -> None:
     else:
         runs[-1] = replace(last, epochs=(replace(last.epochs[0], **{part: value}),))
     for language in LANGUAGES:
-        rows, words = table(runs), Words(language)
-        found = method.warnings(runs, rows, Names(rows, words), words)
-        assert found == [words("warn_diverged", runs=last.folder.name)]
+        diverging = Words(language)("warn_diverged", runs=last.folder.name)
+        assert warned(runs, language=language) == [diverging]
 
 
 @pytest.mark.parametrize("share", [0.5, 0.0])
@@ -110,7 +96,7 @@ def test_plots_leave_losses_out_that_are_not_finite(tmp_path: Path, share: float
         source = path.read_text(encoding="utf-8")
         assert not re.search(r' d="[^"]*(?:nan|inf)', source), path.name
         assert len(source) < 200_000
-    assert "The training diverged in" in (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert says((tmp_path / "report.md").read_text(encoding="utf-8"), "warn_diverged")
 
 
 def test_what_stays_of_a_curve_is_what_was_finite(tmp_path: Path) -> None:

@@ -4,35 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from lab_samples import PARAMETERS, sample_environment, sample_host, sample_runs
+from lab_samples import PARAMETERS, sample_runs
+from report_pages import HERE, explained, says, summarised, warned
 
 from horovod.lab.load import Load
-from horovod.lab.report import explanation, method, summary
 from horovod.lab.report.comparison import Conclusion, pairs
-from horovod.lab.report.names import Names
 from horovod.lab.report.words import LANGUAGES, Words
 from horovod.lab.results import table
 from horovod.lab.runs import Run
 
-HERE = Path("/lab")
-ROOMY = sample_environment(sample_host(cores=64))
-TITLE = "pay_title"
 BASE = (0.10, 0.05)  # seconds of a step without compression, and of waiting in it
 
 
-def summarised(runs: Sequence[Run], language: str = "en") -> str:
-    rows, words = table(runs), Words(language)
-    return " ".join(summary.sentences(rows, ROOMY, Names(rows, words), words))
-
-
-def explained(runs: Sequence[Run], language: str = "en") -> str:
+def paid(runs: Sequence[Run], language: str = "en") -> str | None:
     """Sentences on whether compression pays."""
-    rows, words = table(runs), Words(language)
-    found = explanation.sections(rows, ROOMY, [], Names(rows, words), words)
-    return next(" ".join(section.sentences) for section in found if section.title == words(TITLE))
+    return explained(runs, "pay_title", language=language)
 
 
 def pair(
@@ -72,21 +60,20 @@ def busy(shares: dict[tuple[str, int], float]) -> Callable[[Run], Run]:
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("step", [0.05, 0.10, 0.15])
 def test_with_one_seed_nothing_is_claimed(step: float, language: str) -> None:
-    words, runs = Words(language), pair(step, 0.01)
-    assert conclusion(runs) is Conclusion.UNKNOWN
-    assert words("compression_one_seed") in summarised(runs, language)
-    assert words("pair_one_seed") in explained(runs, language)
-    for said in (summarised(runs, language), explained(runs, language)):
-        assert "compression paid." not in said and "paid in" not in said and "带来了收益" not in said
-    several = pair(step, 0.01, seeds=3)
-    assert words("compression_one_seed") not in summarised(several, language)
-    assert words("pair_one_seed") not in explained(several, language)
+    for seeds in (1, 3):
+        runs = pair(step, 0.01, seeds)
+        summary, said = summarised(runs, language=language), paid(runs, language)
+        assert (conclusion(runs) is Conclusion.UNKNOWN) == (seeds == 1)
+        assert says(summary, "compression_one_seed", language) == (seeds == 1)
+        assert says(said, "pair_one_seed", language) == (seeds == 1)
+        if seeds == 1:
+            assert not says(summary, "compression_paid", language) and not says(said, "pair_paid", language)
 
 
 def test_seeds_that_one_row_lacks_do_not_count() -> None:
     runs = [run for run in pair(0.05, 0.01, seeds=2) if (run.plan.compression, run.plan.seed) != ("bit8", 2)]
     assert conclusion(runs) is Conclusion.UNKNOWN
-    assert "One seed cannot tell" in summarised(runs)
+    assert says(summarised(runs), "compression_one_seed")
 
 
 @pytest.mark.parametrize(
@@ -105,21 +92,21 @@ def test_seeds_that_one_row_lacks_do_not_count() -> None:
 def test_a_conclusion_needs_time_and_waiting(
     step: float, wait: float, found: Conclusion, sentence: str, language: str
 ) -> None:
-    runs, words = pair(step, wait, seeds=3), Words(language)
+    runs = pair(step, wait, seeds=3)
     assert conclusion(runs) is found
     (row,) = pairs(table(runs))
-    explanations = {"explained": f"{100 * row.explained:.0f} %"}
-    assert words(sentence, **explanations) in explained(runs, language)
-    said = summarised(runs, language)
-    assert ("paid in 1 of 1" in said or "1 组带来了收益" in said) == (found is Conclusion.PAID)
-    assert words("rule", confidence="95 %") in explained(runs, language)
+    explanations = {"explained": Words(language)(sentence, explained=f"{100 * row.explained:.0f} %")}
+    said = paid(runs, language) or ""
+    assert explanations["explained"] in said and says(said, "rule", language)
+    summary = summarised(runs, language=language)
+    assert says(summary, "compression_paid", language, number=1, cases=1) == (found is Conclusion.PAID)
 
 
 def test_less_time_is_not_called_faster_by_as_much() -> None:
-    assert "26\N{NO-BREAK SPACE}% less." in explained(pair(0.074, 0.02))
-    assert "26\N{NO-BREAK SPACE}% more." in explained(pair(0.126, 0.02))
-    assert "少用 26\N{NO-BREAK SPACE}% 的时间" in explained(pair(0.074, 0.02), "zh")
-    assert "多用 26\N{NO-BREAK SPACE}% 的时间" in explained(pair(0.126, 0.02), "zh")
+    for step, key in ((0.074, "less"), (0.126, "more")):
+        for language in LANGUAGES:
+            said = paid(pair(step, 0.02), language)
+            assert says(said, key, language, share="26\N{NO-BREAK SPACE}%")
 
 
 def test_an_interval_is_of_the_paired_difference() -> None:
@@ -158,17 +145,17 @@ UNLIKE = {("none", 1): 0.4, ("none", 2): 0.3, ("bit8", 3): 0.2}
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_runs_with_others_unequally_busy_are_not_compared(language: str) -> None:
-    words = Words(language)
     slower = pair(0.05, 0.01, seeds=4)
     assert conclusion(slower) is Conclusion.PAID
     runs = [busy(UNLIKE)(run) for run in slower]
     (found,) = pairs(table(runs))
     assert (found.left_out, found.time.seeds, found.conclusion) == (3, 1, Conclusion.UNKNOWN)
-    assert words("compression_unlike") in summarised(runs, language)
-    assert words("pair_unlike") in explained(runs, language)
+    assert says(summarised(runs, language=language), "compression_unlike", language)
+    assert says(paid(runs, language), "pair_unlike", language)
     more = [busy(UNLIKE)(run) for run in pair(0.05, 0.01, seeds=6)]
     assert conclusion(more) is Conclusion.PAID
-    assert words("pair_left_out", seeds=words.count("seeds", 3)) in explained(more, language)
+    left_out = Words(language).count("seeds", 3)
+    assert says(paid(more, language), "pair_left_out", language, seeds=left_out)
 
 
 def test_runs_with_others_equally_busy_are_compared_with_more_confidence() -> None:
@@ -178,7 +165,7 @@ def test_runs_with_others_equally_busy_are_compared_with_more_confidence() -> No
     (alone,), (among_others,) = pairs(table(quiet)), pairs(table(runs))
     assert among_others.conclusion is Conclusion.PAID and among_others.is_disturbed
     assert among_others.time.half_width > 7 * alone.time.half_width
-    assert "so the interval has 99.9" in explained(runs)
+    assert says(paid(runs), "pair_disturbed", confidence="99.9\N{NO-BREAK SPACE}%")
 
 
 def test_where_two_seeds_are_undisturbed_only_such_count() -> None:
@@ -200,17 +187,14 @@ def test_an_interval_without_end_is_said_to_be_wide() -> None:
     odd = pair(0.08, 0.02, seeds=2, change=change)
     odd = [busy(shares)(run) for run in odd]
     assert conclusion(odd) is Conclusion.UNDECIDED
-    assert "> 1000\N{NO-BREAK SPACE}% more to 100\N{NO-BREAK SPACE}% less" in explained(odd)
+    interval = "> 1000\N{NO-BREAK SPACE}% more to 100\N{NO-BREAK SPACE}% less"
+    assert says(paid(odd), "pair_interval", interval=interval)
 
 
 def test_disturbed_runs_are_a_warning() -> None:
-    runs = [busy(UNLIKE)(run) for run in pair(0.05, 0.01, seeds=3)]
-    rows, words = table(runs), Words("en")
-    (said,) = method.warnings(runs, rows, Names(rows, words), words)
-    assert (
-        "During 3 of 9 runs other programs took more than 5\N{NO-BREAK SPACE}% of the processors, 40" in said
-    )
-    assert "--repeat-disturbed" in said
+    (said,) = warned([busy(UNLIKE)(run) for run in pair(0.05, 0.01, seeds=3)])
+    shares = {"limit": "5\N{NO-BREAK SPACE}%", "most": "40\N{NO-BREAK SPACE}%"}
+    assert says(said, "warn_disturbed", number=3, all=9, **shares)
 
 
 @pytest.mark.parametrize(
@@ -224,18 +208,16 @@ def test_disturbed_runs_are_a_warning() -> None:
 )
 def test_bytes_are_called_fewer_where_they_are(times: float, sentence: str) -> None:
     runs = pair(0.05, 0.01, 3, change=sending(times))
-    said = explained(runs)
+    said = paid(runs) or ""
     assert sentence in said
-    assert ("compression paid" in said) == (times == 0.5)
-    assert ("not because of fewer bytes" in said) == (times != 0.5)
-    assert ("times fewer bytes" in summarised(runs)) == (times == 0.5)
+    assert says(said, "pair_paid") == says(summarised(runs), "bytes_saved") == (times == 0.5)
+    assert says(said, "pair_unexplained_bytes") == (times != 0.5)
 
 
 def test_bytes_beside_none_at_all_have_no_ratio() -> None:
     runs = [replace(run, bytes_sent=0) if run.plan.compression == "none" else run for run in pair(0.05, 0.01)]
-    said = explained(runs)
-    assert "less." in said
-    assert "bytes" not in said
+    said = paid(runs)
+    assert says(said, "less") and "bytes" not in str(said)
 
 
 def test_what_paid_is_named_before_what_cost() -> None:
@@ -246,6 +228,6 @@ def test_what_paid_is_named_before_what_cost() -> None:
         return replace(run, step_seconds=(step * chance,) * steps, step_waits=(wait * chance,) * steps)
 
     said = summarised([change(run) for run in sample_runs(HERE, ranks=(1, 2), seeds=3)])
-    assert "Compression paid in 1 of 2 comparisons: bit16 × 2 took 20\N{NO-BREAK SPACE}% less" in said
-    assert "In 1 of 2 comparisons compression cost time: bit8 × 2 took 20\N{NO-BREAK SPACE}% more" in said
-    assert "In none" not in said
+    for key, row in (("compression_paid", "bit16 × 2"), ("compression_cost", "bit8 × 2")):
+        assert says(said, key, number=1, cases=2, row=row, share="20\N{NO-BREAK SPACE}%"), said
+    assert not says(said, "compression_undecided")

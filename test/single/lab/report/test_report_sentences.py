@@ -4,42 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from lab_samples import MADE_HOSTS, sample_environment, sample_host, sample_runs
+from report_pages import HERE, ROOMY, explained, named, says, summarised, warned
 
 from horovod.lab.environment import Environment
 from horovod.lab.load import Load
-from horovod.lab.report import explanation, method, numbers, summary
+from horovod.lab.report import explanation, numbers
 from horovod.lab.report.codec_errors import codec_errors
-from horovod.lab.report.names import Names
 from horovod.lab.report.words import Words
-from horovod.lab.results import Row, table
+from horovod.lab.results import table
 from horovod.lab.runs import Run
 
 WORDS = Words("en")
-HERE = Path("/lab")
-ROOMY = sample_environment(sample_host(cores=64))
-
-
-def summarised(runs: Sequence[Run], environment: Environment = ROOMY) -> str:
-    rows = table(runs)
-    return " ".join(summary.sentences(rows, environment, Names(rows, WORDS), WORDS))
-
-
-def explained(runs: Sequence[Run], environment: Environment = ROOMY) -> dict[str, str]:
-    """Sentences by heading."""
-    rows = table(runs)
-    names = Names(rows, WORDS)
-    found = explanation.sections(rows, environment, codec_errors(names.algorithms), names, WORDS)
-    return {section.title: " ".join(section.sentences) for section in found}
-
-
-def warned(runs: Sequence[Run], rows: Sequence[Row] = ()) -> list[str]:
-    rows = rows or table(runs)
-    return method.warnings(runs, rows, Names(rows, WORDS), WORDS)
 
 
 def timed(run: Run, step: float, wait: float = 0.0) -> Run:
@@ -63,11 +42,11 @@ def test_the_fastest_and_the_most_accurate_are_found() -> None:
         return accurate(timed(run, 0.01 if best else 0.1), 0.97 if best else 0.9)
 
     said = summarised(changed(change))
-    assert "7 runs of examples/pytorch_mnist_compress.py on the dataset mnist, with 1 epoch each" in said
-    assert "The shortest mean time was that of bit8 × 2: 2.35\N{NO-BREAK SPACE}s of training, 20.00" in said
-    assert "Chance may have decided" in said  # of one seed
-    assert "The most accurate was bit8 × 2 with 97.00\N{NO-BREAK SPACE}%" in said
-    assert "one seed cannot tell" in said
+    assert says(said, "scope", runs="7 runs", script="examples/pytorch_mnist_compress.py", dataset="mnist")
+    time = "2.35\N{NO-BREAK SPACE}s"
+    assert says(said, "fastest", row="bit8 × 2", time=time, speed_up="20.00")
+    assert says(said, "fastest_by_chance")  # of one seed
+    assert says(said, "accuracy_one_seed", best="bit8 × 2", high="97.00\N{NO-BREAK SPACE}%")
 
 
 @pytest.mark.parametrize(("nearness", "is_close"), [(0.2, False), (0.5005, True)])
@@ -76,118 +55,76 @@ def test_the_fastest_of_several_seeds_is_so_by_more_than_chance(nearness: float,
         share = {"none": 0.0, "bit16": nearness, "bit8": 0.5}[run.plan.compression]
         return timed(run, 0.1 * (1 - share) * (1 + 0.001 * run.plan.seed * (run.plan.compression != "bit8")))
 
-    said = summarised(changed(change, ranks=(2,), seeds=3))
-    assert ("Chance may have decided between it and the next" in said) == is_close
+    assert says(summarised(changed(change, ranks=(2,), seeds=3)), "fastest_by_chance") == is_close
 
 
 def test_more_than_ideal_is_no_praise() -> None:
-    said = explained(changed(lambda run: timed(run, 0.3 if run.plan.ranks == 1 else 0.1)))["Speed-up"]
-    assert "That is more than the ideal: the serial run may have been slowed down" in said
-    assert "close to the ideal" not in said
-
-
-def test_other_programs_are_a_cause() -> None:
-    def change(run: Run) -> Run:
-        busy = replace(run, load=Load(0.0, 0.3 if run.plan.ranks == 4 else 0.02, 0.0))
-        return timed(busy, 0.02) if run.plan.ranks == 1 else timed(busy, 0.06, 0.005)
-
-    said = explained(changed(change), sample_environment(sample_host(cores=4)))["What limits it"]
-    assert "Other programs took 30\N{NO-BREAK SPACE}% of the processors meanwhile, and 2" in said
-    assert "There is a core for each rank" not in said
+    said = explained(changed(lambda run: timed(run, 0.3 if run.plan.ranks == 1 else 0.1)), "speed_title")
+    assert says(said, "above_ideal") and not says(said, "near_ideal")
 
 
 def test_when_nothing_beats_the_serial_run_it_says_so() -> None:
-    said = summarised(changed(lambda run: timed(run, 0.01 * run.plan.ranks**2)))
-    assert "The serial run had the shortest mean time" in said
-    sections = explained(changed(lambda run: timed(run, 0.01 * run.plan.ranks**2)))
-    assert "slower than one device alone" in sections["Speed-up"]
-    assert "close to the ideal" not in sections["Speed-up"]
+    runs = changed(lambda run: timed(run, 0.01 * run.plan.ranks**2))
+    assert says(summarised(runs), "fastest_is_serial")
+    said = explained(runs, "speed_title")
+    assert says(said, "slower_than_serial") and not says(said, "near_ideal")
 
 
 def test_without_compressed_runs_nothing_is_said_of_compression() -> None:
     runs = sample_runs(HERE, compressions=("none",))
-    assert "ompression" not in summarised(runs)
-    assert "Does compression pay?" not in explained(runs)
+    assert "ompression" not in summarised(runs) and explained(runs, "pay_title") is None
 
 
 @pytest.mark.parametrize(("cores", "crowded"), [(1, True), (3, True), (4, False)])
 def test_more_ranks_than_cores_are_named(cores: int, crowded: bool) -> None:
     said = summarised(sample_runs(HERE), sample_environment(sample_host(cores=cores)))
-    assert ("Up to 4 ranks shared" in said) == crowded
+    assert says(said, "crowded", ranks=4) == crowded
 
 
 def test_cores_of_hosts_that_nobody_asked_are_not_guessed() -> None:
     runs = sample_runs(HERE, places=("node1:2,node2:2",))
-    assert "shared" not in summarised(runs, sample_environment(sample_host(cores=1)))
+    assert not says(summarised(runs, sample_environment(sample_host(cores=1))), "crowded")
     two = sample_environment(sample_host("node1", 1), sample_host("node2", 1))
-    assert "Up to 4 ranks shared 2 usable cores" in summarised(runs, two)
-
-
-@pytest.mark.parametrize(
-    ("step", "wait", "cores", "sentence"),
-    [
-        (0.021, 0.001, 4, "Neither adds a tenth"),
-        (0.060, 0.039, 4, "waiting is what keeps it from the ideal"),
-        (0.075, 0.020, 4, "There is a core for each rank"),
-        (0.060, 0.005, 2, "more ranks than cores, and they take turns"),
-        (0.060, 0.005, 4, "There is a core for each rank"),
-    ],
-)
-def test_what_limits_follows_from_the_parts_of_a_step(
-    step: float, wait: float, cores: int, sentence: str
-) -> None:
-    runs = changed(lambda run: timed(run, 0.02) if run.plan.ranks == 1 else timed(run, step, wait))
-    said = explained(runs, sample_environment(sample_host(cores=cores)))["What limits it"]
-    assert sentence in said
-    assert f"A step of none × 4 takes {1e3 * step:.1f} ms" in said
+    assert says(summarised(runs, two), "crowded", ranks=4, cores="2 usable cores")
 
 
 def test_without_a_serial_run_no_speed_up_is_claimed() -> None:
     runs = sample_runs(HERE, ranks=(2, 4))
-    assert "Add 1 to --np" in explained(runs)["Speed-up"]
-    assert "as fast as" not in summarised(runs)
-
-
-@pytest.mark.parametrize(("lower", "sentence"), [(0.001, "show no effect"), (0.05, "probably an effect")])
-def test_a_change_of_accuracy_is_judged_by_the_spread(lower: float, sentence: str) -> None:
-    def change(run: Run) -> Run:
-        noise = 0.002 * (run.plan.seed - 2) * (-1 if run.plan.compression == "bit8" else 1)
-        return accurate(run, 0.95 + noise - (lower if run.plan.compression == "bit8" else 0.0))
-
-    said = explained(changed(change, seeds=3))["Accuracy"]
-    assert f"by {100 * lower:.2f} percentage points" in said
-    assert sentence in said
+    assert says(explained(runs, "speed_title"), "no_serial") and not says(summarised(runs), "fastest")
 
 
 def test_a_rate_limited_place_is_compared_with_memory() -> None:
     runs = sample_runs(HERE) + sample_runs(HERE, ranks=(2, 4), places=(MADE_HOSTS,))
-    sections = explained(runs)
-    assert "the same training with bit8 × 2" in sections["Does compression pay?"].lower()
-    assert "none × 4 on 2 hosts at 1 Gbit/s takes" in sections["What limits it"]
-    rows: list[Row] = table(runs)
-    slow = next(row for row in rows if (row.place, row.algorithm, row.ranks) == (MADE_HOSTS, "none", 2))
-    assert (
-        f"{1e3 * slow.step_seconds.mean:.1f}\N{NO-BREAK SPACE}ms (2 hosts at 1 Gbit/s)"
-        in (sections["Does compression pay?"])
+    place = "2 hosts at 1 Gbit/s"
+    slow = next(
+        row for row in table(runs) if (row.place, row.algorithm, row.ranks) == (MADE_HOSTS, "none", 2)
+    )
+    second = f"{1e3 * slow.step_seconds.mean:.1f}\N{NO-BREAK SPACE}ms"
+    paid = explained(runs, "pay_title")
+    assert says(paid, "between_places", row="none × 2", second=second, there=place)
+    assert says(paid, "between_places", row="bit8 × 2") and f"none × 4 on {place}" in str(
+        explained(runs, "limits_title")
     )
 
 
 def test_places_are_compared_by_checksums() -> None:
     runs = sample_runs(HERE, ranks=(2,), places=("memory", MADE_HOSTS))
-    assert "are not all equal" in explained(runs)["One model on all ranks"]
+    assert says(explained(runs, "same_model_title"), "places_apart")
     same = [replace(run, checksum=run.plan.compression) for run in runs]
-    assert "changed nothing" in explained(same)["One model on all ranks"]
-    assert "checksums" not in explained(sample_runs(HERE))["One model on all ranks"]
+    assert says(explained(same, "same_model_title"), "places_same")
+    alone = explained(sample_runs(HERE), "same_model_title")
+    assert not says(alone, "places_same") and not says(alone, "places_apart")
 
 
 def test_ranks_that_drifted_apart_are_a_warning_and_no_praise() -> None:
     runs = sample_runs(HERE)
-    assert warned(runs) == []
-    assert "bit for bit" in explained(runs)["One model on all ranks"]
+    assert warned(runs) == [] and says(explained(runs, "same_model_title"), "identical")
     runs[-1] = replace(runs[-1], identical=False)
     (warning,) = warned(runs)
-    assert runs[-1].folder.name in warning
-    assert "drifted apart" in explained(runs)["One model on all ranks"]
+    assert says(warning, "warn_not_identical", runs=runs[-1].folder.name)
+    assert says(
+        explained(runs, "same_model_title"), "not_identical", runs=f"bit8 × 4 ({runs[-1].folder.name})"
+    )
 
 
 def test_what_cannot_be_compared_is_a_warning() -> None:
@@ -204,15 +141,9 @@ def test_what_cannot_be_compared_is_a_warning() -> None:
 
 def test_long_compressions_get_short_names_that_are_explained() -> None:
     long = ("int4:rotation=hadamard,levels=lloyd", "int4:error_feedback=1,block_size=64")
-    rows = table(sample_runs(HERE, compressions=("none", *long), ranks=(1, 2)))
-    names = Names(rows, WORDS)
+    rows, names = named(sample_runs(HERE, compressions=("none", *long), ranks=(1, 2)))
     assert [names.series(row) for row in rows] == ["serial", "none × 2", "int4 (a) × 2", "int4 (b) × 2"]
-    assert names.legend() == f"Short names: int4 (a) = {long[0]}, int4 (b) = {long[1]}."
-
-
-def named(runs: Sequence[Run]) -> tuple[list[Row], Names]:
-    rows = table(runs)
-    return rows, Names(rows, WORDS)
+    assert names.legend() == WORDS("shortened", names=f"int4 (a) = {long[0]}, int4 (b) = {long[1]}")
 
 
 def with_accuracies(
@@ -307,7 +238,7 @@ def limited(step: float, wait: float, cores: int | None = 4, busy: float = 0.0, 
     """What is said of where a step of none × 4 goes, beside a serial step of 20 ms."""
 
     def change(run: Run) -> Run:
-        run = replace(run, load=Load(0.0, busy if run.plan.ranks == 4 else 0.0, 0.0))
+        run = replace(run, load=Load(0.0, busy if run.plan.ranks == 4 else busy / 25, 0.0))
         return timed(run, 0.02) if run.plan.ranks == 1 else timed(run, step, wait)
 
     rows, names = named(changed(change, ranks=(1, 2, 4) if serial else (2, 4)))
@@ -348,7 +279,7 @@ def test_where_a_step_goes(step: float, wait: float, rest: dict[str, Any], key: 
         WORDS(key),
     ]
     if "busy" in rest:
-        sentences.append(WORDS("busy_meanwhile", share="50 %", serial="0 %"))
+        sentences.append(WORDS("busy_meanwhile", share="50 %", serial="2 %"))
     assert said == WORDS.together(*sentences)
 
 

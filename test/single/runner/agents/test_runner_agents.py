@@ -16,9 +16,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from refusals import refused
 
 from horovod.common.agent_messages import MessageParser, Place, object_in, packed
-from horovod.runner import job_hosts, launchers, starting
+from horovod.runner import errors, job_hosts, launchers, starting
 from horovod.runner.agents import agent, driver, frames, link
 from horovod.runner.agents.fixed_job import FixedJob
 from horovod.runner.agents.frames import Frame, FrameParser, Order
@@ -39,7 +40,6 @@ from horovod.runner.daemon_agent import packed as daemon_packed
 from horovod.runner.daemon_link import is_unanswered
 from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
 from horovod.runner.elastic.settings import elastic_settings
-from horovod.runner.errors import LaunchError
 from horovod.runner.hosts import Host
 from horovod.runner.job_hosts import JobHosts
 from horovod.runner.outcome import ElasticOutcome, End
@@ -158,7 +158,7 @@ def test_who_waits_for_a_key_gets_it_when_it_is_set() -> None:
 def test_a_store_is_bounded() -> None:
     store: KeyValueStore[int] = KeyValueStore(most_bytes=10)
     store.set("k", "12345678")
-    with pytest.raises(ValueError, match="no room for l"):
+    with refused(errors.store_full, key="l", bytes=9):
         store.set("l", "12")
     store.set("k", "1234")
     store.set("l", "123")
@@ -739,7 +739,8 @@ def test_which_launcher(values: dict[str, Any], found: str, monkeypatch: pytest.
 def test_interfaces_that_are_not_there_are_named(wanted: list[str]) -> None:
     """Also where all ranks are here, and would never ask for them."""
     here = JobHosts(2, (Host("localhost", 2),))
-    with pytest.raises(LaunchError, match=f"--network-interfaces {', '.join(wanted)}: ") as error:
+    row = errors.wrong_value if "99" in wanted[0] else errors.no_such_network
+    with refused(row, value=",".join(wanted)) as error:
         here.prepare({"launcher": "tcp", "network_interfaces": wanted})
     assert "lo (127.0.0.1)" in str(error.value) or "99" in wanted[0]
     for there in (["lo"], ["nosuch0", "lo"], ["127.0.0.0/8"]):
@@ -750,14 +751,17 @@ def test_without_an_mpi_agents_start_ranks_unless_an_mpi_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def missing() -> str:
-        raise LaunchError("no MPI here")
+        raise errors.no_mpi(folders=[])
 
     monkeypatch.setattr(launchers, "installed_mpirun", missing)
     assert starting.way_of({}).launcher == "tcp"
-    with pytest.raises(LaunchError, match="no MPI here"):
-        starting.way_of({"launcher": "mpi"})
-    with pytest.raises(LaunchError, match="name different launchers"):
-        starting.way_of({"launcher": "mpi", "use_gloo": True})
+    for values, row in (
+        ({"launcher": "mpi"}, errors.no_mpi),
+        ({"launcher": "mpi", "use_gloo": True}, errors.launchers_contradict),
+        ({"launcher": "mpi", "np": 2, "min_np": 1}, errors.mpi_not_elastic),
+    ):
+        with refused(row):
+            starting.way_of(values)
 
 
 def test_what_ranks_of_agents_inherit_and_are_told() -> None:

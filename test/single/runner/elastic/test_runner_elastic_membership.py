@@ -1,30 +1,15 @@
-"""The membership machine, one rule after the other, by direct calls and a made clock."""
+"""What the membership machine says, and its rarer rules: direct calls and a made clock.
+
+The rules themselves are in `membership_model`, and `test_runner_elastic_random` asks about them.
+"""
 
 from __future__ import annotations
 
-import pytest
 from membership_job import KILLED, Job, two_hosts
 
 from horovod.runner.elastic.actions import EndJob, Leave, Notify, Place, Publish, Say, Start, Stop
-from horovod.runner.elastic.placement import Seat, memberships
 from horovod.runner.elastic.reasons import FAILED, RESETS
 from horovod.runner.outcome import End
-
-# Where workers are.
-
-
-def test_places_of_a_membership() -> None:
-    seats = [Seat(7, "a", 0), Seat(3, "b", 1), Seat(4, "a", 2), Seat(5, "b", 0), Seat(6, "a", 1)]
-    places = memberships(4, seats)
-    hosts = ("a", "b", "a", "b", "a")
-    assert places == {
-        7: Place(4, 0, 5, 0, 3, 0, 2, hosts),
-        3: Place(4, 1, 5, 1, 2, 1, 2, hosts),
-        4: Place(4, 2, 5, 2, 3, 0, 1, hosts),
-        5: Place(4, 3, 5, 0, 2, 1, 2, hosts),
-        6: Place(4, 4, 5, 1, 3, 0, 2, hosts),
-    }
-
 
 # The start.
 
@@ -38,11 +23,6 @@ def test_the_start_waits_for_np_slots() -> None:
     assert job.last(Start).place == Place(1, 3, 4, 1, 2, 1, 2, ("a", "a", "b", "b"))
 
 
-def test_the_start_takes_no_more_than_max_np() -> None:
-    job = Job({"a": 2, "b": 2}, np=2, most=3)
-    assert [worker for worker, *_ in job.started()] == [0, 1, 2]
-
-
 def test_the_start_gives_up_after_the_elastic_timeout() -> None:
     job = Job({"a": 2}, np=3, elastic_timeout=60)
     job.wait(59)
@@ -51,27 +31,6 @@ def test_the_start_gives_up_after_the_elastic_timeout() -> None:
     assert job.over().code == 1
     waited = "waited 60 s (--elastic-timeout) for 3 slots, which the start needs"
     assert job.over().message == f"{waited}: hosts that can be used have 2 slots"
-
-
-def test_the_first_membership_waits_for_all_that_were_started() -> None:
-    job = Job({"a": 2, "b": 1}, np=2)
-    job.ask(0, 1)
-    job.wait(50)
-    assert not job.all(Publish) and not job.all(Say)
-    job.ask(2)
-    assert job.last(Publish).why == "the job begins with 3 workers on 2 hosts"
-    assert job.machine.generation == 1 and job.machine.resets == 0
-
-
-def test_who_is_late_for_the_first_membership_comes_with_the_second() -> None:
-    job = Job({"a": 2, "b": 1}, np=3, elastic_timeout=100)
-    job.ask(1, 2)
-    job.wait(101)
-    assert job.order() == [1, 2]
-    job.ask(0)
-    assert job.last(Notify) == Notify((1, 2), job.now, 1)
-    job.ask(2, 1)
-    assert job.order() == [1, 2, 0]
 
 
 def test_a_death_before_the_first_membership_is_named_and_replaced() -> None:
@@ -106,28 +65,6 @@ def test_a_start_that_always_fails_ends() -> None:
     assert job.over().code == 5 and job.over().message.startswith(FAILED)
 
 
-@pytest.mark.parametrize("cooldown", [None, (30, 30)])
-def test_a_host_that_has_failed_before_the_start_is_as_one_that_fails_later(
-    cooldown: tuple[int, int] | None,
-) -> None:
-    job = Job({"a": 1}, np=1, cooldown_range=cooldown, failed=["b"])
-    job.ask(0)
-    job.find({"a": 1, "b": 1})
-    job.wait(29)
-    assert [host for _, host, *_ in job.started()] == ["a"]
-    job.wait(2)
-    assert [host for _, host, *_ in job.started()] == (["a", "b"] if cooldown else ["a"])
-
-
-def test_commands_without_horovod_succeed() -> None:
-    job = Job({"a": 2}, np=2)
-    job.end(0, End())
-    job.wait(100)
-    assert not job.machine.is_over
-    job.end(1, End())
-    assert job.over() == EndJob(0, "") and len(job.started()) == 2
-
-
 def test_one_that_ends_before_init_while_others_wait() -> None:
     job = Job({"a": 2}, np=2, least=2)
     job.ask(0)
@@ -159,32 +96,6 @@ def test_survivors_go_on_in_their_order_and_the_whole_host_is_out() -> None:
     (stop,) = job.wait(1)
     assert stop == Stop(1, "rank 1 on host a, which is out, has not ended, and is stopped")
     assert job.wait(700) == [], "it is stopped once, and host a never comes back"
-
-
-@pytest.mark.parametrize("end", [End(1), KILLED, End(127, reason="not found"), End(1, told=True)])
-def test_any_failing_end_is_a_failure(end: End) -> None:
-    job = two_hosts()
-    job.end(2, end)
-    job.ask(0, 1)
-    assert job.order() == [0, 1] and not job.machine.is_over
-
-
-def test_a_removed_worker_that_waits_is_told_at_once() -> None:
-    job = two_hosts()
-    job.ask(1)
-    answers = job.end(0, KILLED)
-    assert [a.worker for a in answers if isinstance(a, Leave)] == [1]
-
-
-def test_a_death_during_a_recovery_changes_what_is_being_formed() -> None:
-    job = Job({"a": 1, "b": 1, "c": 1, "d": 1}, np=4, least=2)
-    job.ask(0, 1, 2, 3)
-    job.end(0, KILLED)
-    job.ask(1, 2)
-    job.end(1, KILLED)  # which has asked
-    job.ask(3)
-    assert len(job.all(Publish)) == 2 and job.order() == [2, 3]
-    assert "lost: rank 0 on host a, rank 1 on host b" in job.last(Publish).why
 
 
 def test_too_few_survivors_end_at_once_where_no_hosts_will_come() -> None:
@@ -239,17 +150,6 @@ def test_a_host_comes_back_after_its_cooldown() -> None:
     assert job.order() == [2, 3, 4, 5]
 
 
-def test_who_is_out_keeps_its_slot_until_it_has_ended() -> None:
-    job = two_hosts(cooldown_range=(1, 1))
-    job.end(1, KILLED)
-    job.ask(2, 3)
-    job.wait(5)
-    assert job.started()[4:] == [(4, "a", 1, 2)], "worker 0 still has its GPU"
-    job.ask(0)
-    job.end(0, End())
-    assert job.started()[5:] == [(5, "a", 0, 2)]
-
-
 # Exceptions.
 
 
@@ -261,12 +161,6 @@ def test_an_exception_of_the_user_ends_the_job() -> None:
         job.over().message
         == f"{FAILED}: rank 2 on host b exited with code 1 of an exception that nothing caught"
     )
-
-
-def test_an_exception_before_the_first_membership_ends_the_job() -> None:
-    job = Job({"a": 1, "b": 1, "c": 1}, np=2, most=2)
-    job.end(0, End(1, raised=True))
-    assert job.over().code == 1 and len(job.started()) == 2
 
 
 def test_an_exception_of_a_newcomer_does_not_end_others_work() -> None:
@@ -322,73 +216,11 @@ def test_a_host_that_has_gone_is_notified_and_left_out() -> None:
     assert job.wait(700) == []
 
 
-def test_a_host_that_comes_back_before_the_next_membership_stays() -> None:
-    job = two_hosts()
-    job.find({"b": 2})
-    job.find({"a": 2, "b": 2})
-    job.ask(3, 2, 1, 0)
-    assert job.order() == [0, 1, 2, 3] and not job.last(Publish).out
-    assert len(job.started()) == 4
-
-
-def test_without_any_host_members_wait_for_theirs() -> None:
-    job = two_hosts()
-    job.find({})
-    job.ask(0, 1, 2, 3)
-    job.wait(300)
-    job.find({"b": 2, "a": 2})
-    assert job.order() == [0, 1, 2, 3]
-
-
-def test_both_are_notified_as_a_bit_mask_and_again_when_it_is_lost() -> None:
-    job = two_hosts(notify_again=5)
-    job.find({"b": 2, "c": 1})
-    assert job.last(Notify).update == 2
-    (again,) = job.ask(4)
-    assert isinstance(again, Notify) and again.update == 3
-    assert job.wait(4.5) == []
-    assert [type(action) for action in job.wait(1)] == [Notify]
-    job.ask(2)
-    assert [type(action) for action in job.wait(20)] == [Say], "they know; rank 3 is waited for"
-
-
 def test_fewer_slots_take_the_last_local_rank() -> None:
     job = two_hosts()
     job.find({"a": 1, "b": 2})
     job.ask(0, 1, 2, 3)
     assert job.order() == [0, 2, 3] and job.last(Publish).out == {1: "there is no slot for it any more"}
-
-
-def test_more_slots_of_an_old_host_come_after_the_survivors() -> None:
-    job = two_hosts()
-    job.find({"a": 3, "b": 2})
-    assert job.started()[4:] == [(4, "a", 2, 4)]
-    job.ask(4, 0, 1, 2, 3)
-    assert job.order() == [0, 1, 2, 3, 4]
-    assert job.last(Publish).places[4].local_rank == 2
-
-
-def test_max_np_holds_when_hosts_come() -> None:
-    job = two_hosts(most=5)
-    job.find({"a": 2, "b": 2, "c": 4})
-    assert [worker for worker, *_ in job.started()] == [0, 1, 2, 3, 4]
-
-
-def test_a_newcomer_whose_host_goes_leaves_at_once() -> None:
-    job = two_hosts()
-    job.find({"a": 2, "b": 2, "c": 1})
-    job.ask(4)
-    assert [a for a in job.find({"a": 2, "b": 2}) if isinstance(a, Leave)] == [
-        Leave(4, "its host is not there any more")
-    ]
-
-
-def test_members_that_exchange_nothing_hear_of_a_death_after_a_while() -> None:
-    job = two_hosts(notify_again=5)
-    job.end(3, KILLED)
-    assert job.wait(4.5) == []
-    (notification,) = job.wait(1)
-    assert isinstance(notification, Notify) and notification.update == 2
 
 
 # The reset limit.
@@ -423,16 +255,6 @@ def test_the_reset_limit_where_nobody_was_lost() -> None:
 
 
 # Success.
-
-
-def test_the_job_succeeds_when_all_have_ended() -> None:
-    job = two_hosts()
-    for worker in (2, 0, 3):
-        job.end(worker, End())
-        job.wait(50)
-        assert not job.machine.is_over
-    job.end(1, End())
-    assert job.over() == EndJob(0, "")
 
 
 def test_after_the_first_success_nobody_is_started_and_the_others_end_their_work() -> None:
@@ -495,25 +317,6 @@ def test_an_accused_worker_that_does_not_ask_is_stopped() -> None:
     assert job.order() == [2, 3], "host a is out, its other worker too"
 
 
-def test_two_silent_workers_are_stopped_together() -> None:
-    job = Job({"a": 1, "b": 1, "c": 1}, np=3)
-    job.ask(0, 1, 2)
-    job.accuse(2, 0)
-    job.accuse(2, 1)
-    job.ask(2)
-    job.wait(2.2)
-    assert {stop.worker for stop in job.all(Stop)} == {0, 1} and job.order() == [2]
-
-
-def test_an_accused_worker_that_asks_is_in() -> None:
-    job = two_hosts()
-    job.accuse(2, 1)
-    job.ask(0, 1)
-    job.wait(5)
-    job.ask(2, 3)
-    assert job.order() == [0, 1, 2, 3] and not job.all(Stop)
-
-
 def test_an_accused_worker_has_more_time_where_another_has_died() -> None:
     job = Job({"a": 1, "b": 1, "c": 1}, np=3, accusation_grace=2, doubtful_grace=10)
     job.ask(0, 1, 2)
@@ -524,21 +327,6 @@ def test_an_accused_worker_has_more_time_where_another_has_died() -> None:
     assert not job.all(Stop)
     job.ask(1)
     assert job.order() == [1, 2]
-
-
-def test_accusations_that_count_for_nothing() -> None:
-    job = two_hosts()
-    job.find({"a": 2, "b": 2, "c": 1})
-    assert (
-        job.accuse(1, 1)
-        == job.accuse(4, 1)
-        == job.accuse(1, 4)
-        == job.accuse(99, 1)
-        == job.accuse(1, 99)
-        == []
-    )
-    job.wait(20)
-    assert not job.all(Stop)
 
 
 def test_who_is_never_heard_is_out_after_three_generations() -> None:
@@ -572,23 +360,7 @@ def test_the_worker_of_a_rank() -> None:
 # Events that come late, or twice.
 
 
-def test_one_that_asks_twice_is_answered_once() -> None:
-    job = Job({"a": 2}, np=2)
-    job.ask(0)
-    (said,) = job.ask(0)
-    assert isinstance(said, Say) and "asks for a membership again" in said.text
-    job.ask(1)
-    assert len(job.all(Publish)) == 1
-
-
 def test_events_of_nobody_say_nothing() -> None:
     job = two_hosts()
     machine = job.machine
     assert machine.worker_asks(9, 0) == machine.worker_ended(9, KILLED) == machine.worker_started(9) == []
-
-
-def test_nothing_follows_the_end() -> None:
-    job = two_hosts()
-    job.end(0, End(1, raised=True))
-    assert job.wait(700) == job.ask(1, 2, 3) == job.find({"z": 9}) == job.end(1, KILLED) == []
-    assert job.accuse(1, 2) == job.take(job.machine.host_lost("b", "gone")) == []

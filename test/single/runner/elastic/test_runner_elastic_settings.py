@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import refused
 
+from horovod.runner import errors
 from horovod.runner import settings as all_settings
 from horovod.runner.elastic.discovery import FixedHosts, HostDiscoveryScript
 from horovod.runner.elastic.limits import Limits
@@ -15,6 +17,8 @@ from horovod.runner.errors import LaunchError
 
 SCRIPT = {"np": 4, "host_discovery_script": "./hosts.sh"}
 HOSTS = {"np": 3, "min_np": 2, "hosts": "a:2,b:2"}
+OF_SCRIPT = "--host-discovery-script"
+COOLDOWN, OF_COOLDOWN = "blacklist_cooldown_range", "--blacklist-cooldown-range"
 
 
 def test_defaults_with_a_script() -> None:
@@ -74,29 +78,21 @@ def test_a_variable_of_the_shell_makes_no_job_elastic(
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("values", "options"),
     [
-        (
-            {"np": 2, "max_np": 4},
-            "--max-np is for elastic jobs; give --host-discovery-script SCRIPT or --min-np",
-        ),
-        (
-            {"np": 2, "reset_limit": 4, "slots_per_host": 1},
-            "--slots-per-host and --reset-limit are for elastic",
-        ),
-        ({"blacklist_cooldown_range": [1, 2]}, "--blacklist-cooldown-range is for elastic jobs"),
+        ({"np": 2, "max_np": 4}, ["--max-np"]),
+        ({"np": 2, "reset_limit": 4, "slots_per_host": 1}, ["--slots-per-host", "--reset-limit"]),
+        ({"blacklist_cooldown_range": [1, 2]}, ["--blacklist-cooldown-range"]),
     ],
 )
-def test_options_of_elastic_jobs_alone_are_refused(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(LaunchError, match=message):
+def test_options_of_elastic_jobs_alone_are_refused(values: dict[str, Any], options: list[str]) -> None:
+    with refused(errors.only_elastic, options=options):
         asks_for_elastic(values)
 
 
 def test_flags_of_elastic_jobs_without_one_are_refused() -> None:
     given = {"elastic_timeout": 9, "reset_limit": 1}
-    with pytest.raises(
-        LaunchError, match=r"--reset-limit and --elastic-timeout are for elastic jobs; give --h"
-    ):
+    with refused(errors.only_elastic, options=["--reset-limit", "--elastic-timeout"]):
         refuse_alone(given, {**given, "np": 2})
     refuse_alone({}, {"np": 2, "elastic_timeout": 600})  # the default, or of HOROVOD_ELASTIC_TIMEOUT
     refuse_alone(given, {**given, "np": 2, "min_np": 1})
@@ -104,42 +100,40 @@ def test_flags_of_elastic_jobs_without_one_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("values", "code", "facts"),
     [
-        ({"min_np": 2}, "needs -np N"),
-        ({**SCRIPT, "min_np": 5}, "--min-np 5 is above -np 4"),
-        ({**SCRIPT, "max_np": 3}, "--max-np 3 is below -np 4"),
-        ({**SCRIPT, "min_np": 0}, "--min-np 0 is not a whole number >= 1"),
-        ({**SCRIPT, "np": True}, "-np True is not a whole number"),
-        ({**SCRIPT, "np": 2.5}, "-np 2.5 is not a whole number"),
-        ({**SCRIPT, "slots_per_host": 0}, "--slots-per-host 0 is not"),
-        ({**SCRIPT, "elastic_timeout": 0}, "--elastic-timeout 0 is not"),
-        ({**SCRIPT, "reset_limit": -1}, "--reset-limit -1 is not a whole number >= 0"),
-        ({**SCRIPT, "use_mpi": True}, "--mpi: MPI's ranks cannot come and go"),
-        ({**SCRIPT, "hosts": "a,b"}, "--hosts and --host-discovery-script exclude each other"),
-        ({**SCRIPT, "hostfile": "x"}, "--hostfile and --host-discovery-script exclude each other"),
-        ({**SCRIPT, "host_discovery_script": " "}, "is no command that prints hosts"),
-        (
-            {**SCRIPT, "blacklist_cooldown_range": [5, 4]},
-            "--blacklist-cooldown-range 5 4: a cool-down range is",
-        ),
-        ({**SCRIPT, "blacklist_cooldown_range": ["x", "4"]}, "--blacklist-cooldown-range x 4: "),
-        ({**SCRIPT, "blacklist_cooldown_range": [1, 2, 3]}, "--blacklist-cooldown-range 1 2 3: "),
-        ({**SCRIPT, "blacklist_cooldown_range": 7}, "--blacklist-cooldown-range 7: "),
-        ({**HOSTS, "hosts": "a:4"}, r"needs two hosts or more, and has one \(a\)"),
-        ({"np": 2, "min_np": 1}, r"needs two hosts or more, and has one \(this one\)"),
-        ({**HOSTS, "np": 5}, r"-np 5 asks for more workers than the hosts have slots \(4\)"),
-        ({**HOSTS, "hostfile": "x"}, "--hosts and --hostfile exclude each other"),
-        ({**HOSTS, "slots_per_host": 2}, "--slots-per-host is for --host-discovery-script"),
-        ({**HOSTS, "hosts": "a:x,b"}, "the slots of a must be a whole number"),
+        ({"min_np": 2}, "elastic_no_np", {}),
+        ({**SCRIPT, "min_np": 5}, "min_np_above", {"min_np": 5, "np": 4}),
+        ({**SCRIPT, "max_np": 3}, "max_np_below", {"max_np": 3, "np": 4}),
+        ({**SCRIPT, "min_np": 0}, "no_whole_number", {"option": "--min-np", "value": 0, "lowest": 1}),
+        ({**SCRIPT, "np": True}, "no_whole_number", {"option": "-np", "value": True}),
+        ({**SCRIPT, "np": 2.5}, "no_whole_number", {"option": "-np", "value": 2.5}),
+        ({**SCRIPT, "slots_per_host": 0}, "no_whole_number", {"option": "--slots-per-host"}),
+        ({**SCRIPT, "elastic_timeout": 0}, "no_whole_number", {"option": "--elastic-timeout"}),
+        ({**SCRIPT, "reset_limit": -1}, "no_whole_number", {"option": "--reset-limit", "lowest": 0}),
+        ({**SCRIPT, "use_mpi": True}, "mpi_not_elastic", {"option": "--mpi"}),
+        ({**SCRIPT, "ddp": True}, "ddp_not_elastic", {}),
+        ({**SCRIPT, "hosts": "a,b"}, "hosts_exclude", {"options": ["--hosts", OF_SCRIPT]}),
+        ({**SCRIPT, "hostfile": "x"}, "hosts_exclude", {"options": ["--hostfile", OF_SCRIPT]}),
+        ({**SCRIPT, "host_discovery_script": " "}, "no_script", {"value": " "}),
+        ({**SCRIPT, COOLDOWN: [5, 4]}, "wrong_value", {"option": OF_COOLDOWN, "value": "5 4"}),
+        ({**SCRIPT, COOLDOWN: ["x", "4"]}, "wrong_value", {"option": OF_COOLDOWN, "value": "x 4"}),
+        ({**SCRIPT, COOLDOWN: [1, 2, 3]}, "wrong_value", {"option": OF_COOLDOWN, "value": "1 2 3"}),
+        ({**SCRIPT, COOLDOWN: 7}, "wrong_value", {"option": OF_COOLDOWN, "value": "7"}),
+        ({**HOSTS, "hosts": "a:4"}, "one_host", {"host": "a"}),
+        ({"np": 2, "min_np": 1}, "one_host", {"host": "this one"}),
+        ({**HOSTS, "np": 5}, "elastic_few_slots", {"np": 5, "slots": 4}),
+        ({**HOSTS, "hostfile": "x"}, "hosts_exclude", {"options": ["--hosts", "--hostfile"]}),
+        ({**HOSTS, "slots_per_host": 2}, "slots_without_script", {}),
+        ({**HOSTS, "hosts": "a:x,b"}, "host_slots", {"host": "a"}),
     ],
 )
-def test_what_is_refused(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(LaunchError, match=message):
+def test_what_is_refused(values: dict[str, Any], code: str, facts: dict[str, Any]) -> None:
+    with refused(LaunchError, code, **facts):
         elastic_settings(values)
 
 
 @pytest.mark.parametrize(("np", "least", "most"), [(2, 3, None), (2, 0, None), (2, 1, 1)])
 def test_limits_that_contradict_each_other(np: int, least: int, most: int | None) -> None:
-    with pytest.raises(ValueError, match="does not hold"):
+    with refused(errors.limits_contradict, min_np=least, np=np, max_np=most):
         Limits(np=np, min_np=least, max_np=most)

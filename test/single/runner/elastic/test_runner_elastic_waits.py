@@ -24,16 +24,6 @@ def test_the_time_is_over_and_enough_have_asked() -> None:
     assert isinstance(answer, Leave) and "it did not ask within 20 s" in answer.reason
 
 
-def test_one_that_is_left_behind_and_stays_silent_is_stopped() -> None:
-    job = two_hosts(least=1, elastic_timeout=20, leave_grace=10)
-    job.end(0, KILLED)
-    job.ask(2)
-    job.wait(29)
-    assert not job.all(Stop)
-    job.wait(2)
-    assert {stop.worker for stop in job.all(Stop)} == {1, 3}
-
-
 def test_a_survivor_that_is_busy_is_waited_for_and_named_once() -> None:
     """It writes a checkpoint, say: nobody accuses it, and its process lives."""
     job = two_hosts(elastic_timeout=100)
@@ -164,16 +154,6 @@ def test_where_all_hosts_are_replaced_nobody_holds_the_state(are_newcomers_first
     job.wait(2)
     waited = f"waited 60 s (--elastic-timeout) for {listed}: {why}"
     assert job.over() == EndJob(1, f"{waited}; hosts that can be used have 2 slots")
-
-
-def test_the_job_goes_on_where_a_host_that_holds_the_state_returns() -> None:
-    job = Job({"a": 1}, np=1)
-    job.ask(0)
-    job.find({"b": 1})
-    job.ask(0, 1)
-    job.wait(30)
-    job.find({"b": 1, "a": 1})
-    assert job.order() == [0, 1], "rank 0 holds the state"
 
 
 def test_members_that_ask_and_lack_nobody() -> None:

@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from refusals import refused
 from torch.distributed import fsdp
 
 from horovod.common.launched import LAUNCHERS
+from horovod.common.sentences import Sentence
 from horovod.torch import ddp
+from horovod.torch.compression import errors as of_compressors
 from horovod.torch.ddp import __main__ as program
+from horovod.torch.ddp import errors
 
 NOTICE = "there is one process, so nothing is sent and nothing compressed; with several: `horovodrun -np N"
 
@@ -78,33 +82,37 @@ def test_also_where_there_is_a_process_group() -> None:
 
 
 def test_what_is_wrong_is_still_refused() -> None:
-    with pytest.raises(ValueError, match="there is no 'bit9'"):
+    with refused(of_compressors.wrong_text, name="bit9"):
         ddp.compress(layer(), "bit9")
-    with pytest.raises(ValueError, match="matches no parameter"):
+    with refused(of_compressors.rule_matches_nothing, pattern="head.*"):
         ddp.compress(layer(), {"head.*": "bit8"})
-    with pytest.raises(TypeError, match="wrapped in DistributedDataParallel, not SGD"):
+    with refused(errors.not_ddp, got="SGD"):
         ddp.compress(torch.optim.SGD(layer().parameters()), "bit8")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    "call, error",
-    [(ddp.compress, TypeError), pytest.param(*COMPRESS_FSDP.values, ValueError, marks=COMPRESS_FSDP.marks)],
+    "call, row",
+    [
+        (ddp.compress, errors.not_wrapped),
+        pytest.param(*COMPRESS_FSDP.values, errors.nothing_sharded, marks=COMPRESS_FSDP.marks),
+    ],
 )
 def test_one_of_several_is_not_alone(
-    call: Callable[..., Any], error: type[Exception], monkeypatch: pytest.MonkeyPatch
+    call: Callable[..., Any], row: Sentence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which nobody has told torch yet, as where a launcher is not one of its own."""
-    monkeypatch.setenv("SLURM_PROCID", "0")
-    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
-    with pytest.raises(error, match=r"SLURM_STEP_NUM_TASKS=4 says that this process is one of several"):
-        call(layer(), "bit8")
-
-
-def test_a_process_of_multiprocessing_is_not_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch.multiprocessing.spawn says rank and size in arguments, where nobody can see them."""
+    """Which nobody has told torch yet, as where a launcher is not one of its own, or as multiprocessing.spawn
+    says rank and size in arguments, where nobody can see them.
+    """
+    with monkeypatch.context() as patch:
+        patch.setenv("SLURM_PROCID", "0")
+        patch.setenv("SLURM_STEP_NUM_TASKS", "4")
+        with refused(row) as caught:
+            call(layer(), "bit8")
+        assert "SLURM_STEP_NUM_TASKS=4 " in caught.value.facts["evidence"]
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: object())
-    with pytest.raises(TypeError, match=r"parent_process\(\) says that this process is one of several"):
-        ddp.compress(layer(), "bit8")
+    with refused(row) as caught:
+        call(layer(), "bit8")
+    assert "parent_process()" in caught.value.facts["evidence"]
 
 
 def test_what_keeps_compression_from_processes_of_a_script(monkeypatch: pytest.MonkeyPatch) -> None:

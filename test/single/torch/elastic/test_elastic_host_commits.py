@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -16,10 +17,13 @@ from typing import Any
 
 import pytest
 import torch
+from refusals import refused
 
+from horovod.common import errors as of_common
 from horovod.common import host_memory, restarting
 from horovod.common.agent_messages import VARIABLE as AGENT
 from horovod.common.host_memory import KeptFolder, began, checked, of_torchrun, remove_abandoned
+from horovod.torch import errors
 from horovod.torch.elastic.host_commits import HostCommits, forget_when_all_are_done, unreadable
 
 NAMES = ["model", "step"]
@@ -148,7 +152,7 @@ def test_a_folder_says_when_its_job_began(root: Path) -> None:
     assert before <= began(kept.path) <= time.time() + 0.001
     kept.remove()
     for other in ("", "/dev/shm/x", f"{root}/horovod-commits-{os.geteuid()}-by-1-2-3"):
-        with pytest.raises(ValueError, match="no folder of a job"):
+        with refused(of_common.not_of_horovodrun, path=other):
             began(other)
 
 
@@ -167,16 +171,16 @@ def test_a_folder_that_others_can_enter_is_refused(root: Path) -> None:
     (root / "private").mkdir(mode=0o700)
     assert checked(str(root / "private"))
     for name in ("open", "link"):
-        with pytest.raises(ValueError, match="alone can enter"):
+        with refused(of_common.others_commits, path=str(root / name)):
             checked(str(root / name))
-    with pytest.raises(ValueError, match="cannot be used"):
+    with refused(of_common.unusable_commits, path=str(root / "missing")):
         checked(str(root / "missing"))
 
 
 def test_without_anybody_who_starts_processes_again(root: Path) -> None:
-    with pytest.raises(ValueError, match="unset HOROVOD_ELASTIC_RESTART"):
+    with refused(of_common.nobody_restarts):
         of_torchrun({})
-    with pytest.raises(ValueError, match="could not make a folder"):
+    with refused(of_common.agent_keeps_nothing):
         restarting.folder({AGENT: "5:1:1"})
 
 
@@ -360,8 +364,9 @@ def test_what_dead_processes_have_left_is_removed(folder: Path) -> None:
 
 def test_a_value_that_could_not_be_read_is_named(folder: Path) -> None:
     bad = {"objects": {"step": 1, "more": [0, {"what": Harmful()}]}, "handlers": {}}
-    with pytest.raises(TypeError, match=r"state\.more\[1\]\.what \(.*Harmful\) cannot be kept"):
+    with refused(errors.not_plain) as caught:
         commits(folder).put(1, bad)
+    assert re.fullmatch(r"state\.more\[1\]\.what \(.*Harmful\)", caught.value.facts["where"])
     assert os.listdir(folder) == []
 
 
@@ -381,7 +386,7 @@ def test_what_is_allowed_can_be_read(folder: Path) -> None:
 
 def test_a_full_memory_says_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(OSError, match="enlarge /dev/shm"):
+    with refused(errors.commit_not_kept, number=1, path=str(folder)):
         commits(folder).put(1, content(1))
     assert os.listdir(folder) == []
 

@@ -1,0 +1,269 @@
+"""What is wrong with what was seen of a program: nothing, if what happened is right.
+
+A fixed job has to end in time, with the right code and words. Wording is not judged, but subjects are: of
+whom horovodrun's last sentence says something. "rank 1 on host t2 exited with code 3; the other ranks were
+ended" blames rank 1; a clause that says of ranks that they ended when told to blames nobody.
+
+In an elastic job and a soak the others train on: no sample of an epoch is lost, all have the same bits, and
+nobody ends who was not struck. No process of a soak holds more and more. Nothing is left of any job.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from failure_places import HOSTS, OTHER
+from failure_programs import (
+    HOST_SILENCE,
+    LOSES_A_HOST,
+    OF_A_RANK,
+    PATIENCE,
+    SILENT,
+    TO_ITS_OUTPUT,
+    TO_THE_LAUNCHER,
+    Event,
+    Program,
+    limit_of,
+)
+from failure_runner import Seen
+from survival import notes as judged
+
+ALIKE = 0.1  # seconds: of events this close to each other either is the first
+_OURS = "horovodrun: "
+_CLAUSE = re.compile(r"[;.] (?=[a-z])|\. |\.$|; ")
+_SUBJECT = re.compile(r"^(?:and )?ranks? (\d+(?:, \d+)*(?:,? and \d+)?)\b(.*)")
+_VICTIMS = ("when told to", "were ended", "was ended")
+EXIT_CODES = {
+    "killed": 137,
+    "segfault": 139,
+    "launcher_term": 143,
+    "launcher_int": 130,
+    "launcher_killed": -9,
+    "reader_gone": 141,
+}
+GRADIENT = "allreduce.0.weight"  # its name in a timeline
+SAMPLES = 480  # of an epoch, as survival/worker.py has it
+# How much more a process may hold late than early in its life, in worlds of one size.
+SLACK = {"memory": 24 << 20, "descriptors": 4, "threads": 2, "shared": 4}
+FEWEST = 6  # measurements early, and as many late, below which nothing is said
+
+
+def complaints(program: Program, seen: Seen) -> list[str]:
+    """One line each; none: as it should be."""
+    about = {"fixed": _about_fixed, "elastic": _about_elastic, "soak": _about_soak}
+    found = about[program.kind](program, seen)
+    if any(line.startswith("Traceback") for line in seen.err.splitlines()):
+        found.append("horovodrun showed a traceback")
+    if seen.left:
+        found.append(f"it left {'; '.join(seen.left)}")
+    return found
+
+
+# ---- fixed ----
+
+
+def last_words(err: str) -> str:
+    """horovodrun's last sentence: the end of a job is explained last of all."""
+    own = [
+        line for line in err.splitlines() if line.startswith(_OURS) and not line.startswith(f"{_OURS}warning")
+    ]
+    return own[-1].removeprefix(_OURS) if own else ""
+
+
+def blamed(sentence: str) -> set[int]:
+    """The ranks of which a clause of it says something that is no victim's fate."""
+    found: set[int] = set()
+    for clause in _CLAUSE.split(sentence):
+        subject = _SUBJECT.match(clause.strip())
+        if subject and not any(fate in subject[2] for fate in _VICTIMS):
+            found |= {int(number) for number in re.findall(r"\d+", subject[1])}
+    return found
+
+
+def blamed_hosts(sentence: str) -> set[str]:
+    """The hosts that it names outside of clauses about victims."""
+    clauses = [clause for clause in _CLAUSE.split(sentence) if not any(fate in clause for fate in _VICTIMS)]
+    words = {word for clause in clauses for word in re.findall(r"\w+", clause)}
+    return words & set(HOSTS)
+
+
+def first_events(program: Program, struck: dict[int, float]) -> list[Event]:
+    """The first event in time; both, where nobody can say which it was."""
+    first = min(struck, key=lambda number: struck[number])
+    until = struck[first] + (HOST_SILENCE if program.events[first].kind in SILENT else ALIKE)
+    return [program.events[number] for number, when in struck.items() if when <= until]
+
+
+def _about_fixed(program: Program, seen: Seen) -> list[str]:
+    if not seen.struck:
+        how = "had to be ended" if seen.code is None else f"ended with {seen.code}"
+        after = f"{seen.trained} ranks trained, and horovodrun {how} after {seen.ended - seen.started:.0f} s"
+        return [f"nothing happened to it: {after}; it has said: {last_words(seen.err)!r}"]
+    first = first_events(program, seen.struck)
+    limit = max(limit_of(event.kind) for event in first) + PATIENCE
+    took = seen.ended - min(seen.struck.values())
+    if seen.code is None or took > limit:
+        return [f"it did not end within {limit:g} s of the event; it has said: {last_words(seen.err)!r}"]
+    return min((_of_one(program, event, seen) for event in first), key=len)
+
+
+def _of_one(program: Program, event: Event, seen: Seen) -> list[str]:
+    """As if that event was the only one."""
+    return [*_about_code(event, seen.code or 0), *_about_words(program, event, last_words(seen.err))]
+
+
+def _about_code(event: Event, code: int) -> list[str]:
+    wanted = EXIT_CODES.get(event.kind, event.code)
+    if wanted and code != wanted:
+        return [f"its exit code is {code}, not {wanted}"]
+    return [] if code else ["its exit code is 0"]
+
+
+def _about_words(program: Program, event: Event, said: str) -> list[str]:
+    """Whether it names who is to blame, and only them."""
+    ranks, hosts = blamed(said), blamed_hosts(said)
+    everybody = set(range(program.ranks))
+    if event.kind in ("launcher_killed", "reader_gone"):
+        return [f"it blames ranks {sorted(ranks)}: {said!r}"] if ranks else []
+    if not said:
+        return ["it does not say why it ended"]
+    if event.kind in OF_A_RANK or event.kind == "wrapper_killed":
+        if ranks != {event.rank}:
+            return [f"it does not name rank {event.rank}, or not only that one: {said!r}"]
+        host = HOSTS[program.host_of(event.rank)]
+        return [] if hosts <= {host} else [f"rank {event.rank} was on host {host}: {said!r}"]
+    if event.kind in LOSES_A_HOST:
+        is_right = hosts == {OTHER} and ranks <= set(program.ranks_of_last_host())
+        return [] if is_right else [f"it does not name host {OTHER}, or not only that one: {said!r}"]
+    if event.kind == "mpirun_killed":
+        is_right = "mpirun" in said and ranks in (set(), everybody)
+        return [] if is_right else [f"it does not name mpirun, or blames ranks: {said!r}"]
+    return _about_launcher(event, said, ranks)
+
+
+def _about_launcher(event: Event, said: str, ranks: set[int]) -> list[str]:
+    """A signal, or a full disk, of which no rank is the cause."""
+    signals = {"launcher_term": "SIGTERM", "launcher_int": "SIGINT"}
+    wanted = signals[event.kind] if event.kind in TO_THE_LAUNCHER else "No space left on device"
+    assert event.kind in (*TO_THE_LAUNCHER, *TO_ITS_OUTPUT)
+    found = [] if wanted in said else [f"it does not say {wanted}: {said!r}"]
+    return found + ([f"it blames ranks {sorted(ranks)}: {said!r}"] if ranks else [])
+
+
+# ---- elastic ----
+
+
+def _about_training(seen: Seen, victims: set[str]) -> list[str]:
+    notes = seen.notes.all()
+    found = [] if seen.code == 0 else [f"exit code {seen.code}: {seen.err[-2000:]}"]
+    if seen.processes:
+        found.append("nothing went on: see the stacks")
+    trained, ended = ({note["worker"] for note in seen.told(what)} for what in ("step", "ends"))
+    lost = sorted(trained - ended - victims)
+    found += [f"{worker} was struck by nobody, and did not reach the end" for worker in lost]
+    if len({(note["digest"], note["step"], note["size"]) for note in seen.told("ends")}) > 1:
+        found.append("those that reached the end differ")
+    return found + judged.wrong_samples(notes, SAMPLES) + judged.wrong_bits(notes)
+
+
+def _about_elastic(program: Program, seen: Seen) -> list[str]:
+    """Also beside a job of the survivors' number that went on undisturbed."""
+    first_rank = {note["worker"]: note["rank"] for note in seen.told("starts")}
+    victims = {note["worker"] for note in seen.told("strikes")}
+    found = _about_training(seen, victims)
+    died, dead = sorted(first_rank[name] for name in victims), sorted(event.rank for event in program.events)
+    if died != dead:
+        found.append(f"ranks {died} died where {dead} should have")
+    if len(first_rank) != program.ranks:
+        found.append("survivors did not go on in their own processes")
+    if None in recoveries(seen).values():
+        found.append("no step was finished after the last death")
+    if seen.undisturbed is None:
+        return found or ["there was no job beside it"]
+    here, alone = ({note["digest"] for note in one.told("ends")} for one in (seen, seen.undisturbed))
+    if here != alone or seen.undisturbed.code != 0:
+        how = f"{sorted(alone)} (code {seen.undisturbed.code})"
+        found.append(f"undisturbed it ends with {how}, here with {sorted(here)}")
+    return found + (_about_timeline(program, seen) if program.is_traced else [])
+
+
+def _about_timeline(program: Program, seen: Seen) -> list[str]:
+    """It tells of each death, and goes on whoever has died; and nobody says that all is over."""
+    losses = [event for event in seen.trace if event["name"] == "LOSS"]
+    told, wanted, living = [event["args"] for event in losses], [], list(range(program.ranks))
+    for event in program.events:
+        wanted.append(([living.index(event.rank)], len(living)))
+        living.remove(event.rank)
+    right = [(loss["lost_ranks"], loss["size_before"]) for loss in told if _is_whole(loss)]
+    if right != wanted or told[-1]["generation"] != len(wanted) + 1:
+        return [f"the timeline tells of losses {told}, not {wanted}"]
+    if " E engine.cc" in seen.err or "cannot go on" in seen.err:
+        return ["somebody says that all is over"]
+    if _is_around(seen.trace, losses[0]["ts"], losses[-1]["ts"] + losses[-1]["dur"]):
+        return []
+    return ["the timeline lacks ends, or operations before the first loss or after the last"]
+
+
+def _is_around(trace: Sequence[dict[str, Any]], first: float, last: float) -> bool:
+    """All that began has ended, and a gradient travelled before the first loss and after the last."""
+    phases = Counter(event["ph"] for event in trace)
+    rows = [e["pid"] for e in trace if e["name"] == "process_name" and e["args"]["name"] == GRADIENT]
+    done = [event["ts"] for event in trace if event["ph"] == "E" and event["pid"] in rows]
+    return phases["B"] == phases["E"] and min(done, default=last) < first and max(done) > last
+
+
+def _is_whole(loss: dict[str, Any]) -> bool:
+    """It says who was lost and why, and how the others went on, unless another loss came before they did."""
+    goes_on = loss.get("interrupted") or (loss["size"] == loss["size_before"] - 1 and loss["commit"] > 0)
+    return bool(goes_on) and f"lost rank {loss['lost_ranks'][0]} (process" in loss["why"]
+
+
+def recoveries(seen: Seen) -> dict[int, float | None]:
+    """By the number of an event, seconds from it to the first step of a later world; None for none."""
+    steps = [(note["world"], note["at"]) for note in seen.told("step")]
+    found: dict[int, float | None] = {}
+    for number, when in seen.struck.items():
+        first = min((at for world, at in steps if world > when), default=None)
+        found[number] = None if first is None else first - when
+    return found
+
+
+# ---- soak ----
+
+
+def _about_soak(program: Program, seen: Seen) -> list[str]:
+    found = _about_training(seen, seen.victims)
+    if missing := program.length - len(seen.happened):
+        found.append(f"it ended {missing} events too early")
+    for who, held in seen.held.items():
+        found += leaks(who, held)
+    return found + leaks_of_workers(seen.notes)
+
+
+def growth(measured: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """By how much the least of the last third is more than the most of the first; {} of too few."""
+    third = len(measured) // 3
+    if third < FEWEST:
+        return {}
+    first, last = measured[:third], measured[-third:]
+    return {what: min(m[what] for m in last) - max(m[what] for m in first) for what in measured[0]}
+
+
+def leaks(who: str, measured: Sequence[Mapping[str, int]]) -> list[str]:
+    """What a process held more and more of."""
+    grown = growth(measured)
+    return [f"{who} holds {grown[what]} more {what}" for what in grown if grown[what] > SLACK[what]]
+
+
+def leaks_of_workers(notes: judged.Notes) -> list[str]:
+    """Compared in worlds of the same size, as others need other numbers of connections."""
+    found = []
+    for worker, own in notes.by_worker.items():
+        ends = [note for note in own if note["what"] == "epoch"]
+        for size in sorted({note["size"] for note in ends}):
+            measured = [note["held"] for note in ends if note["size"] == size]
+            found += leaks(f"{worker}, in worlds of {size},", measured)
+    return found

@@ -1,0 +1,271 @@
+"""Random programs of failure: a job, and what goes wrong in it when. A seed makes one program everywhere.
+
+Of this folder `failure_programs` draws programs; `failing_rank` is each rank of a job, and with PyTorch
+`failing_worker`; `failure_places` are hosts for jobs; `failure_runner` carries a program out; `failure_judge`
+says what is wrong with what was seen; and `run_failures` is the command line. There are three kinds:
+
+fixed: the job should end at once, with the right exit code and words. One or two events at any instant, to a
+    rank, to horovodrun, to what is between them, or to a host. A block of as many seeds as there are kinds of
+    events has each kind once.
+elastic: the others should train on. Three of five workers are killed at chosen points of training: two seeds
+    have each point once, and each rank.
+soak: one long elastic job, whose workers and hosts are struck. Its events are drawn while it runs (`Course`),
+    as who can be struck depends on what has happened.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+Some = TypeVar("Some")
+
+# ---- fixed ----
+# What a rank does to itself. The first group can happen at any instant, by a thread of the rank; the second
+# is what a script does, so it happens between two of its statements.
+AT_ANY_INSTANT = ("killed", "segfault", "stopped", "os_exit", "os_exit_0")
+BY_THE_SCRIPT = ("sys_exit", "sys_exit_0", "exception", "rank_disk_full", "rank_pipe_closed")
+OF_A_RANK = (*AT_ANY_INSTANT, *BY_THE_SCRIPT)
+# What happens to horovodrun: a signal, or its output goes nowhere.
+TO_THE_LAUNCHER = ("launcher_term", "launcher_int", "launcher_killed")
+TO_A_DISK = ("stdout_disk_full", "files_disk_full")
+TO_ITS_OUTPUT = ("reader_gone", *TO_A_DISK)
+BETWEEN = ("wrapper_killed", "mpirun_killed")
+BETWEEN_HOSTS = ("ssh_killed", "daemon_killed")
+TO_A_HOST = ("host_cut", "host_killed", "host_unlinked")
+KINDS = (*OF_A_RANK, *TO_THE_LAUNCHER, *TO_ITS_OUTPUT, *BETWEEN, *BETWEEN_HOSTS, *TO_A_HOST)
+LOSES_A_HOST = (*BETWEEN_HOSTS, *TO_A_HOST)
+# No connection is closed: these can only be told after a while.
+SILENT = ("host_cut", "host_unlinked")
+# Kinds that a second event may follow: what is seen of the others depends on when somebody writes or looks.
+FOLLOWED = (*OF_A_RANK, "wrapper_killed", *TO_A_HOST)
+LARGE = 4_000_000  # elements: some 100 ms of an allreduce, for an event to fall into
+STALL_WARNING, STALL_SHUTDOWN = 2.0, 4.0  # seconds; a healthy rank of a busy machine must not seem to stall
+# Seconds after which Open MPI's daemons give a host up: keepalive, see horovod.runner.launchers.open_mpi.
+HOST_SILENCE = 5.0
+PATIENCE = 30.0  # beyond the limit that applies
+# Between two events. Most jobs have ended half a second after the first; a script's own end takes a while
+# until others can know of it.
+SHORTEST_GAP, SHORTEST_AFTER_SCRIPT = 0.15, 2.5
+
+# ---- elastic ----
+WORKERS, DEATHS = 5, 3
+POINTS = ("negotiation", "bulk", "step", "commit", "idle", "reset")
+COMMIT_EVERY = 3  # steps, as survival/worker.py has it
+
+# ---- soak ----
+SILENCE = 5  # seconds after which a silent or stopped worker is lost
+FAVOURED = 40  # events for which a worker is the favourite, whom nobody strikes
+PATIENT = 0.5  # of the events wait until workers have met; the others happen as soon, as while ranks meet
+WEIGHTS = {"kill": 5, "add": 6, "remove": 3, "stop": 1, "pause": 2, "cut": 2, "unlink": 2}
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When something happens.
+
+    phase: of a fixed job, "starting": `seconds` after the rank's program began, before or in init();
+    "training": after init(); "step": before the allreduce number `step`; "inside": `seconds` after that was
+    submitted. Of an elastic job, one of POINTS in that step, or from it on for a reset.
+    """
+
+    phase: str
+    seconds: float = 0.0
+    step: int = 0
+
+
+@dataclass(frozen=True)
+class Event:
+    """rank: whose it is, in an elastic job by its first rank, or -1. code: the exit code, where it has one.
+    gap: of a second event of a fixed job, seconds after the first; it has no moment.
+    """
+
+    kind: str
+    rank: int = -1
+    code: int = 0
+    moment: Moment = Moment("training")
+    gap: float = 0.0
+
+
+@dataclass(frozen=True)
+class Program:
+    """hosts: ranks of each host.
+
+    Of fixed jobs, sizes: elements of the allreduces, over and over; full_after: KiB of output that the disk
+    has room for, where it is to be full. Of elastic jobs, way: how gradients are reduced, see failing_worker;
+    resume: what another job kept, to go on from undisturbed; is_traced: it has a timeline. Of a soak, length:
+    its events; seconds: on average, for all.
+    """
+
+    kind: str
+    seed: int
+    hosts: tuple[int, ...]
+    events: tuple[Event, ...] = ()
+    sizes: tuple[int, ...] = ()
+    codec: str = ""
+    checkpoint_every: int = 0
+    burst_every: int = 0
+    full_after: int = 0
+    epochs: int = 2
+    way: str = ""
+    resume: str = ""
+    is_traced: bool = False
+    length: int = 0
+    seconds: float = 0.0
+
+    @property
+    def ranks(self) -> int:
+        return sum(self.hosts)
+
+    @property
+    def first(self) -> str:
+        """The kind of the first event; "" for none that is known yet."""
+        return self.events[0].kind if self.events else ""
+
+    def host_of(self, rank: int) -> int:
+        """0 for the launcher's."""
+        return int(rank >= self.hosts[0])
+
+    def ranks_of_last_host(self) -> tuple[int, ...]:
+        """The host that events TO_A_HOST happen to: never the launcher's own."""
+        return tuple(range(self.ranks - self.hosts[-1], self.ranks))
+
+    def as_record(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def fixed_program(seed: int) -> Program:
+    draw = random.Random(f"fault program {seed}")
+    kind = _kind_of(seed)
+    hosts = _hosts(draw, kind)
+    ranks = sum(hosts)
+    sizes = [
+        draw.choice((draw.randint(1, 1000), draw.randint(1000, 300_000))) for _ in range(draw.randint(1, 3))
+    ]
+    sizes.append(draw.randint(LARGE // 2, LARGE))
+    draw.shuffle(sizes)
+    large = max(range(len(sizes)), key=lambda at: sizes[at])
+    first = Event(
+        kind,
+        draw.randrange(ranks) if kind in (*OF_A_RANK, "wrapper_killed") else -1,
+        _code(draw, kind),
+        _moment(draw, kind, large, len(sizes)),
+    )
+    events = [first]
+    if kind in FOLLOWED and draw.random() < 0.4 and (second := _second(draw, first, hosts)):
+        events.append(second)
+    return Program(
+        "fixed",
+        seed,
+        hosts,
+        tuple(events),
+        sizes=tuple(sizes),
+        codec=draw.choice(("", "bit8/128")),
+        checkpoint_every=draw.choice((0, 0, 7)),
+        burst_every=1 if kind in TO_ITS_OUTPUT else draw.choice((0, 0, 5)),
+        full_after=draw.randint(40, 400),
+    )
+
+
+def _kind_of(seed: int) -> str:
+    block, at = divmod(seed, len(KINDS))
+    return random.Random(f"kinds {block}").sample(KINDS, len(KINDS))[at]
+
+
+def _hosts(draw: random.Random, kind: str) -> tuple[int, ...]:
+    ranks = draw.randint(2, 4)
+    if kind in LOSES_A_HOST or draw.random() < 0.4:
+        on_first = draw.randint(1, ranks - 1)
+        return (on_first, ranks - on_first)
+    return (ranks,)
+
+
+def _code(draw: random.Random, kind: str) -> int:
+    """Not those that stand for signals, nor those by which shells say that there is no such command."""
+    if kind in ("sys_exit", "os_exit"):
+        return draw.choice((1, 2, 3, draw.randint(4, 125)))
+    return 1 if kind in ("exception", "rank_disk_full", "rank_pipe_closed") else 0
+
+
+def _moment(draw: random.Random, kind: str, large: int, period: int) -> Moment:
+    early = Moment("starting", draw.uniform(0.0, 1.0))
+    later = Moment("training", draw.uniform(0.0, 2.0))
+    if kind in TO_ITS_OUTPUT:
+        return later
+    if kind not in OF_A_RANK:
+        return draw.choice((early, later, later, later))
+    step = Moment("step", step=draw.randint(0, 20))
+    inside = Moment("inside", draw.uniform(0.0, 0.04), large + period * draw.randint(0, 3))
+    return draw.choice((early, later, step, inside, inside))
+
+
+def _second(draw: random.Random, first: Event, hosts: tuple[int, ...]) -> Event | None:
+    """On a rank that the first has nothing to do with; None when there is none."""
+    lost = range(sum(hosts) - hosts[-1], sum(hosts)) if first.kind in TO_A_HOST else (first.rank,)
+    others = [rank for rank in range(sum(hosts)) if rank not in lost]
+    kind = draw.choice(AT_ANY_INSTANT)
+    shortest = SHORTEST_AFTER_SCRIPT if first.kind in BY_THE_SCRIPT else SHORTEST_GAP
+    gap = shortest + draw.choice((draw.uniform(0.0, 0.3), draw.uniform(0.0, 2.5)))
+    return Event(kind, draw.choice(others), _code(draw, kind), gap=gap) if others else None
+
+
+def limit_of(kind: str) -> float:
+    """Seconds in which nobody can know of this event, or need not."""
+    if kind == "stopped":
+        return STALL_SHUTDOWN
+    return HOST_SILENCE if kind in LOSES_A_HOST else 0.0
+
+
+def elastic_program(seed: int) -> Program:
+    """A worker that dies in a reset dies in that which another's death before it has caused."""
+    pair, half = divmod(seed, 2)
+    draw = random.Random(f"deaths {pair}")
+    points, ranks = draw.sample(POINTS, len(POINTS)), draw.sample(range(WORKERS), WORKERS)
+    ranks.append(draw.choice(ranks[:DEATHS]))  # the second half has all whom the first leaves
+    points, ranks = points[half * DEATHS :][:DEATHS], ranks[half * DEATHS :][:DEATHS]
+    if points[0] == "reset":
+        points.reverse()
+    step, events = draw.randint(-2, 1), []
+    for rank, point in zip(ranks, points, strict=True):
+        if point == "reset":
+            moment = Moment(point, step=step - COMMIT_EVERY)  # others go back that far, and no further
+        else:
+            step += draw.randint(6, 8)  # more than a reset goes back
+            if point == "commit":
+                step += -step % COMMIT_EVERY
+            moment = Moment(point, step=step)
+        events.append(Event("killed", rank, moment=moment))
+    return Program("elastic", seed, (1,) * WORKERS, tuple(events), is_traced=bool(half))
+
+
+def soak_program(seed: int, length: int, seconds: float) -> Program:
+    return Program("soak", seed, (1, 1), length=length, seconds=seconds)
+
+
+class Course:
+    """The events of a soak, drawn one by one."""
+
+    def __init__(self, program: Program) -> None:
+        self._chance = random.Random(program.seed)
+        self._mean = program.seconds / program.length
+
+    def pause(self) -> float:
+        """Seconds until the next event."""
+        return min(self._chance.expovariate(1 / self._mean), 3 * self._mean)
+
+    def is_patient(self) -> bool:
+        return self._chance.random() < PATIENT
+
+    def one_of(self, some: Sequence[Some]) -> Some:
+        return self._chance.choice(some)
+
+    def seconds(self, low: float, high: float) -> float:
+        return self._chance.uniform(low, high)
+
+    def event(self, targets: Mapping[str, Sequence[Some]]) -> tuple[str, Some]:
+        """A kind of those that can happen, and to whom. targets: by kind."""
+        possible = [kind for kind in targets if targets[kind]]
+        kind = self._chance.choices(possible, [WEIGHTS[kind] for kind in possible])[0]
+        return kind, self.one_of(targets[kind])

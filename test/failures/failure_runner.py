@@ -1,0 +1,558 @@
+"""Carries a program of failure out: starts its job, strikes from outside, and notes what was seen."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from failure_places import HOSTS, LAUNCHER, OTHER, Made, Place, Process, send
+from failure_programs import (
+    FAVOURED,
+    OF_A_RANK,
+    PATIENCE,
+    SILENCE,
+    STALL_SHUTDOWN,
+    STALL_WARNING,
+    TO_A_DISK,
+    TO_A_HOST,
+    TO_ITS_OUTPUT,
+    WEIGHTS,
+    Course,
+    Program,
+    limit_of,
+)
+
+HERE = Path(__file__).resolve().parent
+SURVIVAL = HERE.parents[1] / "benchmarks" / "survival"
+sys.path.append(str(SURVIVAL.parent))
+from survival.notes import Notes  # noqa: E402 -- of that folder
+
+from horovod.runner.agents.agent import BY_SSH  # noqa: E402
+
+START_LIMIT = 90  # seconds until something has gone wrong: horovodrun's 30 are few on a busy machine
+SETTLE = 5.0  # seconds after the launcher's end in which all may end: a host's daemon has its own pace
+HANGS = 120.0  # seconds without a step: on a busy machine a newcomer takes half as many to import torch
+SETTLED, WAITS = 3, 8.0  # workers that train together, for which patient events wait so many seconds at most
+SIGNALS = {
+    "launcher_term": signal.SIGTERM,
+    "launcher_int": signal.SIGINT,
+    "launcher_killed": signal.SIGKILL,
+}
+HOW = {"host_cut": "cut", "host_killed": "kill", "host_unlinked": "unlink"}
+
+
+@dataclass
+class Seen:
+    """What was seen of a program.
+
+    code: horovodrun's exit code, negative for a signal; None when it had to be ended. struck: when each event
+    happened (those that did). trained: how many ranks got past init(). ended: when horovodrun did. left: what
+    was there still when all should have been gone. processes: those that ran when horovodrun had to be ended.
+    happened: events of a soak; victims: its workers that they struck; held: by drivers and agents meanwhile.
+    trace: its timeline, if it has one. undisturbed: of an elastic job, another that went on where its last
+    survivors did.
+    """
+
+    code: int | None = None
+    out: str = ""
+    err: str = ""
+    struck: dict[int, float] = field(default_factory=dict)
+    trained: int = 0
+    started: float = 0.0
+    ended: float = 0.0
+    left: list[str] = field(default_factory=list)
+    processes: list[str] = field(default_factory=list)
+    notes: Notes = field(default_factory=lambda: Notes(Path("/nonexistent")))
+    happened: list[str] = field(default_factory=list)
+    victims: set[str] = field(default_factory=set)
+    held: dict[str, list[dict[str, int]]] = field(default_factory=dict)
+    trace: list[dict[str, Any]] = field(default_factory=list)
+    undisturbed: Seen | None = None
+
+    def told(self, what: str) -> list[dict[str, Any]]:
+        """Notes of this kind, in the order in which it happened."""
+        return [note for note in self.notes.all() if note["what"] == what]
+
+
+def run(program: Program, place: Place, keep: Path | None = None) -> Seen:
+    """To the end of everything that it has started, if necessary by force. keep: all that its job wrote."""
+    kinds: dict[str, type[Run]] = {"fixed": FixedRun, "elastic": ElasticRun, "soak": SoakRun}
+    return kinds[program.kind](program, place).run(keep)
+
+
+class Run:
+    """A program's, on a place. Subclasses say which job it is, and what happens to it meanwhile."""
+
+    look_every = 0.05
+    command = str(HERE / "failing_rank.py")
+    settings: dict[str, str] = {}  # noqa: RUF012 -- nobody changes it
+
+    def __init__(self, program: Program, place: Place) -> None:
+        self.program, self.place = program, place
+        self.folder = place.folder / f"{program.kind}{program.seed}"
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir()
+        (self.folder / "program.json").write_text(json.dumps(program.as_record()))
+        self.seen = Seen(notes=Notes(self.folder))
+        self.progressed = math.inf  # when something was last seen to go on
+
+    def run(self, keep: Path | None = None) -> Seen:
+        try:
+            with self._started():
+                self.follow()
+                self._end()
+        finally:
+            if self.spoils_its_place():
+                self.place.renew()
+        self.look()
+        self.seen.out = (self.folder / "out").read_text(errors="replace")
+        self.seen.err = (self.folder / "err").read_text(errors="replace")
+        self.afterwards()
+        if keep:
+            shutil.copytree(self.folder, keep, dirs_exist_ok=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return self.seen
+
+    # ---- which job ----
+
+    def options(self) -> list[str]:
+        """horovodrun's."""
+        raise NotImplementedError
+
+    def script(self) -> str:
+        """By which a shell runs horovodrun."""
+        return 'ulimit -c 0; exec "$@"'
+
+    def output(self, out: int) -> int:
+        """The descriptor that horovodrun writes to."""
+        return out
+
+    # ---- what happens ----
+
+    def follow(self) -> None:
+        """The job to its end."""
+        self.wait()
+
+    def look(self) -> None:
+        """What ranks have written, and what is to be done now."""
+        for note in self.seen.notes.read():
+            if note["what"] == "strikes":
+                self.seen.struck.setdefault(note["number"], note["at"])
+            self.seen.trained += note["what"] == "trains"
+            self.takes(note)
+
+    def takes(self, note: dict[str, Any]) -> None:
+        if note["what"] in ("starts", "step"):
+            self.progressed = time.monotonic()
+
+    def deadline(self) -> float:
+        """By when the job should have gone on, or ended."""
+        return self.progressed + HANGS
+
+    def settles_by(self) -> float:
+        """When nothing may be there any more."""
+        return self.seen.ended + SETTLE
+
+    def afterwards(self) -> None:
+        """When the job has ended, and its files are there."""
+
+    def spoils_its_place(self) -> bool:
+        return bool(self.seen.left) or self.seen.code is None
+
+    def is_to_be_left(self, what: str) -> bool:
+        """Although it should not be there."""
+        return False
+
+    # ---- how it is done ----
+
+    @contextmanager
+    def _started(self) -> Iterator[None]:
+        words = [sys.executable, "-m", "horovod.runner", *self.options()]
+        words = ["sh", "-c", self.script(), "sh", *words, sys.executable, self.command, str(self.folder)]
+        own = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # threads that nobody needs start slowly
+        self.seen.started = self.progressed = time.monotonic()
+        with (self.folder / "out").open("wb") as out, (self.folder / "err").open("wb") as err:
+            self.job = self.place.start(
+                words, self.output(out.fileno()), err.fileno(), **own, **self.settings
+            )
+        try:
+            yield
+        finally:
+            self.job.kill()
+            self.job.wait()
+
+    def wait(self, is_so: Callable[[], bool] = lambda: False) -> bool:
+        """Until it is so, or the job has ended. False: that took too long."""
+        self.look()
+        while self.job.poll() is None and not is_so():
+            if time.monotonic() > self.deadline():
+                if not self.seen.processes:
+                    self.hangs()
+                return False
+            time.sleep(self.look_every)
+            self.look()
+        return True
+
+    def hangs(self) -> None:
+        """Note what is there, and have workers write their stacks to the job's output."""
+        there = self.place.processes()
+        self.seen.processes = list(map(str, there)) or ["none"]
+        for one in there:
+            if one.words[1:2] == (self.command,) and self.program.kind != "fixed":
+                send(one.number, signal.SIGUSR1)
+        time.sleep(0 if self.program.kind == "fixed" else 2)
+
+    def _end(self) -> None:
+        """As `left` stays: what is there when this takes too long."""
+        self.seen.ended = time.monotonic()
+        self.seen.code = self.job.poll()
+        if self.seen.code is None:
+            return
+        while (left := self._left()) and time.monotonic() < self.settles_by():
+            time.sleep(0.2)
+        self.seen.left = left
+
+    def _left(self) -> list[str]:
+        return [what for what in self.place.left() if not self.is_to_be_left(what)]
+
+
+class FixedRun(Run):
+    """A job that an event ends: by a rank of its own, or from here."""
+
+    look_every = 0.02
+    settings = {  # noqa: RUF012
+        "HOROVOD_STALL_CHECK_TIME_SECONDS": str(STALL_WARNING),
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": str(STALL_SHUTDOWN),
+    }
+
+    def __init__(self, program: Program, place: Made) -> None:
+        super().__init__(program, place)
+        self.made = place
+        self._first_begun = self._all_trained = math.inf
+        if program.first in TO_A_DISK:
+            place.mount_small_disk(program.full_after)
+        self._reader, self._writer = os.pipe() if program.first == "reader_gone" else (-1, -1)
+
+    def options(self) -> list[str]:
+        program = self.program
+        words = ["-np", str(program.ranks), "--start-timeout", str(START_LIMIT)]
+        if len(program.hosts) > 1:
+            words += ["-H", f"{LAUNCHER}:{program.hosts[0]},{OTHER}:{program.hosts[1]}"]
+        if program.first == "files_disk_full":
+            words += ["--output-filename", str(self.made.full / "logs")]
+        return words
+
+    def script(self) -> str:
+        to = f' >"{self.made.full}/out"' if self.program.first == "stdout_disk_full" else ""
+        return super().script() + to
+
+    def output(self, out: int) -> int:
+        return out if self._reader < 0 else self._writer
+
+    def follow(self) -> None:
+        if self._writer >= 0:
+            os.close(self._writer)
+        self.wait()
+        if self._reader >= 0 and 0 not in self.seen.struck:
+            os.close(self._reader)
+        self._reader = -1
+
+    def look(self) -> None:
+        super().look()
+        if self.job.poll() is None and 0 not in self.seen.struck and self._is_time():
+            self._strike()
+        self._drain()
+
+    def takes(self, note: dict[str, Any]) -> None:
+        if note["what"] == "begins":
+            self._first_begun = min(self._first_begun, time.monotonic())
+        if self.seen.trained == self.program.ranks:
+            self._all_trained = min(self._all_trained, time.monotonic())
+
+    def deadline(self) -> float:
+        if not self.seen.struck:
+            return self.seen.started + START_LIMIT
+        first = min(self.seen.struck, key=lambda number: self.seen.struck[number])
+        return self.seen.struck[first] + limit_of(self.program.events[first].kind) + PATIENCE
+
+    def settles_by(self) -> float:
+        return max(self.deadline(), super().settles_by())
+
+    def spoils_its_place(self) -> bool:
+        spoilers = (*TO_A_HOST, *TO_ITS_OUTPUT, "launcher_killed")
+        return super().spoils_its_place() or self.program.first in spoilers
+
+    def is_to_be_left(self, what: str) -> bool:
+        """A launcher that was killed cannot remove its folder for temporary files, and nobody else has it."""
+        return self.program.first == "launcher_killed" and "$TMPDIR/horovodrun-" in what
+
+    def _drain(self) -> None:
+        if self._reader >= 0 and 0 not in self.seen.struck:
+            os.set_blocking(self._reader, False)
+            try:
+                os.read(self._reader, 1 << 20)
+            except BlockingIOError:
+                return
+
+    def _is_time(self) -> bool:
+        """Whether the first event is one from outside whose moment has come."""
+        if self.program.first in OF_A_RANK:
+            return False
+        if self.program.first in TO_A_DISK:
+            return self.made.disk_is_full()
+        moment = self.program.events[0].moment
+        since = self._first_begun if moment.phase == "starting" else self._all_trained
+        return time.monotonic() >= since + moment.seconds
+
+    def _strike(self) -> None:
+        kind = self.program.first
+        victim = self._victim()
+        if victim is None and kind not in (*TO_A_HOST, *TO_ITS_OUTPUT):
+            return  # it is not there yet
+        now = time.monotonic()
+        self.seen.struck[0] = now
+        note = {"what": "strikes", "at": now, "number": 0}
+        (self.folder / "worker-outside.jsonl").write_text(json.dumps(note) + "\n")
+        if kind in HOW:
+            self.place.strike(HOW[kind], OTHER)
+        elif kind == "reader_gone":
+            os.close(self._reader)
+        elif victim is not None:
+            os.kill(victim.number, SIGNALS.get(kind, signal.SIGKILL))
+
+    def _victim(self) -> Process | None:
+        """The process that an event from outside ends."""
+        kind, rank = self.program.first, self.program.events[0].rank
+        if kind in SIGNALS:
+            return self.place.launcher(self.job)
+        wanted: dict[str, tuple[str, Callable[[Process], bool]]] = {
+            "wrapper_killed": (HOSTS[self.program.host_of(rank)], lambda one: _is_wrapper(one, rank)),
+            "mpirun_killed": (LAUNCHER, lambda one: one.name in ("prterun", "mpirun")),
+            "ssh_killed": (LAUNCHER, lambda one: one.name == "ssh" and "prted" in " ".join(one.words)),
+            "daemon_killed": (OTHER, lambda one: one.name == "prted"),
+        }
+        if kind not in wanted:
+            return None
+        host, is_it = wanted[kind]
+        return next(filter(is_it, self.place.processes(host)), None)
+
+
+def _is_wrapper(one: Process, rank: int) -> bool:
+    is_ours = any(word.endswith("runner/rank.py") for word in one.words)
+    return is_ours and f"OMPI_COMM_WORLD_RANK={rank}" in one.environment
+
+
+class ElasticRun(Run):
+    """Workers that die where the program says, each on a "host" of its own: one that fails takes it along."""
+
+    def __init__(self, program: Program, place: Place) -> None:
+        super().__init__(program, place)
+        self.trace = self.folder / "trace.json"
+        told = {"HOROVOD_TIMELINE": str(self.trace), "HOROVOD_LOG_LEVEL": "info"} if program.is_traced else {}
+        self.settings = {"HOROVOD_DETERMINISTIC": "1", **told}
+
+    def options(self) -> list[str]:
+        words = ["--launcher", "tcp", "-np", str(self.program.ranks)]
+        hosts = ",".join(f"{name}:1" for name in self.place.names[: self.program.ranks])
+        return words if self.program.resume else [*words, "--min-np", "1", "-H", hosts]
+
+    def afterwards(self) -> None:
+        """The undisturbed job has as many ranks as are left, and begins where these began last."""
+        if self.trace.exists():
+            self.seen.trace = json.loads(self.trace.read_text())
+        sizes = [note["size"] for note in self.seen.told("ends")]
+        began = [note["kept"] for note in self.seen.told("begins") if note["rank"] == 0]
+        if self.seen.code == 0 and sizes and began and not self.program.resume:
+            twin = replace(
+                self.program, seed=-self.program.seed - 1, hosts=(sizes[0],), events=(), resume=began[-1]
+            )
+            self.seen.undisturbed = ElasticRun(twin, self.place).run()
+
+
+@dataclass
+class Worker:
+    """Of a soak. world: of its last step, 0 before the first. struck: how; "" while it should live on."""
+
+    name: str
+    host: str
+    pid: int
+    world: float = 0.0
+    struck: str = ""
+
+
+class SoakRun(Run):
+    """There is always a *favourite*, a worker that nobody strikes: so the state of training lives, and one
+    process goes through many worlds. After a while another worker becomes it.
+    """
+
+    command = str(SURVIVAL / "worker.py")
+    settings = {"HOROVOD_TCP_TIMEOUT_SECONDS": str(SILENCE)}  # noqa: RUF012
+
+    def __init__(self, program: Program, place: Place) -> None:
+        super().__init__(program, place)
+        self.course = Course(program)
+        self._workers: dict[str, Worker] = {}
+        self._listed = place.names[:3]
+        self._down: set[str] = set()  # hosts that were cut or unlinked
+        self._later: list[tuple[float, Callable[[], None]]] = []
+        self._favourite: Worker | None = None
+        self._favoured = 0
+        self._list()
+
+    def options(self) -> list[str]:
+        words = ["--host-discovery-script", f"cat {self.folder}/hosts", "-np", "2", "--min-np", "1"]
+        return [*words, "--max-np", "5", "--blacklist-cooldown-range", "2", "6", "--elastic-timeout", "120"]
+
+    # ---- the course of events ----
+
+    def follow(self) -> None:
+        goes_on = self.wait(lambda: self._choose_favourite() is not None)
+        while goes_on and len(self.seen.happened) < self.program.length and self.job.poll() is None:
+            goes_on = self._wait_until(time.monotonic() + self.course.pause())
+            if goes_on and self.course.is_patient():
+                goes_on = self._wait_until(time.monotonic() + WAITS, self._is_settled)
+            if goes_on and self.job.poll() is None:
+                self._choose_favourite()
+                self._measure()
+                self._strike()
+        self._finish()
+
+    def _wait_until(self, when: float, is_so: Callable[[], bool] = lambda: False) -> bool:
+        return self.wait(lambda: time.monotonic() >= when or is_so())
+
+    def _finish(self) -> None:
+        """All hosts are there again, some seconds for their workers to train, and the job is told to end."""
+        for _, act in self._later:
+            act()
+        self._later, self._listed = [], list(self.place.names)
+        self._list()
+        since = time.monotonic()
+        all_train = lambda: len(self._settled()) == len(self._listed)  # noqa: E731
+        self.wait(lambda: self.progressed > since and (all_train() or time.monotonic() > since + WAITS))
+        (self.folder / "stop").touch()
+        self.wait()
+        self.seen.victims = {worker.name for worker in self._workers.values() if worker.struck}
+
+    def look(self) -> None:
+        super().look()
+        now = time.monotonic()
+        due = [act for when, act in self._later if when <= now]
+        self._later = [(when, act) for when, act in self._later if when > now]
+        for act in due:
+            act()
+
+    def takes(self, note: dict[str, Any]) -> None:
+        worker = self._workers.setdefault(note["worker"], Worker(note["worker"], note["host"], note["pid"]))
+        if note["what"] == "step":
+            worker.world = note["world"]
+            self.progressed = time.monotonic()
+
+    def _after(self, low: float, high: float, act: Callable[[], None]) -> None:
+        self._later.append((time.monotonic() + self.course.seconds(low, high), act))
+
+    # ---- whom to strike, and how ----
+
+    def _living(self) -> list[Worker]:
+        """Those that are not struck, in training or on their way to it: the last of each host."""
+        last = {worker.host: worker for worker in self._workers.values()}
+        return [worker for worker in last.values() if not worker.struck and worker.host in self._listed]
+
+    def _settled(self) -> list[Worker]:
+        """Those of the newest world, who all hold the state."""
+        world = max((worker.world for worker in self._living()), default=0.0)
+        return [worker for worker in self._living() if worker.world == world > 0]
+
+    def _is_settled(self) -> bool:
+        return len(self._settled()) >= min(SETTLED, len(self._listed))
+
+    def _choose_favourite(self) -> Worker | None:
+        """It stays for a while, then another one follows that holds the state too."""
+        self._favoured += 1
+        settled = self._settled()
+        is_old = self._favoured > FAVOURED and len(settled) > 1
+        if settled and (self._favourite is None or is_old):
+            others = [worker for worker in settled if worker is not self._favourite]
+            self._favourite, self._favoured = self.course.one_of(others or settled), 0
+        return self._favourite
+
+    def _strike(self) -> None:
+        kind, target = self.course.event(self._targets())
+        self.seen.happened.append(f"{time.monotonic():.2f} {kind} {getattr(target, 'name', target)}")
+        if isinstance(target, Worker):
+            self._strike_worker(kind, target)
+        else:
+            self._strike_host(kind, target)
+
+    def _targets(self) -> dict[str, list[Any]]:
+        """Whom each kind of event may happen to now."""
+        assert self._favourite is not None
+        victims = [worker for worker in self._living() if worker is not self._favourite]
+        hosts = [host for host in self._listed if host != self._favourite.host]
+        far = [host for host in hosts if host in self.place.others and host not in self._down]
+        new = [host for host in self.place.names if host not in self._listed]
+        own = {"add": new, "remove": hosts if len(hosts) > 1 else [], "cut": far, "unlink": far}
+        return {kind: own.get(kind, victims) for kind in WEIGHTS}
+
+    def _strike_worker(self, kind: str, worker: Worker) -> None:
+        worker.struck = kind
+        number = signal.SIGKILL if kind == "kill" else signal.SIGSTOP
+        self.place.signal(worker.host, worker.pid, number)
+        if kind == "pause":
+            self._after(0.5, 8, lambda: self.place.signal(worker.host, worker.pid, signal.SIGCONT))
+
+    def _strike_host(self, kind: str, host: str) -> None:
+        if kind in ("add", "remove"):
+            self._listed = [name for name in self._listed if name != host] + [host] * (kind == "add")
+            self._list()
+        for worker in self._workers.values():
+            if worker.host == host and kind != "add":
+                worker.struck = worker.struck or kind
+        if kind in ("cut", "unlink"):
+            self._down.add(host)
+            self.place.strike(kind, host)
+            self._after(2, 15, lambda: self._mend("boot" if kind == "cut" else "link", host))
+
+    def _mend(self, how: str, host: str) -> None:
+        self.place.strike(how, host)
+        self._down.discard(host)
+
+    def _list(self) -> None:
+        """The hosts from now on. The script never reads half of them."""
+        new = self.folder / "hosts.new"
+        new.write_text("".join(f"{host}:1\n" for host in self._listed))
+        new.rename(self.folder / "hosts")
+
+    def _measure(self) -> None:
+        """What the driver and the agents of this host hold now; the driver has connections to all agents."""
+        there = self.place.processes()
+        agents = [one for one in there if _runs(one, "agent.py")]
+        held = {f"agent {one.number}": one for one in agents if one.words[-2] != BY_SSH}
+        held |= {f"driver, with {len(agents)} agents,": one for one in there if _runs(one, "driver.py")}
+        for whose, one in held.items():
+            with contextlib.suppress(OSError):  # it has ended
+                self.seen.held.setdefault(whose, []).append(_held(one.number))
+
+
+def _runs(one: Process, program: str) -> bool:
+    return any(word.endswith(f"/agents/{program}") for word in one.words)
+
+
+def _held(number: int) -> dict[str, int]:
+    folder = Path(f"/proc/{number}")
+    return {
+        "memory": int((folder / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"),
+        "descriptors": len(os.listdir(folder / "fd")),
+        "threads": len(os.listdir(folder / "task")),
+        "shared": 0,
+    }

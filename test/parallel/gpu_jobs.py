@@ -1,0 +1,34 @@
+"""The files of ranks/ that say in which place their tensors are, and what has ranks use emulated GPUs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))
+
+from emulated_cuda import build as emulation  # noqa: E402
+
+FILES = {
+    "operations": HERE / "ranks" / "test_contract.py",
+    "compression": HERE / "ranks" / "test_contract_compression.py",
+    "streams": HERE.parent / "gpu" / "ranks" / "test_gpu_streams.py",
+    "training": HERE / "ranks" / "test_optimizer_places.py",
+    "batch norm": HERE / "ranks" / "test_sync_batch_norm.py",
+    "sparse": HERE / "ranks" / "test_sparse_and_gradients.py",
+    "errors": HERE / "ranks" / "test_contract_errors.py",
+    "in flight": HERE / "ranks" / "test_operations_in_flight.py",
+    "joins": HERE / "ranks" / "test_api_join.py",
+}
+ALONE = list(FILES)[:4]  # one rank has nobody to agree with, or to wait for
+
+
+def emulated_gpus() -> dict[str, str]:
+    """The environment of ranks on emulated GPUs, of which each has its own."""
+    return {
+        "HOROVOD_TEST_EMULATED_GPU": str(emulation.library_path()),
+        "HOROVOD_NCCL_LIBRARY": str(emulation.nccl_path()),
+        "EMULATED_CUDA_DEVICES": "4",
+        "EMULATED_CUDA_ANY_MEMORY": "1",  # torch's tensors are of the host
+    }

@@ -1,0 +1,378 @@
+"""What the membership machine may do, and has to: its rules once more, for a driver and its workers."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+
+from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Place, Publish, Say, Start, Stop
+from horovod.runner.elastic.limits import Limits
+from horovod.runner.elastic.membership import MembershipMachine
+from horovod.runner.elastic.reasons import FAILED, RESETS
+from horovod.runner.outcome import End
+
+HOSTS = "abcd"
+TICK = 0.25
+HEARD = 3  # generations in a row in which one asks and is accused: it is out then
+
+
+class Model:
+    """Made time, the workers that run, and what is known of each. Events are methods; each checks all that
+    the machine answers, and that nothing is due that it has not done.
+    """
+
+    def __init__(self, limits: Limits, hosts: dict[str, int], failed: list[str]) -> None:
+        self.now = 0.0
+        self.limits = limits
+        self.slots = dict(hosts)  # of discovery, the oldest host first
+        self.machine = MembershipMachine(limits, hosts, lambda: self.now, failed)
+        self.failed_at = dict.fromkeys(failed, 0.0)
+        self.away = set(failed)  # on the blacklist
+        self.host: dict[int, str] = {}  # running processes
+        self.slot: dict[int, int] = {}
+        self.asks: dict[int, float] = {}  # since when
+        self.place: dict[int, Place] = {}
+        self.members: list[int] = []  # of the last generation, by rank
+        self.generation = self.resets = 0
+        self.out: dict[int, float] = {}  # since when; with those who do not know
+        self.told: dict[int, float] = {}  # when first
+        self.stopped: set[int] = set()
+        self.accused: dict[int, float] = {}
+        self.in_a_row: Counter[int] = Counter()  # generations that ended by an accusation
+        self.notified: list[tuple[float, int]] = []  # in this generation
+        self.frozen: set[int] = set()
+        self.ever: set[int] = set()
+        self.is_certain = False  # a member of this generation has ended
+        self.broken: float | None = None  # since when it lacks one that has failed
+        self.losses = 0
+        self.successes = 0  # of members
+        self.draining = False  # nobody is started any more, and slots are not given or taken
+        self.raised = False
+        self.end: EndJob | None = None
+        self.take(self.machine.tick())
+
+    # What the machine does.
+
+    def take(self, actions: list[Action], fails: str = "") -> None:
+        """`fails`: the host that has to, by this event."""
+        self.note_failed_hosts(fails)
+        self.dismiss_newcomers()
+        for action in actions:
+            assert self.end is None, f"{action} after {self.end}"
+            match action:
+                case Start():
+                    self.check_start(action)
+                case Publish():
+                    self.check_publication(action)
+                case Leave(worker, reason):
+                    assert reason and self.asks.pop(worker) is not None
+                    self.put_out(worker)
+                    self.told.setdefault(worker, self.now)
+                case Stop(worker, why):
+                    assert why
+                    self.check_stop(worker)
+                case Notify(workers, timestamp, update):
+                    assert timestamp == self.now
+                    self.check_notification(workers, update)
+                case EndJob():
+                    self.check_end(action)
+                case Say(text):
+                    assert text
+        assert (self.machine.generation, self.machine.resets) == (self.generation, self.resets)
+        assert self.machine.is_over == (self.end is not None)
+        self.dismiss_newcomers()
+        if self.end is None:
+            self.check_nothing_is_due()
+
+    def note_failed_hosts(self, expected: str) -> None:
+        away = {host for host in HOSTS if self.machine._hosts.is_blacklisted(host)}
+        assert not expected or expected in away
+        shortest = self.limits.cooldown_range[0] if self.limits.cooldown_range else math.inf
+        for host in self.away - away:
+            assert self.now >= self.failed_at[host] + shortest, "it has come back"
+        for host in away - self.away:
+            there = [worker for worker, where in self.host.items() if where == host]
+            assert host == expected or any(worker in self.accused for worker in there)
+            self.failed_at[host] = self.now
+            for worker in there:
+                self.put_out(worker)
+        self.away = away
+
+    def dismiss_newcomers(self) -> None:
+        """Those without a slot go at once; members leave with the next generation."""
+        eligible = self.eligible()
+        for worker in self.kept() if self.generation else ():
+            if worker not in self.place and worker not in eligible:
+                self.put_out(worker)
+
+    def check_start(self, action: Start) -> None:
+        assert action.worker not in self.ever, "numbers are never used again"
+        assert not self.draining, "nobody is started after the first success"
+        assert self.ever or sum(self.usable().values()) >= self.limits.np, "the start needs slots"
+        self.ever.add(action.worker)
+        taken = {self.slot[worker] for worker, host in self.host.items() if host == action.host}
+        assert action.slot == min(set(range(self.usable()[action.host])) - taken)
+        self.host[action.worker], self.slot[action.worker] = action.host, action.slot
+        place = action.place
+        assert place.rank < place.size and place.hosts[place.rank] == action.host
+        assert place.generation == self.generation + 1
+
+    def check_publication(self, action: Publish) -> None:
+        assert action.generation == self.generation + 1 and action.why
+        places, eligible = action.places, self.eligible()
+        assert set(places) <= set(self.asks) - set(self.out), "who asks, and is in"
+        assert set(action.out) <= set(self.asks) - set(places) and all(action.out.values())
+        assert self.is_complete() or self.waited() >= self.limits.elastic_timeout, "others are waited for"
+        order = sorted(places, key=lambda worker: places[worker].rank)
+        assert [places[worker].rank for worker in order] == list(range(len(places)))
+        assert order == [worker for worker in eligible if worker in self.asks]
+        assert self.needed() <= len(order)
+        assert order[0] in self.place or self.generation == 0, "rank 0 holds the state"
+        self.check_places(places, order)
+        self.note_publication(action, order, eligible)
+
+    def note_publication(self, action: Publish, order: list[int], eligible: list[int]) -> None:
+        places = action.places
+        for worker in [worker for worker in self.host if worker not in places]:
+            if worker in self.place or worker not in eligible:
+                self.put_out(worker)
+        self.told.update({worker: self.now for worker in action.out if worker not in self.told})
+        for worker in [*places, *action.out]:
+            del self.asks[worker]
+        self.in_a_row = Counter({w: self.in_a_row[w] + 1 for w in places if w in self.accused})
+        self.resets += self.generation > 0
+        self.generation, self.members = action.generation, order
+        self.place.update(places)
+        self.notified, self.accused = [], {}
+        self.is_certain, self.broken = False, None
+
+    def check_places(self, places: Mapping[int, Place], order: list[int]) -> None:
+        hosts = tuple(self.host[worker] for worker in order)
+        for host in set(hosts):
+            local = sorted((w for w in order if self.host[w] == host), key=lambda w: self.slot[w])
+            assert [places[worker].local_rank for worker in local] == list(range(len(local)))
+        for place in places.values():
+            host = hosts[place.rank]
+            across = [name for name in dict.fromkeys(hosts) if hosts.count(name) > place.local_rank]
+            assert (place.generation, place.size, place.hosts) == (self.generation + 1, len(order), hosts)
+            assert (place.local_size, place.cross_size) == (hosts.count(host), len(across))
+            assert place.cross_rank == across.index(host)
+
+    def check_stop(self, worker: int) -> None:
+        assert worker in self.host and worker not in self.stopped
+        self.stopped.add(worker)
+        if worker in self.accused and self.out.get(worker, self.now) == self.now:
+            assert worker not in self.asks and self.now >= self.accused[worker] + self.grace()
+            self.lose(worker)
+            return
+        since = self.told.get(worker, self.out[worker])
+        assert self.now >= since + self.limits.leave_grace, "it has its grace"
+
+    def check_notification(self, workers: tuple[int, ...], update: int) -> None:
+        assert workers and sorted(workers) == sorted(set(self.members) & set(self.host))
+        assert not self.asking() and update == self.update() > 0
+        at, of = self.notified[-1] if self.notified else (-math.inf, 0)
+        assert update | of != of or self.now - at >= self.limits.notify_again, "not again so soon"
+        self.notified.append((self.now, update))
+
+    def check_end(self, action: EndJob) -> None:
+        self.end = action
+        assert 0 <= action.code <= 255 and (action.code == 0) == (action.message == "")
+        if action.message.startswith(RESETS):
+            assert self.resets == self.limits.reset_limit and self.asking() and action.code == 1
+        elif not self.raised:
+            self.check_why_it_ends(action)
+
+    def check_why_it_ends(self, action: EndJob) -> None:
+        holders = [worker for worker in self.kept() if worker in self.place or not self.generation]
+        if action.code == 0:
+            assert not holders and self.draining
+            return
+        has_waited = self.waited() >= self.limits.elastic_timeout
+        assert not holders or self.is_short() or has_waited, "more may come, or there are enough"
+        assert holders or self.losses or self.is_hopeless() or self.now >= self.limits.elastic_timeout
+        says_so = action.message.startswith(FAILED)
+        assert says_so == bool(self.losses) or (says_so and not holders), "only where something has failed"
+
+    def check_nothing_is_due(self) -> None:
+        """What can be done has been done: waiting would not make it better."""
+        limits = self.limits
+        assert self.waited() < limits.elastic_timeout and not self.is_complete(), "a membership is due"
+        assert not self.is_short(), "the end is due: there are too few, and no others will come"
+        may_reset = limits.reset_limit is None or self.resets < limits.reset_limit
+        assert may_reset or self.draining or not (self.generation and self.asking()), "it had all its resets"
+        self.check_slots_are_filled()
+        is_at_work = self.generation and not self.draining and not self.asking()
+        if is_at_work and (update := self.update()):
+            at, of = self.notified[-1] if self.notified else (-math.inf, 0)
+            assert update | of == of and self.now - at < limits.notify_again, "members are to be told"
+
+    def check_slots_are_filled(self) -> None:
+        limits = self.limits
+        if not (self.draining or self.ever):
+            assert sum(self.usable().values()) < limits.np, "the start is due"
+        elif not self.draining:
+            most = limits.np if not self.generation and self.asking() else limits.max_np or math.inf
+            running = Counter(self.host.values())
+            is_free = any(running[host] < count for host, count in self.usable().items())
+            assert len(self.eligible()) >= most or not is_free, "a slot is free"
+
+    # What follows from the rules.
+
+    def usable(self) -> dict[str, int]:
+        """Slots of hosts that may be used, the oldest first. Before the first membership none that failed."""
+        barred = self.away if self.generation else set(self.failed_at)
+        return {host: slots for host, slots in self.slots.items() if host not in barred}
+
+    def kept(self) -> list[int]:
+        """Members by rank, then newcomers."""
+        running = [worker for worker in self.host if worker not in self.out]
+        return sorted(running, key=lambda w: (0, self.place[w].rank) if w in self.place else (1, w))
+
+    def eligible(self) -> list[int]:
+        """Who may be in the next membership, in its order."""
+        kept = self.kept()
+        if self.draining and self.generation:
+            return [worker for worker in kept if worker in self.place]
+        left = self.usable()
+        if self.draining:
+            left = dict.fromkeys([*left, *(self.host[worker] for worker in kept)], len(kept))
+        ages, found = list(left), []
+        for worker in kept:
+            if left.get(self.host[worker], 0):
+                left[self.host[worker]] -= 1
+                found.append(worker)
+        new = [w for w in found if w not in self.place]
+        new.sort(key=lambda w: (ages.index(self.host[w]), self.slot[w]))
+        return [*(w for w in found if w in self.place), *new][: self.limits.max_np]
+
+    def is_complete(self) -> bool:
+        """Whether those that ask are a membership: all survivors, and newcomers where these are too few."""
+        eligible = self.eligible()
+        ready = [worker for worker in eligible if worker in self.asks]
+        survivors = [worker for worker in eligible if worker in self.place or not self.generation]
+        are_all = bool(survivors) and set(survivors) <= set(ready) and len(ready) >= self.needed()
+        return are_all and (len(survivors) >= self.needed() or self.have_newcomers_come())
+
+    def have_newcomers_come(self) -> bool:
+        new = [worker for worker in self.eligible() if worker not in self.place]
+        asking = [self.asks[worker] for worker in new if worker in self.asks]
+        is_long = bool(asking) and self.now - min(asking) >= self.limits.newcomer_window
+        return bool(asking) and (len(asking) == len(new) or is_long)
+
+    def update(self) -> int:
+        """What members are to be told: 1, others come; 2, some have to go."""
+        gone = set(self.members) & set(self.host) - set(self.eligible())
+        update = self.have_newcomers_come() + 2 * bool(gone)
+        if self.broken is None:
+            return update
+        return update | 2 if self.now - self.broken >= self.limits.notify_again else 0
+
+    def is_short(self) -> bool:
+        """Whether some ask, and there will never be enough."""
+        has_waited = self.draining and self.waited() >= self.limits.leave_grace
+        is_short = bool(self.asking()) and len(self.eligible()) < self.needed()
+        return is_short and (has_waited or self.is_hopeless())
+
+    def is_hopeless(self) -> bool:
+        """Whether there will never be slots enough."""
+        slots, limits = self.usable(), self.limits
+        needed = self.needed() if self.ever else limits.np
+        is_final = not limits.hosts_may_come and sum(slots.values()) < needed
+        can_return = self.generation and limits.cooldown_range is not None
+        return not can_return and (is_final or bool(self.slots and not slots))
+
+    def needed(self) -> int:
+        return 1 if self.successes else self.limits.min_np
+
+    def asking(self) -> list[int]:
+        """Whose asking makes a membership necessary."""
+        return [w for w in self.kept() if w in self.asks and (w in self.place or not self.generation)]
+
+    def waited(self) -> float:
+        return self.now - min((self.asks[worker] for worker in self.asking()), default=self.now)
+
+    def grace(self) -> float:
+        return self.limits.doubtful_grace if self.is_certain else self.limits.accusation_grace
+
+    def put_out(self, worker: int) -> None:
+        self.out.setdefault(worker, self.now)
+
+    def lose(self, worker: int) -> None:
+        self.losses += 1
+        if worker in self.place and self.broken is None:
+            self.broken = self.now
+
+    # What the world does.
+
+    def advance(self, seconds: float) -> None:
+        until, step = self.now + seconds, max(TICK, seconds / 50)
+        while self.now < until and self.end is None:
+            self.now = min(until, self.now + step)
+            self.take(self.machine.tick())
+            if self.end is None:
+                self.check_patience()
+
+    def check_patience(self) -> None:
+        """Who has to go and does not is stopped when its time is over."""
+        limits = self.limits
+        for worker in set(self.host) - self.stopped:
+            if worker in self.out:
+                patience = 0.0 if worker in self.told else limits.elastic_timeout
+                since = self.told.get(worker, self.out[worker])
+                assert self.now - since < patience + limits.leave_grace
+            elif worker in self.accused and worker not in self.asks:
+                assert self.now - self.accused[worker] < self.grace()
+
+    def ask(self, worker: int) -> None:
+        is_again = worker in self.asks
+        self.asks.setdefault(worker, self.now)
+        after = self.place[worker].generation if worker in self.place else 0
+        actions = self.machine.worker_asks(worker, after)
+        assert not is_again or [type(action) for action in actions] == [Say]
+        self.take(actions)
+
+    def finish(self, worker: int, end: End) -> None:
+        is_new = worker not in self.place
+        knows = worker in self.told or worker in self.stopped or worker not in self.members
+        is_out = worker in self.out and (knows or is_new or not end.is_success())
+        host = self.host.pop(worker)
+        self.asks.pop(worker, None)
+        self.frozen.discard(worker)
+        fails = ""
+        if not is_out and end.is_success():
+            self.draining = True
+            self.successes += not is_new
+            self.is_certain |= not is_new
+        elif not is_out and end.raised and not (is_new and self.generation):
+            self.raised = True
+        elif not is_out:
+            fails = host
+            self.is_certain |= not is_new
+            self.lose(worker)
+        self.take(self.machine.worker_ended(worker, end), fails)
+        assert (self.end is not None and self.end.code == end.exit_code()) or not self.raised
+
+    def accuse(self, by: int, worker: int) -> None:
+        counts = by != worker and {by, worker} <= set(self.members) & set(self.host)
+        if counts and worker not in self.out:
+            self.accused.setdefault(worker, self.now)
+        actions = self.machine.worker_accused(by, worker, "silent for 3 s")
+        assert counts or not actions
+        self.take(actions)
+
+    def find(self, hosts: dict[str, int]) -> None:
+        order = [*(host for host in self.slots if host in hosts), *hosts]
+        self.slots = {host: hosts[host] for host in order}
+        self.take(self.machine.hosts_found(hosts))
+
+    def lose_host(self, host: str) -> None:
+        for worker in [worker for worker, where in self.host.items() if where == host]:
+            if worker not in self.out:
+                self.is_certain |= worker in self.place
+                self.lose(worker)
+            del self.host[worker]
+            self.asks.pop(worker, None)
+            self.frozen.discard(worker)
+        self.take(self.machine.host_lost(host, "ssh ended"), host)
