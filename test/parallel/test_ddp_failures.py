@@ -78,8 +78,7 @@ def test_a_reducer_needs_no_close(script: Path, np: int) -> None:
         assert rank.returncode == 0 and rank.stdout.endswith("ends well\n"), rank.stdout
 
 
-SHUT_DOWN = "ShutDown: "
-LEFT = f" {SHUT_DOWN}| Disagreement: rank 1 .*'allreduce\\.g0'"
+LEFT = r"\bShutDown: |\bDisagreement: rank 1 .*'allreduce\.g0'"
 
 
 @pytest.mark.parametrize("how", ["killed", "ends", "killed within"])
