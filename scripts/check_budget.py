@@ -37,7 +37,7 @@ EXCEPTIONS: dict[tuple[str, str, str], str] = {
         "DistributedOptimizer",
         "parameters of a function",
     ): "Horovod's public signature",
-    ("horovod/native/base/sentences.h", "", "lines of a header"): "one table, of all the core's errors",
+    ("horovod/native/base/sentences.h", "", "lines of a header"): "one table: all sentences of the core",
     (
         "horovod/torch/gradient_listener.py",
         "",

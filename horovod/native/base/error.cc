@@ -62,6 +62,12 @@ bool is_number(const std::string& text) {
   return text.size() > digits && text.size() <= 20 && text.find_first_not_of("0123456789", digits) == std::string::npos;
 }
 
+// Not with a variable's name.
+bool begins_sentence(const std::string& text) {
+  const auto is_capital = [&](size_t at) { return at < text.size() && text[at] >= 'A' && text[at] <= 'Z'; };
+  return is_capital(0) && !is_capital(1);
+}
+
 bool is_name(const std::string& text) {
   return !text.empty() && text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") == std::string::npos;
 }
@@ -92,7 +98,7 @@ std::string Failure::remedy() const {
 std::string Failure::text() const {
   const std::string cause = filled(sentence_of(said).cause, facts), then = remedy();
   if (then.empty()) return cause;
-  return cause + (then[0] >= 'A' && then[0] <= 'Z' ? ". " : "; ") + then;
+  return cause + (begins_sentence(then) ? ". " : "; ") + then;
 }
 
 Failure Failure::of_this_world() const {

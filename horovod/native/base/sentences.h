@@ -1,5 +1,5 @@
 // Every sentence that an error of the core says: its code, its class in Python, the cause, the remedy. Included several times,
-// with HVD_SAYS defined. Braces are filled with facts (base/error.h); a remedy follows "; ", or ". " if it begins with a capital.
+// with HVD_SAYS defined. Braces are filled with facts (base/error.h); a remedy follows "; ", or ". " if it is a sentence.
 
 // ---- base ----
 HVD_SAYS(unexpected, HorovodInternalError, "{why}", "")
@@ -55,7 +55,8 @@ HVD_SAYS(reduce_op_unknown, WrongArgument, "there is no reduce op number {value}
 HVD_SAYS(device_wrong, WrongArgument, "a tensor's device is a GPU's number, or -1, not {value}", "")
 HVD_SAYS(shape_negative, WrongArgument, "a shape cannot be negative: {value}", "")
 HVD_SAYS(result_on_gpu, WrongArgument, "the result is on a GPU", "copy it out with copy_to()")
-HVD_SAYS(result_in_cpu_memory, WrongArgument, "copy_to() is for results on a GPU, and this one is in CPU memory", "use buffer()")
+HVD_SAYS(result_in_cpu_memory, WrongArgument, "copy_to() is for results on a GPU, and this one is in CPU memory",
+         "use buffer()")
 HVD_SAYS(result_too_short, WrongArgument, "the result has {bytes} bytes, not {count} from byte {offset} on", "")
 HVD_SAYS(handle_unknown, WrongArgument, "handle {handle} is unknown, or has been synchronized already", "")
 HVD_SAYS(hosts_do_not_fit, WrongArgument, "hosts has {entries} entries for {size} ranks", "")
@@ -83,7 +84,8 @@ HVD_SAYS(cuda_does_not_work, WrongArgument, "CUDA does not work on this machine:
 HVD_SAYS(cuda_part_in_use, WrongArgument, "another CUDA library is in use already",
          "name {path} before the first tensor of a GPU")
 HVD_SAYS(cuda_failed, DeviceFailure, "{gpu}: {call} failed: {why}", "")
-HVD_SAYS(gpu_unknown, WrongArgument, "there is no GPU {gpu}: this process sees {count}, counted from 0 (CUDA_VISIBLE_DEVICES says which)", "")
+HVD_SAYS(gpu_unknown, WrongArgument,
+         "there is no GPU {gpu}: this process sees {count}, counted from 0 (CUDA_VISIBLE_DEVICES says which)", "")
 HVD_SAYS(no_time_between_events, WrongArgument, "there is no time between events that are none", "")
 HVD_SAYS(gpu_block_wrong, WrongArgument, "a GPU's codec cannot have blocks of {value} elements",
          "choose 32, 64, 128, 256, 512 or 1024")
@@ -102,7 +104,8 @@ HVD_SAYS(gpu_text_too_long, HorovodInternalError, "{ranks} sends {bytes} bytes o
          "The ranks run different builds, or its message was damaged on its way")
 HVD_SAYS(nccl_lacks_dtype, HorovodInternalError, "this NCCL reduces no {dtype}",
          "give all ranks a newer one, or HOROVOD_GPU_TRANSPORT=host")
-HVD_SAYS(nccl_cannot_join, DeviceFailure, "NCCL cannot join the GPUs: {ranks}: {why}", "HOROVOD_GPU_TRANSPORT=host goes without it")
+HVD_SAYS(nccl_cannot_join, DeviceFailure, "NCCL cannot join the GPUs: {ranks}: {why}",
+         "HOROVOD_GPU_TRANSPORT=host goes without it")
 HVD_SAYS(nccl_aborted, DeviceFailure, "{call}: the communicator was aborted{because}", "")
 HVD_SAYS(nccl_ranks_absent, DeviceFailure, "{call} on {ranks}: not all of {size} ranks came within {seconds} seconds", "")
 HVD_SAYS(nccl_failed, DeviceFailure, "{call} failed on {ranks}{gpu}: {why}", "")
@@ -153,7 +156,8 @@ HVD_SAYS(mpi_without_multiple, CannotStart,
          "initialise it with MPI_THREAD_MULTIPLE (mpi4py's default) before hvd.init(), or leave it to hvd.init()")
 HVD_SAYS(rank_complains, CannotStart, "{why}", "")
 HVD_SAYS(left_before_begin, HorovodInternalError, "{who} has left before the job began", "its own error says why")
-HVD_SAYS(out_of_step, CannotStart, "{who} is not where the others are in hvd.init(), as happens where ranks of two jobs meet in one place",
+HVD_SAYS(out_of_step, CannotStart,
+         "{who} is not where the others are in hvd.init(), as happens where ranks of two jobs meet in one place",
          "give each job a place of its own to meet (HOROVOD_RENDEZVOUS_FOLDER, MASTER_PORT, a store)")
 HVD_SAYS(shared_memory_failed, CannotStart, "shared memory {what}: {why}", "")
 HVD_SAYS(shared_memory_foreign, CannotStart, "shared memory {name} is not what a rank of this job has made", "")
@@ -166,14 +170,16 @@ HVD_SAYS(system_call_failed, HorovodInternalError, "{call}: {why}", "")
 HVD_SAYS(no_more_sockets, HorovodInternalError, "no socket for a connection to {endpoint}: {why}", "raise `ulimit -n`")
 HVD_SAYS(frame_wrong, HorovodInternalError, "{ranks} was sent a frame that cannot be: kind {frame_kind}, {bytes} bytes", "")
 HVD_SAYS(checksum_wrong, HorovodInternalError,
-         "the checksum of {bytes} bytes is wrong: they are not as they were sent. The network or a machine's memory is broken", "")
+         "the checksum of {bytes} bytes is wrong: they are not as they were sent. The network or a machine's memory is broken",
+         "")
 HVD_SAYS(lane_wrong, HorovodInternalError, "{who} dialled a lane that there is not", "")
 HVD_SAYS(transfer_to_self_differs, HorovodInternalError, "a rank sends itself something else than it receives", "")
 HVD_SAYS(transfer_too_long, HorovodInternalError, "{who} sends more of a transfer than there is to come", "")
 HVD_SAYS(transfer_of_other_size, HorovodInternalError, "{who} sends {bytes} bytes where {expected} are expected", "")
 HVD_SAYS(mpi_call_failed, LostRank, "{call} failed: {why}",
          "a peer may have ended, or the network between the hosts may be down")
-HVD_SAYS(ranks_absent, HorovodInternalError, "rank {rank} heard nothing of {who}", "see what they print, and whether they still run")
+HVD_SAYS(ranks_absent, HorovodInternalError, "rank {rank} heard nothing of {who}",
+         "see what they print, and whether they still run")
 HVD_SAYS(process_ended, LostRank, "rank {rank} lost {ranks} (process {pid} has ended)", "The job cannot go on")
 HVD_SAYS(connection_lost, LostRank, "rank {rank} lost {who}: {why}", "")
 HVD_SAYS(lost_says_other, LostRank, "rank {rank} lost {who} (so says rank {by})", "")
@@ -218,8 +224,7 @@ HVD_SAYS(already_in_flight, WrongArgument, "'{tensor}' is already in flight on {
          "give each pending operation a name of its own, or synchronize the first one before")
 HVD_SAYS(process_set_unknown, WrongArgument, "there is no process set {set}",
          "it was never added, or has been removed or ended with shutdown()")
-HVD_SAYS(tensor_changed, TensorChanged,
-         "the memory of {what} was resized or replaced while the operation was in flight",
+HVD_SAYS(tensor_changed, TensorChanged, "the memory of {what} was resized or replaced while the operation was in flight",
          "leave tensors as they are until synchronize() has returned")
 
 // ---- agreement: the job goes on ----
@@ -227,16 +232,16 @@ HVD_SAYS(disagree, Disagreement, "ranks disagree on the {property} of '{tensor}'
 HVD_SAYS(set_not_added, Disagreement, "no rank could add the process set it was asked for", "The job can go on")
 HVD_SAYS(no_dimension, Disagreement, "'{tensor}' has no dimensions to {verb} along",
          "Reshape it to (1,) before {call}. The job can go on")
-HVD_SAYS(product_after_join, Disagreement,
-         "'{tensor}' ({operation}) cannot be carried out: {ranks} called join(), and from then on take part with a factor of 1, "
-         "which prescale_factor would change",
-         "Scale the tensors of a Product before the allreduce, or its result. The job can go on")
+HVD_SAYS(
+    product_after_join, Disagreement,
+    "'{tensor}' ({operation}) cannot be carried out: {ranks} called join(), and from then on take part with a factor of 1, "
+    "which prescale_factor would change",
+    "Scale the tensors of a Product before the allreduce, or its result. The job can go on")
 HVD_SAYS(other_after_join, Disagreement,
          "'{tensor}' ({operation}) cannot be carried out: {ranks} called join(), and from then on take part in allreduce only, "
          "until all ranks have",
          "Let every rank do the same number of other operations before join(). The job can go on")
-HVD_SAYS(orders_differ, Disagreement,
-         "Ranks do not start the same operations in the same order: at one place start {values}",
+HVD_SAYS(orders_differ, Disagreement, "Ranks do not start the same operations in the same order: at one place start {values}",
          "Have all ranks do the same, in one order")
 HVD_SAYS(batches_differ, Disagreement,
          "Ranks do not start the same operations together: {ranks} starts '{tensor}' with {count} others, another rank not", "")

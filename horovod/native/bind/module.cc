@@ -29,16 +29,18 @@ nb::dict python_facts(const Facts& facts) {
   if (!facts.tensor.empty()) all["tensor"] = python_text(facts.tensor);
   if (!facts.ranks.empty()) all["ranks"] = nb::cast(facts.ranks);
   nb::dict values;
-  for (size_t i = 0; i < std::min(facts.ranks.size(), facts.values.size()); ++i) values[nb::cast(facts.ranks[i])] = python_text(facts.values[i]);
+  for (size_t i = 0; i < std::min(facts.ranks.size(), facts.values.size()); ++i) {
+    values[nb::cast(facts.ranks[i])] = python_text(facts.values[i]);
+  }
   if (!facts.values.empty()) all["values"] = values;
   return all;
 }
 
 void raise(const Failure& failure) {
   const nb::object type = nb::module_::import_("horovod.common.exceptions").attr(name_of(failure.kind));
-  const nb::object error = type(python_text(failure.text()), nb::arg("code") = code_of(failure.said),
-                                nb::arg("facts") = python_facts(failure.facts),
-                                nb::arg("remedy") = python_text(failure.remedy()));
+  const nb::object error =
+      type(python_text(failure.text()), nb::arg("code") = code_of(failure.said), nb::arg("facts") = python_facts(failure.facts),
+           nb::arg("remedy") = python_text(failure.remedy()));
   PyErr_SetObject(type.ptr(), error.ptr());
 }
 

@@ -40,8 +40,7 @@ int64_t Feedback::bytes() const {
 
 void Feedback::check(int64_t begin, int64_t count) const {
   if (begin >= 0 && count >= 0 && count <= count_ - begin) return;
-  throw InvalidArgument(Said::outside_of_feedback,
-                        {.others = {{"begin", begin}, {"end", begin + count}, {"count", count_}}});
+  throw InvalidArgument(Said::outside_of_feedback, {.others = {{"begin", begin}, {"end", begin + count}, {"count", count_}}});
 }
 
 ResidualBound* Feedback::Away::bounds() const {
@@ -126,9 +125,8 @@ int64_t Feedback::take_dropped() { return std::exchange(dropped_, 0); }
 void Feedback::restore(Stage stage, Residual residual) {
   const auto count = static_cast<int64_t>(residual.values.size());
   if (residual.begin < 0 || count > count_ - residual.begin) {
-    throw InvalidArgument(
-        Said::feedback_does_not_fit,
-        {.others = {{"begin", residual.begin}, {"end", residual.begin + count}, {"count", count_}}});
+    throw InvalidArgument(Said::feedback_does_not_fit,
+                          {.others = {{"begin", residual.begin}, {"end", residual.begin + count}, {"count", count_}}});
   }
   away_[static_cast<int>(stage)] = {};  // freed when the GPU has done with it
   stages_[static_cast<int>(stage)] = std::move(residual);

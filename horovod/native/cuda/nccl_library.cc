@@ -399,8 +399,7 @@ CommunicatorId NcclLibrary::make_id() const {
   nccl::UniqueId id{};
   const nccl::Result result = functions_.get_unique_id(&id);
   if (result != nccl::kSuccess) {
-    const std::string why =
-        std::string(functions_.get_error_string(result)) + " (" + functions_.get_last_error(nullptr) + ")";
+    const std::string why = std::string(functions_.get_error_string(result)) + " (" + functions_.get_last_error(nullptr) + ")";
     throw InternalError(Said::nccl_failed, {.ranks = {0}, .others = {{"call", "ncclGetUniqueId"}, {"gpu", ""}, {"why", why}}});
   }
   CommunicatorId copy;

@@ -122,9 +122,9 @@ void Coordinator::note_begun(size_t position, const Announcement& announcement) 
   for (const size_t to : announcement.batches) {
     if (!begun_.add(position, ids.subspan(from, to - from)) && !broken_.is_any()) {
       const Request* first = cache_.request(ids[from], position);
-      broken_ = {Said::batches_differ, {.tensor = first == nullptr ? "" : first->name,
-                                        .ranks = {ranks_[position]},
-                                        .others = {{"count", to - from - 1}}}};
+      broken_ = {
+          Said::batches_differ,
+          {.tensor = first == nullptr ? "" : first->name, .ranks = {ranks_[position]}, .others = {{"count", to - from - 1}}}};
     }
     for (; from < to; ++from) {
       const Request* request = cache_.request(ids[from], position);

@@ -12,9 +12,7 @@ namespace {
 // takes four times as long. Nor does it spin longer than that engine would.
 constexpr Patience kCaller{40, std::chrono::microseconds(0)};
 
-[[noreturn]] void refuse(int64_t handle) {
-  throw InvalidArgument(Said::handle_unknown, {.others = {{"handle", handle}}});
-}
+[[noreturn]] void refuse(int64_t handle) { throw InvalidArgument(Said::handle_unknown, {.others = {{"handle", handle}}}); }
 
 }  // namespace
 

@@ -31,10 +31,9 @@ Device& RankGpu::take(int index) {
 void RankGpu::admit(Submission* submission) {
   Device& device = take(submission->device);
   if (device.index() != submission->device) {
-    throw InvalidArgument(Said::gpu_of_other_tensors,
-                          {.tensor = submission->request.name,
-                           .ranks = {rank_},
-                           .others = {{"gpu", submission->device}, {"used", device.index()}}});
+    throw InvalidArgument(Said::gpu_of_other_tensors, {.tensor = submission->request.name,
+                                                       .ranks = {rank_},
+                                                       .others = {{"gpu", submission->device}, {"used", device.index()}}});
   }
   std::vector<Stream> streams;
   for (const TensorRef& tensor : submission->tensors) {

@@ -50,8 +50,7 @@ void check_feedback(const Submission& submission) {
       refuse(name, Said::feedback_misplaced);
     }
     if (tensor.feedback->count() != element_count(tensor.shape)) {
-      refuse(name, Said::feedback_of_other_size,
-             {{"count", tensor.feedback->count()}, {"shape", to_text(tensor.shape)}});
+      refuse(name, Said::feedback_of_other_size, {{"count", tensor.feedback->count()}, {"shape", to_text(tensor.shape)}});
     }
     if (!seen.insert(tensor.feedback.get()).second) refuse(name, Said::feedback_shared);
   }

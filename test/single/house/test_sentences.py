@@ -30,7 +30,7 @@ def core_sentences() -> dict[str, Sentence]:
     """Rows of the core's table, by code: HVD_SAYS(code, kind, "cause", "remedy")."""
     text = r'((?:\s*"(?:[^"\\]|\\.)*")+)'  # of several parts, as C++ has it
     table = (NATIVE / "base" / "sentences.h").read_text()
-    found = re.findall(rf"^HVD_SAYS\((\w+), (\w+),{text},{text}\)$", table, re.MULTILINE)
+    found = re.findall(rf"^HVD_SAYS\(\s*(\w+), (\w+),{text},{text}\)$", table, re.MULTILINE)
     assert len(found) == table.count("\nHVD_SAYS("), "a row has another form"
     rows = {}
     for code, kind, *parts in found:

@@ -79,9 +79,11 @@ DeviceAgreement agree_on_transport(const std::vector<DevicePeer>& peers) {
   const DevicePeer& first = peers.front();
   for (const DevicePeer& peer : peers) {
     if (peer.transport == first.transport) continue;
-    return {false, "",
-            {Said::gpu_transports_differ, {.others = {{"first", first.transport}, {"one", named(first)},
-                                                      {"second", peer.transport}, {"other", named(peer)}}}}};
+    return {
+        false,
+        "",
+        {Said::gpu_transports_differ,
+         {.others = {{"first", first.transport}, {"one", named(first)}, {"second", peer.transport}, {"other", named(peer)}}}}};
   }
   if (first.transport == "host") return {false, "HOROVOD_GPU_TRANSPORT asks for it", {}};
   std::string why = why_not(peers);
@@ -112,8 +114,8 @@ std::vector<std::string> exchange_texts(const CollectiveContext& context, const 
     std::string& text = texts[static_cast<size_t>(in.from)];
     const uint64_t length = bytes[static_cast<size_t>(in.from)];
     if (length > kLongestText) {
-      throw InternalError(Said::gpu_text_too_long, {.ranks = {group.ranks()[static_cast<size_t>(in.from)]},
-                                                    .others = {{"bytes", length}}});
+      throw InternalError(Said::gpu_text_too_long,
+                          {.ranks = {group.ranks()[static_cast<size_t>(in.from)]}, .others = {{"bytes", length}}});
     }
     text.resize(length);
     in = {in.from, text.data(), text.size()};

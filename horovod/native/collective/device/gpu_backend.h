@@ -32,8 +32,8 @@ struct DevicePeer {
 
 struct DeviceAgreement {
   bool has_nccl = false;
-  std::string why;    // if not
-  Failure error;  // what was asked for and cannot be, if anything
+  std::string why;  // if not
+  Failure error;    // what was asked for and cannot be, if anything
 };
 
 // A pure function: of all ranks of the set, by rank.

@@ -293,7 +293,8 @@ HostBackend& NcclBackend::host() {
 std::unique_ptr<Communicator> NcclBackend::join(DeviceLibrary& library) const {
   const RankGroup& group = context_.group;
   const auto fail = [&] [[noreturn]] (int rank, const std::string& why) {
-    throw InternalError(Said::nccl_cannot_join, {.ranks = {group.ranks()[static_cast<size_t>(rank)]}, .others = {{"why", why}}});
+    throw InternalError(Said::nccl_cannot_join,
+                        {.ranks = {group.ranks()[static_cast<size_t>(rank)]}, .others = {{"why", why}}});
   };
   CommunicatorId id{};
   std::string failed;

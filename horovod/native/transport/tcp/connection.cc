@@ -245,10 +245,9 @@ bool Connection::begin_frame(ConnectionOwner& owner) {
       return false;
     }
   } else if (header_.kind < FrameKind::kMessage || header_.kind > FrameKind::kGoodbye || header_.bytes > kLongestMessage) {
-    throw InternalError(
-        Said::frame_wrong,
-        {.ranks = {static_cast<int>(who_.to)},
-         .others = {{"frame_kind", static_cast<uint32_t>(header_.kind)}, {"bytes", header_.bytes}}});
+    throw InternalError(Said::frame_wrong,
+                        {.ranks = {static_cast<int>(who_.to)},
+                         .others = {{"frame_kind", static_cast<uint32_t>(header_.kind)}, {"bytes", header_.bytes}}});
   }
   fill(reinterpret_cast<std::byte*>(&header_), sizeof header_);
   payload_.clear();

@@ -62,7 +62,8 @@ constexpr int kMostEvents = 64;
 constexpr std::chrono::milliseconds kCoarse{20};  // epoll_wait counts in milliseconds, which is good enough beyond these
 
 Socket owned(int descriptor, const char* what) {
-  if (descriptor < 0) throw InternalError(Said::system_call_failed, {.others = {{"call", what}, {"why", std::strerror(errno)}}});
+  if (descriptor < 0)
+    throw InternalError(Said::system_call_failed, {.others = {{"call", what}, {"why", std::strerror(errno)}}});
   return Socket(descriptor);
 }
 
@@ -87,8 +88,7 @@ Socket listen_at(const std::string& address, PortRange ports) {
     why = system_error();
   }
   const bool is_any = ports.last == 0;
-  const std::string which =
-      is_any ? "" : " on any port of " + std::to_string(ports.first) + "-" + std::to_string(ports.last);
+  const std::string which = is_any ? "" : " on any port of " + std::to_string(ports.first) + "-" + std::to_string(ports.last);
   throw StartupError(Said::cannot_listen, {.others = {{"address", address}, {"ports", which}, {"why", why}}});
 }
 

@@ -113,7 +113,8 @@ class TcpBootstrap final : public Bootstrap {
     }
     const std::vector<std::string> all = gather(complaint);
     for (size_t rank = 0; rank < all.size(); ++rank) {
-      if (all[rank].starts_with(kComplaint)) throw StartupError(Said::rank_complains, {.others = {{"why", all[rank].substr(kComplaint.size())}}});
+      if (all[rank].starts_with(kComplaint))
+        throw StartupError(Said::rank_complains, {.others = {{"why", all[rank].substr(kComplaint.size())}}});
       if (!all[rank].empty()) refuse_out_of_step(static_cast<int>(rank));
     }
   }

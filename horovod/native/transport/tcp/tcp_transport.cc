@@ -61,8 +61,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     const auto deadline = now + 2 * kLongestHandshake;
     while (!everybody_is_here()) {
       pump(kBetweenLooks);
-      if (Clock::now() > deadline)
-        throw InternalError(Said::ranks_absent, {.others = {{"rank", rank()}, {"who", absent()}}});
+      if (Clock::now() > deadline) throw InternalError(Said::ranks_absent, {.others = {{"rank", rank()}, {"who", absent()}}});
     }
     has_begun_ = true;
   }
@@ -231,7 +230,8 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     lost_rank_ = r;
     lost_ = describe(r) + ": " + why;
     tell_all();
-    throw InternalError(Said::connection_lost, {.ranks = {r}, .others = {{"rank", rank()}, {"who", describe(r)}, {"why", why}}});
+    throw InternalError(Said::connection_lost,
+                        {.ranks = {r}, .others = {{"rank", rank()}, {"who", describe(r)}, {"why", why}}});
   }
 
   // That this rank cannot go on, and whom it has lost. At once, as its process may end when it hears of that itself; and once.
@@ -396,9 +396,9 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     }
     const Receiving& transfer = position->second;
     if (header.offset > transfer.bytes || header.bytes > transfer.bytes - header.offset) {
-      throw InternalError(Said::transfer_of_other_size, {.others = {{"who", describe(from.peer())},
-                                                                    {"bytes", header.offset + header.bytes},
-                                                                    {"expected", transfer.bytes}}});
+      throw InternalError(
+          Said::transfer_of_other_size,
+          {.others = {{"who", describe(from.peer())}, {"bytes", header.offset + header.bytes}, {"expected", transfer.bytes}}});
     }
     return transfer.data + header.offset;
   }
