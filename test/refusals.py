@@ -25,7 +25,10 @@ def refused(sentence: Sentence[Any] | type[Explained], code: str = "", **facts: 
     kind = sentence.kind if isinstance(sentence, Sentence) else sentence
     with pytest.raises(kind) as caught:
         yield caught
-    expect(caught.value, sentence, code, **facts)
+    try:
+        expect(caught.value, sentence, code, **facts)
+    finally:
+        del caught  # the error holds this frame, and those of the test: what they use would stay for a while
 
 
 def expect(
