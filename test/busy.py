@@ -3,12 +3,43 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import time
+from typing import Any
 
-__all__ = ["times_longer"]
+__all__ = ["be_patient_with_processes", "limit", "patience", "times_longer"]
 
 MOST = 8.0  # a test that hangs is to be found all the same
+LEAST_SECONDS = 5.0  # what is shorter is meant to pass
 
 
 def times_longer() -> float:
     """1 on a machine at rest; by the load of the last minute."""
     return min(max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), MOST)
+
+
+def patience(seconds: float) -> float:
+    """These seconds, and longer by the load."""
+    return seconds * times_longer()
+
+
+def limit(seconds: float) -> float:
+    """The moment, of time.monotonic(), at which these seconds are over, or more by the load."""
+    return time.monotonic() + patience(seconds)
+
+
+def be_patient_with_processes() -> None:
+    """Have every time-out of a subprocess be longer by the load, wherever a test waits for one."""
+
+    def patient(method: Any) -> Any:
+        def call(self: Any, *given: Any, timeout: float | None = None, **named: Any) -> Any:
+            if timeout is not None and timeout >= LEAST_SECONDS:
+                timeout = patience(timeout)
+            return method(self, *given, timeout=timeout, **named)
+
+        return call
+
+    for name in ("communicate", "wait"):
+        method = getattr(subprocess.Popen, name)
+        if method.__module__ != __name__:
+            setattr(subprocess.Popen, name, patient(method))

@@ -2,7 +2,7 @@
 
 In the processes torch does without what the compiler needs until it is used: see lean_torch/lean_torch.py.
 
-Where the machine is busy, every time limit of a test is longer by its load.
+Where the machine is busy, time limits of tests, and of processes that they wait for, are longer by its load.
 
 With `pytest --numprocesses 2 --dist loadscope`, what shares something that is dear to make (hosts, an image,
 a browser) is a group, which one process runs in order. Elsewhere a file is one.
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from busy import times_longer
+from busy import be_patient_with_processes, times_longer
 from xdist.scheduler import LoadScopeScheduling
 
 LEAN_TORCH = str(Path(__file__).parent / "lean_torch")
@@ -26,6 +26,9 @@ DIVIDED = {f"test/parallel/test_{name}.py" for name in ("torch_ranks", "ddp_rank
 _path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
 if LEAN_TORCH not in _path:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [LEAN_TORCH, *_path]))
+
+
+be_patient_with_processes()
 
 
 class InGroups(LoadScopeScheduling):

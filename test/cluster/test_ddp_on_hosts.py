@@ -5,6 +5,7 @@ import sys
 import time
 from pathlib import Path
 
+import busy
 import pytest
 from rig import NET, Cluster  # puts test/parallel on the path
 from test_slurm import variables  # noqa: F401 -- a fixture
@@ -99,7 +100,7 @@ def bytes_of_ten_steps(cluster: Cluster, folder: Path, per_host: int) -> int:
     ]
 
     def wait_for(name: str) -> int:
-        deadline = time.monotonic() + 60
+        deadline = busy.limit(60)
         while len(list(folder.glob(f"{name}.*"))) < len(ranks) and time.monotonic() < deadline:
             time.sleep(0.02)
         return cluster.made.bytes("t2")[1]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
+import busy
 import pytest
 from rig import NET, Cluster
 
@@ -124,7 +125,7 @@ def test_hosts_that_cannot_be_reached_are_named(cluster: Cluster) -> None:
     assert said.startswith("horovodrun: 3 of 3 remote hosts cannot take part, asked by ssh port 22: ")
     assert "t2 (connection refused: no ssh server listens there)" in said
     assert re.search(r"t3 \((no route to the host|timed out): ", said) and "t9 (unknown host name)" in said
-    assert time.monotonic() - started < 40
+    assert time.monotonic() - started < busy.patience(40)
 
 
 @pytest.mark.quick
@@ -188,7 +189,7 @@ def test_a_host_that_is_lost_ends_the_job(cluster: Cluster) -> None:
     cluster.break_("cut", "t2")
     cut = time.monotonic()
     _, err = process.communicate(timeout=60)
-    assert process.returncode != 0 and time.monotonic() - cut < 30
+    assert process.returncode != 0 and time.monotonic() - cut < busy.patience(30)
     said = "ranks 1, 2 on host t2 were lost: that host, or the network to it, has failed"
     assert err.endswith(f"horovodrun: {said}; the other ranks were ended\n")
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import busy
 import pytest
 from launching import fresh_mark, processes_of, start
 
@@ -305,7 +306,7 @@ def test_the_launcher_takes_everything_along(tmp_path: Path) -> None:
         one.wait_for_size(2)
         one.process.kill()
         one.end()
-        until = time.monotonic() + 10
+        until = busy.limit(10)
         while processes_of(one.mark) and time.monotonic() < until:
             time.sleep(0.1)
 

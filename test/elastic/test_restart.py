@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import busy
 import pytest
 from failing_rank import __file__ as program_path
 from failure_programs import Event, Moment, Program
@@ -126,7 +127,7 @@ def test_a_host_comes_and_nothing_is_lost(tmp_path: Path) -> None:
 
 
 def wait(is_so: Callable[[], bool], seconds: float = LIMIT) -> None:
-    until = time.monotonic() + seconds
+    until = busy.limit(seconds)
     while not is_so():
         assert time.monotonic() < until
         time.sleep(0.05)

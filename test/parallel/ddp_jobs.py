@@ -21,6 +21,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import busy
 import pytest
 from rank_jobs import TIME_LIMIT, TIMED_OUT, run_job
 
@@ -93,7 +94,7 @@ def run_separately(
                     argv, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=own
                 )
             ranks.append(process)
-        deadline = time.monotonic() + timeout
+        deadline = busy.limit(timeout)
         codes = [_code_of(process, deadline) for process in ranks]
         return [
             subprocess.CompletedProcess(argv, code, stdout=output.read_text(errors="replace"))

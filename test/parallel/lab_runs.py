@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import busy
 import launching
 
 # Takes part in the lab without PyTorch, which takes seconds to import; what is asked for, it does.
@@ -83,7 +84,7 @@ def logs(out: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def until(what: Callable[[], bool], limit: float = 120) -> None:
-    deadline = time.monotonic() + limit
+    deadline = busy.limit(limit)
     while not what():
         assert time.monotonic() < deadline, "it did not come to pass"
         time.sleep(0.05)

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import busy
 import launching
 import pytest
 import torch
@@ -55,7 +56,7 @@ class Job:
 
     def run(self) -> None:
         """Until all workers have ended."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = busy.limit(PATIENCE)
         while running := [name for name, each in self.processes.items() if each.poll() is None]:
             assert time.monotonic() < deadline, self.said()
             asks = {name: self.store.add(f"asks/{name}", 0) for name in running}

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import busy
 import launching
 import pytest
 from launching import fresh_mark, horovodrun, processes_of
@@ -139,7 +140,7 @@ time.sleep(300)
         own = [line for line in out.splitlines() if line.startswith(f"[{rank}]")]
         assert own == [f"[{rank}]<stdout>:told {int(number)}", f"[{rank}]<stdout>:cleaned up"]
     assert job.returncode == 128 + number and f"stopped by {number.name}, all ranks were ended" in err
-    deadline = time.monotonic() + 5
+    deadline = busy.limit(5)
     while left := processes_of(mark):
         assert time.monotonic() < deadline, left
 

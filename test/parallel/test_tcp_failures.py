@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import busy
 import launching
 import pytest
 
@@ -49,7 +50,7 @@ class Ranks:
         ]
 
     def wait_until_all_reduce(self) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = busy.limit(PATIENCE)
         while len(list(self.folder.glob("started.*"))) < len(self.processes):
             assert time.monotonic() < deadline and all(p.poll() is None for p in self.processes), self.said()
             time.sleep(0.02)

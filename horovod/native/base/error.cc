@@ -96,7 +96,8 @@ std::string Failure::remedy() const {
 }
 
 std::string Failure::text() const {
-  const std::string cause = filled(sentence_of(said).cause, facts), then = remedy();
+  std::string cause = filled(sentence_of(said).cause, facts);
+  const std::string then = remedy();
   if (then.empty()) return cause;
   return cause + (begins_sentence(then) ? ". " : "; ") + then;
 }

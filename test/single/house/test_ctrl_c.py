@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import busy
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -27,7 +28,7 @@ def interrupted(command: list[str], begun: Path, **variables: str) -> subprocess
         start_new_session=True,  # so that all of it, and nothing else, gets the signal
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # whoever runs tests may ignore it
     )
-    limit = time.monotonic() + 60
+    limit = busy.limit(60)
     while not begun.exists() and process.poll() is None and time.monotonic() < limit:
         time.sleep(0.02)
     has_begun = begun.exists()

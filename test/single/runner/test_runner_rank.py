@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import busy
 import pytest
 
 from horovod.runner import rank as wrapper
@@ -108,7 +109,7 @@ def is_running(pid: int) -> bool:
 
 
 def wait_for_end(pid: int) -> None:
-    deadline = time.monotonic() + 10
+    deadline = busy.limit(10)
     while is_running(pid):
         assert time.monotonic() < deadline, f"process {pid} is still there"
         time.sleep(0.02)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import busy
 import numpy as np
 import pytest
 from emulated_gpu import (
@@ -57,7 +58,7 @@ def ones(count: int = 8) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
-    deadline = time.monotonic() + seconds
+    deadline = busy.limit(seconds)
     while not holds() and time.monotonic() < deadline:
         time.sleep(0.002)
     return holds()

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import busy
 import pytest
 from refusals import refused
 
@@ -46,7 +47,7 @@ def cores_of(affinity: str, hosts: Sequence[int] = (0,)) -> list[set[int]]:
 
 def cores_when_settled(before: set[int], is_pinned: bool) -> set[int]:
     """Of the thread that was not there before: it names itself, and takes its core then."""
-    end = time.monotonic() + 20
+    end = busy.limit(20)
     while True:
         cores = [os.sched_getaffinity(thread) for thread in engine_threads() - before]
         if cores and (len(cores[0]) == 1 or not is_pinned or time.monotonic() > end):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import busy
 import pytest
 
 from horovod.gloo_threads import GLOO_THREAD, wait_for_gloo, wait_for_gloo_in_destroy_process_group
@@ -59,7 +60,7 @@ def test_other_threads_are_not_waited_for() -> None:
     with thread_that_works(hashes=10**6, name=cut) as at_rest:
         begin = time.monotonic()
         wait_for_gloo(most_seconds=60)
-        assert time.monotonic() - begin < 30
+        assert time.monotonic() - begin < busy.patience(30)
         assert not at_rest.is_set()
 
 

@@ -152,7 +152,7 @@ OF_COMPRESSORS = [
         for ratio in (0, 1.01, "float('nan')", True, "''")
     ],
     case("C.topk(ratio=0.1, k=3)", of_compressors.ratio_and_k, ratio=0.1, k=3),
-    of_text("bti8", "unknown_compressor", known=sorted(COMPRESSORS), hint="; did you mean bit8?"),
+    of_text("bti8", "unknown_compressor", hint="; did you mean bit8?"),
     of_text("int4:levels=lloyd", "lloyd_unrotated"),
     of_text("int4:levels=lloyd,rotation=hadamard,rounding=stochastic", "lloyd_rounding"),
     of_text("bit8:blocksize=32", "unknown_option", option="blocksize", hint="; did you mean block_size?"),

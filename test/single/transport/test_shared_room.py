@@ -17,6 +17,7 @@ from horovod.runner.job_hosts import _SHARED_BY_RANK
 NATIVE = Path(__file__).resolve().parents[3] / "horovod" / "native"
 PAGE = mmap.PAGESIZE
 WRAPPER = """
+#include "base/error.cc"
 #include "base/process.cc"
 #include "transport/shared_segments.cc"
 #include <cstring>

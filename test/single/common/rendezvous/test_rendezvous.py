@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import busy
 import pytest
 from meeting_ranks import (
     PLACE,
@@ -126,7 +127,7 @@ def test_who_does_not_come_is_named_on_all_that_did() -> None:
     store = MemoryStore()
     begin = time.monotonic()
     error = error_of(meet([joining(store, rank, 5, 0.5) for rank in (0, 1, 3)]))
-    assert 0.4 < time.monotonic() - begin < 20
+    assert 0.4 < time.monotonic() - begin < busy.patience(20)
     assert error.code == errors.did_not_come.code and error.ranks == (2, 4)
     assert error.facts == {**error.facts, "size": 5, "place": PLACE, "seconds": 0.5}
     assert "HOROVOD_START_TIMEOUT" in error.remedy

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import busy
 import pytest
 
 from horovod.runner.agents import agent, frames, warm
@@ -58,7 +59,7 @@ def stand_in(folder: Path, text: str) -> str:
 
 def test_one_that_has_ended_takes_nothing(tmp_path: Path) -> None:
     server = WarmServer(stand_in(tmp_path, "exit 3"), environment())
-    until = time.monotonic() + 30
+    until = busy.limit(30)
     while server.descriptor >= 0:
         assert server.answers() == {} and time.monotonic() < until
         time.sleep(0.01)
@@ -113,7 +114,7 @@ class HostAgent:
     def hear(self, kind: bytes) -> dict[str, Any]:
         """The first frame of that kind, and forget it."""
         assert self._process.stdout is not None
-        until = time.monotonic() + 30
+        until = busy.limit(30)
         while kind not in {frame.kind for frame in self._heard}:
             assert time.monotonic() < until, self._heard  # an agent that lives beats once a second
             self._heard += self._parser.feed(os.read(self._process.stdout.fileno(), 1 << 16))
@@ -154,7 +155,7 @@ def answering(folder: Path, text: str) -> str:
 
 
 def wait_for(what: Callable[[], object]) -> None:
-    until = time.monotonic() + 30
+    until = busy.limit(30)
     while not what():
         assert time.monotonic() < until
         time.sleep(0.01)

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import busy
 import psutil
 import pytest
 from refusals import refused
@@ -220,7 +221,7 @@ def test_many_hosts_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(hosts, "is_local", lambda name: bool(asked.append(name)))
     started = time.monotonic()
     assert hosts.chosen(3, None, str(file)) == [Host("node0", 2), Host("node1", 1)]
-    assert time.monotonic() - started < 30 and asked == ["node0"]
+    assert time.monotonic() - started < busy.patience(30) and asked == ["node0"]
     with refused(errors.too_few_slots, np=300_000, slots=200_000, how="") as error:
         hosts.chosen(300_000, None, str(file))
     assert len(str(error.value)) < 300

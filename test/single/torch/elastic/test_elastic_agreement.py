@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 from unittest import mock
 
+import busy
 import pytest
 import torch
 from elastic_threads import PATIENCE, Launcher, Lost
@@ -68,7 +69,7 @@ def test_a_death_between_init_and_the_function_is_a_reset(kind: Any) -> None:
         if name == "a":
             jobs.current().running().world.abandon()
             raise Lost
-        deadline = time.monotonic() + PATIENCE
+        deadline = busy.limit(PATIENCE)
         while not jobs.current().running().engine.has_failed:
             assert time.monotonic() < deadline
             time.sleep(0.01)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import busy
 import pytest
 import torch
 from refusals import refused
@@ -102,7 +103,7 @@ def test_a_folder_of_torchruns_lasts_as_long_as_its_agent(root: Path) -> None:
     )
     *paths, watchers = done.stdout.split("\n")[:4]
     assert len(set(paths)) == 1 and watchers == "1", done.stdout
-    until = time.monotonic() + 30
+    until = busy.limit(30)
     while os.listdir(root) or watchers_of(paths[0]):
         assert time.monotonic() < until, "the agent has ended"
         time.sleep(0.05)
@@ -126,7 +127,7 @@ def test_a_watcher_ends_with_its_folder(root: Path) -> None:
     time.sleep(1.5 * host_memory._LOOKS_EVERY)
     assert path.is_dir() and len(watchers_of(str(path))) == 1, "its keeper lives"
     path.rmdir()
-    until = time.monotonic() + 30
+    until = busy.limit(30)
     while watchers_of(str(path)):
         assert time.monotonic() < until
         time.sleep(0.05)
