@@ -1,5 +1,7 @@
 """Where failing jobs run, one after the other; what strikes hosts there, and all that a job leaves."""
 
+# private: _host: a made host shows its processes to nobody else
+
 from __future__ import annotations
 
 import contextlib

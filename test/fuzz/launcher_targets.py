@@ -1,5 +1,7 @@
 """What horovodrun reads: ranks' output and reports, signed results, hosts' answers, files, variables."""
 
+# private: _listed, _results: they read what comes from outside, and callers only pass it on
+
 from __future__ import annotations
 
 import contextlib

@@ -1,5 +1,7 @@
 """What ranks tell each other: the core's messages, codecs' bytes, and what the PyTorch face has gathered."""
 
+# private: _agreed, _check_software, _is_proof, _read: they read what comes from outside
+
 from __future__ import annotations
 
 import contextlib

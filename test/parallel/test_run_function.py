@@ -1,5 +1,7 @@
 """horovod.run with real ranks of this host."""
 
+# private: _reducer: which rules count is seen there, without a reduction
+
 import os
 import signal
 import subprocess

@@ -3,6 +3,8 @@
 test_behaviours.py compares both for everything that scripts do.
 """
 
+# private: _model, _originals: a state of another model; an end without measuring
+
 import copy
 import io
 import weakref

@@ -1,5 +1,7 @@
 """Checkpoints with error feedback: resumed training goes on bit for bit, where all residuals were saved."""
 
+# private: _reducer, _wait_in_backward: exact residuals; gradients that stay under way
+
 import copy
 import io
 import os

@@ -1,5 +1,7 @@
 """How the build chooses a CUDA, over toolkits that are shell scripts, and what --check-build says of it."""
 
+# private: _simd_level: a machine with another processor
+
 import sys
 from pathlib import Path
 from types import SimpleNamespace

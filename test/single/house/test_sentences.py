@@ -3,6 +3,8 @@
 After a change of a sentence, `make generated` writes the file again.
 """
 
+# private: _layer: rows of a layer are its module's names, and these are of none
+
 from __future__ import annotations
 
 import ast
@@ -152,7 +154,7 @@ def test_an_error_is_the_same_after_pickling() -> None:
     import pickle
 
     row = WrongArgument.says("{parameter} is {got!r}")
-    row._layer["row"] = row  # private: rows of a layer are its module's names
+    row._layer["row"] = row
     try:
         error = pickle.loads(pickle.dumps(row(parameter="x", got=3)))
     finally:

@@ -1,5 +1,7 @@
 """Doing runs, doing again what other programs disturbed, and what `python -m horovod.lab` says of it."""
 
+# private: _MadeHostsOnDemand, _Work, _hosts_of, _run: a run without a launcher, and hosts that are not made
+
 from __future__ import annotations
 
 import contextlib

@@ -1,5 +1,7 @@
 """What one sees while a lab's runs are being done."""
 
+# private: _BarOfRun: what a bar shows is not in its output of a pipe
+
 from __future__ import annotations
 
 import json

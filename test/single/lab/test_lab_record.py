@@ -1,5 +1,7 @@
 """The recorder of a user's script, in a world of one: what it writes, and what it does not mind."""
 
+# private: _SENT, _WAITED: the counters that a record reads, without a job that counts
+
 from __future__ import annotations
 
 import json

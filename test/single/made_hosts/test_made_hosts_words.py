@@ -1,5 +1,7 @@
 """What making hosts says and refuses before there is any: neither root nor a network is needed for that."""
 
+# private: _is_left_over: a process of another machine's hosts
+
 from __future__ import annotations
 
 import contextlib

@@ -1,5 +1,7 @@
 """Which variables other hosts get and by which way, and the agent that starts mpirun's daemons there."""
 
+# private: _readable: a descriptor of that length
+
 import io
 import os
 import subprocess

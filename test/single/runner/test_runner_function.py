@@ -1,5 +1,8 @@
 """horovod.run without mpirun: its parameters, and how functions travel to ranks, and results back."""
 
+# private: _called, _called_in_elastic_job, _check_elastic, _end, _job: a step of a run, without a job
+# private: _elastic_results, _options, _results: a step of a run, without a job
+
 import contextlib
 import hmac
 import io

@@ -1,5 +1,7 @@
 """What is asked of other hosts before a job starts, with a program in ssh's place; and what is remembered."""
 
+# private: _checked_software: hosts with other software than this one
+
 import json
 import os
 import socket

@@ -1,5 +1,7 @@
 """``horovodrun --tune-launch``: what is tried, how it is compared, and what the script says of its steps."""
 
+# private: _Jobs, _Probe, _Stopped, _words: jobs that are stood in for, and a signal at this moment
+
 from __future__ import annotations
 
 import os

@@ -4,6 +4,8 @@ The engines are real, threads of this process. So an Average gives the tensor it
 exact, and a Sum a multiple of it, without a second copy of the test's program.
 """
 
+# private: _assign: the global process set gets the ranks of a job that is not started
+
 from __future__ import annotations
 
 import ctypes

@@ -1,5 +1,7 @@
 """Which job `horovodrun --topology` starts, and what it refuses."""
 
+# private: _joined: hosts that are not here
+
 from __future__ import annotations
 
 import signal

@@ -1,5 +1,7 @@
 """Drawings and tables in Chinese: everything that is said has a translation, and no English is left."""
 
+# private: _CHINESE: all texts that there are
+
 from __future__ import annotations
 
 import ast

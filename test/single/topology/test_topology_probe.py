@@ -1,5 +1,7 @@
 """What is read off a machine: trees of /proc and /sys, and answers of NVML, of machines made up."""
 
+# private: _ARM: each processor of the list
+
 from __future__ import annotations
 
 import json

@@ -1,5 +1,7 @@
 """Routes of a topology are the core's own, from facts that the core would have; and what is said of them."""
 
+# private: _facts: what the core is asked, which a route does not show
+
 from __future__ import annotations
 
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """HorovodStrategy and CompressGradients, with ranks as threads and stand-ins for Lightning's base classes."""
 
+# private: _made: the optimizers before they were wrapped
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator

@@ -1,5 +1,7 @@
 """The names of torch's GradScaler that reductions are tied to, on the torch at hand."""
 
+# private: _before_unscaling: that it is called once, and when
+
 from __future__ import annotations
 
 import torch

@@ -1,5 +1,7 @@
 """HOROVOD_AUTOTUNE under a DistributedOptimizer: ranks are threads, and train while settings change."""
 
+# private: _director, _due, _note_end_of_step, _reducer, _tuner, _under_way: the clock of steps is a test's
+
 from __future__ import annotations
 
 import gc

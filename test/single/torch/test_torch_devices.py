@@ -1,5 +1,7 @@
 """What the Python face does differently for tensors on a GPU, without one: refusals, twins that agree."""
 
+# private: _largest: the choice on a GPU beside that on the CPU
+
 from __future__ import annotations
 
 import math

@@ -1,5 +1,7 @@
 """horovod.torch without a launcher: names, errors before init, naming of operations, a job of one."""
 
+# private: _leave_at_exit: the end of a process, without one
+
 import inspect
 import random
 from types import SimpleNamespace

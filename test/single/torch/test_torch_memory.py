@@ -1,5 +1,7 @@
 """What a program does with memory that an operation has, and what autograd learns of the operation."""
 
+# private: _incrementing: a torch that has no such function
+
 from __future__ import annotations
 
 import ctypes

@@ -1,5 +1,7 @@
 """Gradients that are touched between backward() and step(): reduced by then, or an error that says so."""
 
+# private: _finish_pass: the moment at which a pass waits
+
 import functools
 from collections.abc import Callable
 from typing import Any

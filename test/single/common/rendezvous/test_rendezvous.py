@@ -1,5 +1,7 @@
 """Ranks that no MPI has started meet in a store, and tell the core where each listens."""
 
+# private: _absence, _answer_roll, _session, _tell_who_can_connect: a rank that stops half-way through meeting
+
 from __future__ import annotations
 
 import json

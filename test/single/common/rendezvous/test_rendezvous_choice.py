@@ -1,5 +1,7 @@
 """Where ranks listen: a pure function of what all say of themselves."""
 
+# private: _known: speeds that no interface here has
+
 from __future__ import annotations
 
 import socket

@@ -1,5 +1,7 @@
 """Where ranks meet: a folder, torch's store, a step of Slurm's, what a script has, MPI."""
 
+# private: _kept, _seconds: a shorter wait, and stores that a process keeps until it ends
+
 from __future__ import annotations
 
 import os

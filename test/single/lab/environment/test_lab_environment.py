@@ -1,5 +1,7 @@
 """The environment table: what is there, what is absent, several hosts, and its file."""
 
+# private: _cuda, _nccl, _nic_drivers, _os, _pytorch: machines and files that are not here
+
 from __future__ import annotations
 
 import importlib.metadata

@@ -1,5 +1,7 @@
 """`horovodrun --launcher tcp` without a process: frames, the store, places, and what a driver decides."""
 
+# private: _send_function: to fail at this moment of a start
+
 from __future__ import annotations
 
 import hashlib

@@ -1,5 +1,7 @@
 """The process that has loaded torch, and its agent: whom it serves, and what happens where it cannot."""
 
+# private: _end_orphans, _has_orphans, _server, _workers: an agent in the middle of a takeover
+
 from __future__ import annotations
 
 import json

@@ -1,5 +1,7 @@
 """What the membership machine may do, and has to: its rules once more, for a driver and its workers."""
 
+# private: _hosts: the blacklist is told only by whom the machine starts
+
 from __future__ import annotations
 
 import math

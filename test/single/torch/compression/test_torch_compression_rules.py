@@ -1,5 +1,7 @@
 """Which gradient is compressed how: rules by name, text, and the environment of scripts that say nothing."""
 
+# private: _reducer: a copy has its rules there
+
 import copy
 import inspect
 import re

@@ -1,5 +1,7 @@
 """TopK and PowerSGD by hand: what they select and compute, to the bit, and what they refuse."""
 
+# private: _reducer: whose memory it is, before it shows in a gradient
+
 import itertools
 import math
 import time

@@ -1,5 +1,7 @@
 """ddp.compress() and compress_fsdp() of a model that nobody wrapped, as libraries leave it in one process."""
 
+# private: _why_others_are_not_compressed: a torch that lacks what it patches
+
 import logging
 import multiprocessing
 from collections.abc import Callable

@@ -3,6 +3,8 @@
 Ranks are threads; real units, with two ranks, are in test/parallel/ddp_ranks/test_fsdp.py.
 """
 
+# private: _FirstStep, _Shard, _Unit, _arguments: shards without a mesh of devices
+
 from __future__ import annotations
 
 import contextlib

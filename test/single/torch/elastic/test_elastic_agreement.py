@@ -1,5 +1,7 @@
 """hvd.elastic with workers as threads: what ranks have to agree on, and what becomes of those that do not."""
 
+# private: _member_of_what_is_formed, _saves: a meeting that fails, and commits without a state
+
 from __future__ import annotations
 
 import threading

@@ -1,5 +1,7 @@
 """What is told of resets: counters, the timeline. Workers are threads, as in test_elastic_worlds.py."""
 
+# private: _untold: memory that must be let go
+
 from __future__ import annotations
 
 import json

@@ -1,5 +1,7 @@
 """Commits in a host's memory: their folders, whose they are and who removes them; their files."""
 
+# private: _LOOKS_EVERY, _have_watched, _namespace, _started: a watcher that looks at once
+
 from __future__ import annotations
 
 import contextlib

@@ -1,5 +1,7 @@
 """Process groups inside of hvd.elastic.run: what is refused, left and cut, in a world of one."""
 
+# private: _Watch, _connections: the cut comes at a moment that a test chooses
+
 from __future__ import annotations
 
 import os

@@ -1,5 +1,7 @@
 """run_fn, State and ObjectState, with objects that stand for a job's."""
 
+# private: _commits: numbers of commits are told to ranks only
+
 from __future__ import annotations
 
 import copy

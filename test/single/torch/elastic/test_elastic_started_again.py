@@ -1,5 +1,7 @@
 """Training in processes that are started again: workers are threads, each a host with a folder of commits."""
 
+# private: _commits: numbers of commits are told to ranks only
+
 from __future__ import annotations
 
 import itertools

@@ -4,6 +4,8 @@ What survivors end with is compared, to the bit, with a job that nobody left, st
 they went back to.
 """
 
+# private: _alive, _commits, _go_back, _reducer: worlds are threads here, which die without a process
+
 from __future__ import annotations
 
 import copy
