@@ -25,8 +25,8 @@ OF_TORCH = {
 }
 OF_HOROVOD = {  # names that Horovod's users use
     *("_MPI_LIB_AVAILABLE", "_allreduce_delay", "_basics", "_check_has_gpu"),
-    *("_get_process_set_ids_and_ranks", "_groups", "_handlers", "_handles", "_host_messages", "_last_updated_timestamp", "_listeners"),
-    *("_parameter_names", "_requires_update", "_saved_state"),
+    *("_get_process_set_ids_and_ranks", "_groups", "_handlers", "_handles", "_host_messages"),
+    *("_last_updated_timestamp", "_listeners", "_parameter_names", "_requires_update", "_saved_state"),
 }
 PUBLIC = OF_PYTHON | OF_PYTEST | OF_TORCH | OF_HOROVOD | {"_native", "_horovod_original"}
 
