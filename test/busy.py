@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import time
@@ -32,10 +33,14 @@ def be_patient_with_processes() -> None:
     """Have every time-out of a subprocess be longer by the load, wherever a test waits for one."""
 
     def patient(method: Any) -> Any:
-        def call(self: Any, *given: Any, timeout: float | None = None, **named: Any) -> Any:
+        signature = inspect.signature(method)
+
+        def call(*given: Any, **named: Any) -> Any:
+            bound = signature.bind(*given, **named)
+            timeout = bound.arguments.get("timeout")
             if timeout is not None and timeout >= LEAST_SECONDS:
-                timeout = patience(timeout)
-            return method(self, *given, timeout=timeout, **named)
+                bound.arguments["timeout"] = patience(timeout)
+            return method(*bound.args, **bound.kwargs)
 
         return call
 
