@@ -157,7 +157,7 @@ rank_no_number = CannotStart.says(_SEVERAL + "but {setting}={value} is no number
 rank_not_set = CannotStart.says(_SEVERAL + "but {setting} is not set: nobody says which", _INSTEAD)
 rank_not_below_size = CannotStart.says(_SEVERAL + "but ranks of {size} are 0 to {last}", _INSTEAD)
 no_meeting_point = CannotStart.says(
-    _SEVERAL + "but nothing is set that says where they meet: {settings:listed}",
+    _SEVERAL + "but it is not set where they meet: {settings:listed}",
     _MEET + "them: the host of rank 0, and a port that is free there; " + _ALONE,
 )
 no_master_port = CannotStart.says(

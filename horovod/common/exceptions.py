@@ -31,7 +31,7 @@ class HorovodInternalError(Explained, RuntimeError):
         self, *arguments: object, code: str = "", facts: Mapping[str, Any] | None = None, remedy: str = ""
     ) -> None:
         super().__init__(*arguments, code=code, facts=facts, remedy=remedy)
-        if follows_others(self):  # before this rank ends of it, perhaps
+        if code and follows_others(self):  # before this rank ends of it, perhaps
             notes.tell_of_failure(str(self), self.ranks)
 
 
@@ -89,21 +89,29 @@ class NotServed(Explained, NotImplementedError):
     """Something that exists and is refused, for all ranks alike."""
 
 
-# Of gloo and NCCL.
-_OF_TORCH = re.compile(r"Connection (?:closed|reset) by|Broken pipe|remote process exited")
+_FOLLOWING = (LostRank, Stalled, ShutDown)
+# Words of gloo, NCCL and the system; and an error of ours of which torch's futures have kept only the text.
+_IN_OTHER_WORDS = re.compile(
+    r"Connection (?:closed|reset) by|Broken pipe|remote process exited|\b(?:LostRank|Stalled|ShutDown): "
+)
+
+
+def _kind(error: BaseException | None) -> str:
+    """Its class; of one that could not form the job, the class of what kept it from that."""
+    own = type(error).__name__
+    return str(error.facts.get("cause_class", own)) if isinstance(error, CannotStart) else own
 
 
 def lost_ranks(error: BaseException | None) -> tuple[int, ...]:
-    """The ranks that an error says are lost; also one that could not form the job for that."""
-    if isinstance(error, CannotStart):
-        return error.ranks if error.facts.get("cause_class") == LostRank.__name__ else ()
-    return error.ranks if isinstance(error, LostRank) else ()
+    """The ranks that an error says are lost, sorted; also one that could not form the job for that."""
+    is_loss = isinstance(error, LostRank) or _kind(error) == LostRank.__name__
+    return tuple(sorted(set(error.ranks))) if is_loss and isinstance(error, Explained) else ()
 
 
 def follows_others(error: BaseException | None) -> bool:
-    """Whether an error says that the cause is another rank. Of torch.distributed's the text has to do."""
-    is_ours = isinstance(error, LostRank | Stalled | ShutDown) or bool(lost_ranks(error))
-    return is_ours or (not isinstance(error, Explained) and _OF_TORCH.search(str(error)) is not None)
+    """Whether an error says that the cause is another rank."""
+    is_ours = isinstance(error, _FOLLOWING) or _kind(error) in [kind.__name__ for kind in _FOLLOWING]
+    return is_ours or _IN_OTHER_WORDS.search(str(error)) is not None
 
 
 class HostsUpdatedInterrupt(RuntimeError):

@@ -24,6 +24,7 @@ __all__ = ["Explained", "Sentence", "by_rank", "facts_of", "ranks_text"]
 
 K = TypeVar("K", bound="Explained")
 _MOST_SHOWN = 16  # ranks that a sentence names
+_LONGEST = 200  # characters of what is no plain fact
 
 
 class Explained(Exception):
@@ -49,12 +50,14 @@ class Explained(Exception):
     @property
     def ranks(self) -> tuple[int, ...]:
         """Ranks that the error is about: those lost, silent, or that differ; () for none."""
-        return tuple(self.facts.get("ranks", ()))
+        found = self.facts.get("ranks")
+        return tuple(found) if isinstance(found, list | tuple) else ()
 
     @property
     def values(self) -> dict[int, str]:
         """Each rank's value, where ranks differ."""
-        return dict(self.facts.get("values", {}))
+        found = self.facts.get("values")
+        return dict(found) if isinstance(found, Mapping) else {}
 
     @classmethod
     def says(cls: type[K], cause: str, remedy: str = "") -> Sentence[K]:
@@ -82,7 +85,8 @@ class Sentence(Generic[K]):
     def __call__(self, **facts: Any) -> K:
         cause, remedy = (_FORMATTER.vformat(text, (), facts) for text in (self.cause, self.remedy))
         text = f"{cause}; {remedy}" if remedy else cause
-        return self.kind(text, code=self.code, facts=facts, remedy=remedy)
+        plain = {name: _plain(fact) for name, fact in facts.items()}
+        return self.kind(text, code=self.code, facts=plain, remedy=remedy)
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
@@ -97,13 +101,26 @@ def by_rank(values: Mapping[int, object]) -> str:
     members: dict[str, list[int]] = {}
     for rank, value in values.items():
         members.setdefault(str(value), []).append(rank)
-    return "; ".join(f"{ranks_text(ranks)}: {value}" for value, ranks in members.items())
+    parts = [f"{ranks_text(ranks)}: {value}" for value, ranks in members.items()]
+    more = [f"{len(parts) - _MOST_SHOWN} more values"] if len(parts) > _MOST_SHOWN else []
+    return "; ".join(parts[:_MOST_SHOWN] + more)
 
 
 def facts_of(cause: Exception) -> dict[str, Any]:
     """For an error that passes on another: its facts, its text as ``why``, and its code as ``because``."""
     known = {**cause.facts, "because": cause.code} if isinstance(cause, Explained) else {}
     return {**known, "why": str(cause)}
+
+
+def _plain(fact: Any) -> Any:
+    """The fact, if any process can read it; else its text, which keeps nothing alive."""
+    if fact is None or isinstance(fact, str | int | float | bytes):
+        return fact
+    if isinstance(fact, list | tuple):
+        return type(fact)(map(_plain, fact)) if type(fact) in (list, tuple) else [*map(_plain, fact)]
+    if isinstance(fact, Mapping):
+        return {_plain(name): _plain(value) for name, value in fact.items()}
+    return repr(fact)[:_LONGEST]
 
 
 def _listed(parts: Iterable[object]) -> str:
@@ -119,7 +136,10 @@ class _Formatter(string.Formatter):
 
     def format_field(self, value: Any, spec: str) -> str:
         form = _FORMS.get(spec)
-        return form(value) if form else format(value, spec)
+        try:
+            return form(value) if form else format(value, spec)
+        except (AttributeError, TypeError, ValueError):
+            return str(value)
 
 
 _FORMATTER = _Formatter()

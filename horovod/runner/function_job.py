@@ -33,7 +33,8 @@ def main(descriptor: int) -> None:
         try:
             _run(read_record(sys.stdin.buffer), sys.stdin.buffer.read(), answer)
         except LaunchError as error:
-            write_record(answer, {"error": str(error), "row": error.code, "facts": error.facts})
+            known = {"row": error.code, "facts": error.facts, "remedy": error.remedy}
+            write_record(answer, {"error": str(error), **known})
         except KeyboardInterrupt:
             write_record(answer, {"error": "stopped by SIGINT before any rank started"})
 

@@ -67,6 +67,7 @@ def _called(function: memoryview, hear: Callable[[Exception], None] = lambda _: 
     import cloudpickle  # type: ignore[import-untyped]
 
     from horovod.common.exceptions import follows_others
+    from horovod.common.sentences import Explained
     from horovod.runner import payload
 
     what = "its function"
@@ -85,7 +86,7 @@ def _called(function: memoryview, hear: Callable[[Exception], None] = lambda _: 
             "type": _name(type(error)),
             "bases": _bases(error),
             "follows": follows_others(error),
-            "ranks": list(getattr(error, "ranks", ())),
+            "ranks": list(error.ranks) if isinstance(error, Explained) else [],
             "message": str(error),
             "traceback": text,
         }

@@ -249,7 +249,8 @@ def _show(stream: IO[bytes], shown_on: TextIO) -> None:
 def _refuse_unstarted(ending: Mapping[str, Any]) -> None:
     """FunctionFailed, with the facts of what kept the job from starting."""
     if "error" in ending:
-        raise FunctionFailed(ending["error"], code=ending.get("row", ""), facts=ending.get("facts"))
+        known = {"code": ending.get("row", ""), "remedy": ending.get("remedy", "")}
+        raise FunctionFailed(ending["error"], facts=ending.get("facts"), **known)
 
 
 def _results(key: bytes, ranks: int, ending: Mapping[str, Any], values: Mapping[int, bytes]) -> list[Any]:

@@ -16,7 +16,7 @@ struct Sentence {
   const char* remedy;
 };
 
-constexpr char kJobEnds[] = "The job cannot go on";
+constexpr char kJobEnds[] = "The job cannot go on", kJobGoesOn[] = "The job can go on";
 constexpr Sentence kSentences[] = {
     {"", ErrorKind::HorovodInternalError, "", ""},
 #define HVD_SAYS(code, kind, cause, remedy) {#code, ErrorKind::kind, cause, remedy},
@@ -40,6 +40,12 @@ std::string value_of(const Facts& facts, const std::string& name) {
     if (fact.name == name) return fact.value;
   }
   return "{" + name + "}";
+}
+
+// On the engine's thread it is nobody's argument any more.
+ErrorKind of_engine(ErrorKind kind) {
+  const bool is_callers = kind == ErrorKind::WrongArgument || kind == ErrorKind::WrongSetting || kind == ErrorKind::CannotStart;
+  return is_callers ? ErrorKind::HorovodInternalError : kind;
 }
 
 // The text with its braces filled in, which facts' own braces are not.
@@ -77,22 +83,31 @@ bool is_name(const std::string& text) {
 Failure::Failure(Said sentence, Facts about) : said(sentence), kind(sentence_of(sentence).kind), facts(std::move(about)) {}
 
 Failure::Failure(Said sentence, Facts about, const Failure& cause) : Failure(sentence, std::move(about)) {
-  kind = cause.kind;
+  kind = of_engine(cause.kind);
   if (facts.tensor.empty()) facts.tensor = cause.facts.tensor;
   if (facts.ranks.empty()) facts.ranks = cause.facts.ranks, facts.values = cause.facts.values;
-  facts.others.emplace_back("why", cause.of_this_world().text());
+  facts.others.emplace_back("why", cause.without_end().text());
   facts.others.emplace_back("cause", code_of(cause.said));
 }
 
 Failure Failure::of(const std::exception& error) {
-  if (const auto* own = dynamic_cast<const Error*>(&error)) return own->failure();
+  if (const auto* own = dynamic_cast<const Error*>(&error)) {
+    Failure failure = own->failure();
+    failure.kind = of_engine(failure.kind);
+    return failure;
+  }
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return {Said::no_memory};
   return {Said::unexpected, {.others = {{"why", error.what()}}}};
 }
 
 std::string Failure::remedy() const {
-  const std::string text = sentence_of(said).remedy;
-  return omits_end && text == kJobEnds ? "" : filled(text, facts);
+  std::string text = sentence_of(said).remedy;
+  for (const std::string end : {kJobEnds, kJobGoesOn}) {
+    if (!omits_end || !text.ends_with(end)) continue;
+    text.erase(text.size() - end.size());
+    if (text.ends_with(". ")) text.erase(text.size() - 2);
+  }
+  return filled(text, facts);
 }
 
 std::string Failure::text() const {
@@ -102,7 +117,7 @@ std::string Failure::text() const {
   return cause + (begins_sentence(then) ? ". " : "; ") + then;
 }
 
-Failure Failure::of_this_world() const {
+Failure Failure::without_end() const {
   Failure copy = *this;
   copy.omits_end = true;
   return copy;

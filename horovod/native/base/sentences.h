@@ -104,7 +104,7 @@ HVD_SAYS(gpu_text_too_long, HorovodInternalError, "{ranks} sends {bytes} bytes o
          "The ranks run different builds, or its message was damaged on its way")
 HVD_SAYS(nccl_lacks_dtype, HorovodInternalError, "this NCCL reduces no {dtype}",
          "give all ranks a newer one, or HOROVOD_GPU_TRANSPORT=host")
-HVD_SAYS(nccl_cannot_join, DeviceFailure, "NCCL cannot join the GPUs: {ranks}: {why}",
+HVD_SAYS(nccl_cannot_join, DeviceFailure, "NCCL cannot join the GPUs: rank {rank}: {why}",
          "HOROVOD_GPU_TRANSPORT=host goes without it")
 HVD_SAYS(nccl_aborted, DeviceFailure, "{call}: the communicator was aborted{because}", "")
 HVD_SAYS(nccl_ranks_absent, DeviceFailure, "{call} on {ranks}: not all of {size} ranks came within {seconds} seconds", "")

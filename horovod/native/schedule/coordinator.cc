@@ -187,7 +187,7 @@ void Coordinator::answer_begun(std::vector<Response>* responses) {
         for (size_t p = 0; p < ranks_.size(); ++p) {
           if (const auto& request = pending->second.requests[p]) all.push_back({ranks_[p], &*request});
         }
-        broken_ = refusal(all);
+        broken_ = refusal(all).without_end();
         if (!broken_.is_any()) refuse(0, "has begun '" + requests[i]->name + "', which others ask for anew");
         return;
       }

@@ -188,7 +188,7 @@ void Engine::run() {
 
 // Nothing can be agreed any more: the other ranks must not wait for this one.
 void Engine::give_up(const Failure& why) {
-  const Failure reason = settings_.elastic ? why.of_this_world() : why;
+  const Failure reason = settings_.elastic ? why.without_end() : why;
   if (settings_.elastic) {
     HVD_LOG(log_, kInfo, "this world has ended, and hvd.elastic.run() joins the next one: " << reason.text());
   } else {
@@ -605,7 +605,7 @@ void Engine::run_together(ProcessSet& set, const std::vector<Item>& items, bool 
   is_unanswered_ = false;
   std::vector<Agreed> together;
   auto fail_all = [&](const Failure& why) {
-    const Failure reason = settings_.elastic ? why.of_this_world() : why;
+    const Failure reason = settings_.elastic ? why.without_end() : why;
     accept_no_more(reason);  // as whoever hears of it expects
     for (const Agreed& agreed : together) handles_.fail(agreed.submission.handle, reason);
     throw InternalError(reason);

@@ -54,7 +54,7 @@ void LivenessMonitor::say(const SilenceReport& report, const std::string& doing)
     return;
   }
   lost_ = report.silent.front();
-  throw InternalError(Said::silent, {.ranks = report.silent,
+  throw InternalError(Said::silent, {.ranks = {lost_},
                                      .others = {{"rank", transport_.rank()},
                                                 {"who", silent},
                                                 {"seconds", std::llround(report.longest.count())},

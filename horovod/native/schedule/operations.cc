@@ -159,7 +159,9 @@ std::string description_of(std::span<const Agreed> together) {
 }
 
 Failure failed(const std::string& description, int rank, const Failure& cause) {
-  return {Said::operation_failed, {.others = {{"operation", description}, {"rank", rank}}}, cause};
+  Failure failure(Said::operation_failed, {.others = {{"operation", description}, {"rank", rank}}}, cause);
+  if (failure.facts.ranks.empty()) failure.facts.ranks = {rank};
+  return failure;
 }
 
 std::string activity(Phase phase, const Request& request, const char* carrier) {

@@ -10,8 +10,7 @@ namespace hvd {
 namespace {
 
 [[noreturn]] void refuse(const std::string& what, const std::string& tensor = "") {
-  const std::string of = tensor.empty() ? "" : " of '" + tensor + "'";
-  throw InternalError(Said::coordinator_wrong, {.tensor = tensor, .others = {{"what", what + of}}});
+  throw InternalError(Said::coordinator_wrong, {.tensor = tensor, .others = {{"what", what}}});
 }
 
 // How a set's operations are called in timelines and warnings.
@@ -154,7 +153,7 @@ void ProcessSet::check_rows(const Request& request, const std::vector<int64_t>& 
   for (size_t t = 0; is_right && t < request.shapes.size(); ++t) {
     is_right = !request.shapes[t].empty() && rows[t * ranks_.size() + own] == request.shapes[t][0];
   }
-  if (!is_right) refuse("has other rows than this rank", request.name);
+  if (!is_right) refuse("has other rows of '" + request.name + "' than this rank", request.name);
 }
 
 Agreed ProcessSet::take(const Item& item) {
@@ -162,7 +161,7 @@ Agreed ProcessSet::take(const Item& item) {
   const auto found = announced_.find(known ? known->request.name : item.name);
   if (found == announced_.end()) {
     if (item.request) return {stand_in(*item.request, simd_), item.rows};
-    refuse("has all carry out what this rank has not submitted", item.name);
+    refuse("named '" + item.name + "', which this rank has not submitted", item.name);
   }
   Agreed agreed{std::move(found->second), known ? known->rows : item.rows, item.is_completed};
   Request& own = agreed.submission.request;

@@ -75,7 +75,7 @@ class InFlight {
   // Before the first work that is watched is enqueued on an idle stream: by which the GPU's clock and the host's compare.
   bool needs_clock() const { return work_.empty() || clock_ == nullptr; }
   void set_clock(Event now);  // has just come
-  // Forgets what is done, and tells of it. Returns what has failed; empty while all is well.
+  // Forgets what is done, and tells of it. Returns what has failed, if anything has.
   Failure look();
   // The same without forgetting anything: in the middle of an operation.
   Failure failure() const;
@@ -84,7 +84,7 @@ class InFlight {
   bool is_full() const { return work_.size() >= kMost || (!work_.empty() && lent_->has_surplus()); }
   // How long the engine may sleep before it looks again.
   std::chrono::microseconds until_next_look() const;
-  // Returns when all is done, with an empty string; or what has failed, which it also is when nothing gets done for long.
+  // Returns when all is done; or what has failed, which it also is when nothing gets done for long.
   // Meanwhile it calls `attend`.
   Failure finish(const ProgressCallback& attend = [] {});
   // After a failure: whatever happens to it, nobody wants to know.

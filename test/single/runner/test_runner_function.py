@@ -498,8 +498,11 @@ def test_results_are_read_as_the_job_was_run(
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (errors.no_hosts_found(why="x"), {"row": "no_hosts_found", "facts": {"why": "x"}}),
-        (errors.no_text(why="x", value=b"?"), {"row": "no_text", "facts": {"why": "x", "value": "b'?'"}}),
+        (errors.no_hosts_found(why="x"), {"row": "no_hosts_found", "facts": {"why": "x"}, "remedy": ""}),
+        (
+            errors.no_text(why="x", value=b"?"),
+            {"row": "no_text", "facts": {"why": "x", "value": "b'?'"}, "remedy": ""},
+        ),
         (KeyboardInterrupt("stopped by SIGINT before any rank started"), {}),
     ],
 )

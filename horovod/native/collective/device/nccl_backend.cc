@@ -292,9 +292,11 @@ HostBackend& NcclBackend::host() {
 // which the others hear while they wait for it in NCCL.
 std::unique_ptr<Communicator> NcclBackend::join(DeviceLibrary& library) const {
   const RankGroup& group = context_.group;
-  const auto fail = [&] [[noreturn]] (int rank, const std::string& why) {
-    throw InternalError(Said::nccl_cannot_join,
-                        {.ranks = {group.ranks()[static_cast<size_t>(rank)]}, .others = {{"why", why}}});
+  const auto fail = [&] [[noreturn]] (int position, const Failure& cause) {
+    const int rank = group.ranks()[static_cast<size_t>(position)];
+    Failure failure(Said::nccl_cannot_join, {.others = {{"rank", rank}}}, cause);
+    if (failure.facts.ranks.empty()) failure.facts.ranks = {rank};
+    throw InternalError(failure);
   };
   CommunicatorId id{};
   std::string failed;
@@ -305,14 +307,16 @@ std::unique_ptr<Communicator> NcclBackend::join(DeviceLibrary& library) const {
       failed = error.what();
     }
   }
-  if (const std::string why = exchange_texts(context_, failed).front(); !why.empty()) fail(0, why);
+  if (const std::string why = exchange_texts(context_, failed).front(); !why.empty()) {
+    fail(0, {Said::gpu_failed, {.others = {{"why", why}}}});
+  }
   const std::string id_text = exchange_texts(context_, {reinterpret_cast<const char*>(id.data()), id.size()}).front();
   std::memcpy(id.data(), id_text.data(), id.size());
   try {
     return library.make_communicator(device(), workspace_->wire(), id, group.rank(), group.size(),
                                      workspace_->progress_callback());
   } catch (const InternalError& error) {
-    fail(group.rank(), error.what());
+    fail(group.rank(), error.failure());
   }
 }
 

@@ -428,7 +428,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
       std::memcpy(&lost, payload.data(), sizeof lost);
       why.assign(reinterpret_cast<const char*>(payload.data()) + sizeof lost, payload.size() - sizeof lost);
     }
-    lost_rank_ = lost;
+    lost_rank_ = lost == kNoRank && why.empty() ? by : lost;
     lost_ = !why.empty() || lost != kNoRank ? why : describe(by) + ", which could not go on; its own error says why";
     tell_all();
     if (why.empty()) throw InternalError(abandonment(rank(), by, lost));

@@ -1,0 +1,84 @@
+"""Whose fault an error is: decided by its class, or by the words of those who have no classes."""
+
+from __future__ import annotations
+
+import pickle
+from unittest import mock
+
+import pytest
+import torch
+
+from horovod.common import errors, notes
+from horovod.common.exceptions import (
+    CannotStart,
+    DeviceFailure,
+    Disagreement,
+    HorovodInternalError,
+    LostRank,
+    ShutDown,
+    Stalled,
+    WrongArgument,
+    follows_others,
+    lost_ranks,
+)
+from horovod.common.sentences import Explained
+
+LOSS = {"code": "silent", "facts": {"ranks": [3, 1, 3]}}
+FOLLOWING = [LostRank("x", **LOSS), Stalled("x", code="stalled"), ShutDown("x", code="shut_down")]
+OWN = [
+    HorovodInternalError("of a script"),
+    Disagreement("x", code="disagree"),
+    WrongArgument("x", code="negative"),
+    CannotStart("x", code="builds_differ"),
+    DeviceFailure("out of memory", code="cuda_failed", facts={"ranks": [0]}),
+    ValueError("rank 1 is wrong"),
+]
+
+
+def through_a_future(error: Exception) -> Exception:
+    """As torch passes on what a hook of DDP raises: a text is all that is left."""
+    future: torch.futures.Future[None] = torch.futures.Future()
+    after = future.then(lambda done: done.value())
+    future.set_exception(error)
+    with pytest.raises(RuntimeError) as caught:
+        after.wait()
+    return caught.value
+
+
+def at_the_start(error: Explained) -> Explained:
+    return errors.forming_failed(
+        forming="hvd.init()", why=str(error), cause_class=type(error).__name__, ranks=list(error.ranks)
+    )
+
+
+@pytest.mark.parametrize("way", [lambda error: error, through_a_future, at_the_start])
+@pytest.mark.parametrize("error", FOLLOWING, ids=lambda error: type(error).__name__)
+def test_who_follows_others(error: HorovodInternalError, way: object) -> None:
+    assert callable(way) and follows_others(way(error))
+
+
+@pytest.mark.parametrize(
+    "words", ["Connection reset by peer", "Broken pipe", "remote process exited or there was"]
+)
+def test_others_words_say_so_too(words: str) -> None:
+    assert follows_others(RuntimeError(f"[gloo] {words}"))
+    assert follows_others(DeviceFailure(f"ncclAllReduce failed: {words}", code="nccl_failed"))
+
+
+@pytest.mark.parametrize("error", OWN, ids=lambda error: type(error).__name__)
+def test_who_does_not(error: Exception) -> None:
+    assert not follows_others(error) and lost_ranks(error) == ()
+
+
+def test_lost_ranks_are_named_once_and_in_order() -> None:
+    lost = FOLLOWING[0]
+    assert lost_ranks(lost) == lost_ranks(at_the_start(lost)) == (1, 3)
+    assert lost_ranks(FOLLOWING[1]) == lost_ranks(None) == ()
+
+
+def test_a_loss_is_noted_where_it_is_found_and_not_where_it_is_read() -> None:
+    with mock.patch.object(notes, "tell_of_failure") as told:
+        error = LostRank("rank 1 is lost", **LOSS)
+        assert told.call_args_list == [mock.call("rank 1 is lost", (3, 1, 3))]
+        read = pickle.loads(pickle.dumps(error))
+        assert (read.ranks, len(told.call_args_list)) == ((3, 1, 3), 1)
