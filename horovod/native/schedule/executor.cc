@@ -19,8 +19,9 @@ void require_memory(std::span<const Agreed> together) {
     for (size_t t = 0; t < tensors.size(); ++t) {
       if (tensors[t].witness.holds()) continue;
       const std::string& name = agreed.submission.request.name;
-      const std::string which = tensors.size() == 1 ? "" : ", number " + std::to_string(t) + " of its group,";
-      throw InternalError(Said::tensor_changed, {.tensor = name, .others = {{"what", "'" + name + "'" + which}}});
+      std::string what = "'" + name + "'";
+      if (tensors.size() != 1) what += ", number " + std::to_string(t) + " of its group,";
+      throw InternalError(Said::tensor_changed, {.tensor = name, .others = {{"what", what}}});
     }
   }
 }
