@@ -6,14 +6,15 @@ import importlib.util
 import os
 import re
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import busy
 import launching
 import page_runs
 import pytest
 import typed
-from busy import times_longer
 from example_runs import real_mnist
 from page_blocks import ROOT, blocks_of, commands, text_of
 from page_runs import Run, listed, metadata, pages, runs_of
@@ -117,7 +118,7 @@ def test_a_run(runs: list[Run], tmp_path: Path) -> None:
     page_runs.write(run, tmp_path)
     if run.says("gpu"):
         line = line.replace("python ", f"python {Path(__file__).parent / 'emulated_run.py'} ")
-    limit = max(run.says("limit", 100) for run in runs) * times_longer()
+    limit = max(run.says("limit", 100) for run in runs) * busy.times_longer()
     mark = launching.fresh_mark()
     done = typed.run(
         line,
@@ -129,6 +130,9 @@ def test_a_run(runs: list[Run], tmp_path: Path) -> None:
     )
     for run in runs:
         page_runs.check(run, done.returncode, done.stdout, done.stderr, tmp_path)
+    deadline = busy.limit(20)  # a host's commits are let go of by a process that looks now and then
+    while launching.processes_of(mark) and time.monotonic() < deadline:
+        time.sleep(0.1)
     assert not launching.processes_of(mark), "it leaves processes"
 
 

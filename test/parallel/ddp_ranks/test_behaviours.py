@@ -276,7 +276,7 @@ def test_bit8_is_near_plain_ddp(
     views = PROGRAMS[name](lambda **how: Training(compression, gradient_as_bucket_view=True, **how))
     assert all_equal(hooked.flat()) and all_equal(views.flat())
     # Of a frozen parameter what still lies in the view of a bucket is reduced, as plain DDP does.
-    assert torch.equal(views.flat(), hooked.flat()) == (name != "frozen in turns" or size == 1)
+    assert torch.equal(views.flat(), hooked.flat()) or (name == "frozen in turns" and size > 1)
     assert (views.flat() - hooked.flat()).abs().max() < 0.2
     assert (hooked.flat() - plain.flat()).abs().max() < 0.2
     ours, theirs = hooked.gradients(), plain.gradients()
