@@ -265,10 +265,10 @@ def test_notes_go_to_the_pipe_that_was_named_and_nowhere_else(monkeypatch: pytes
     monkeypatch.setenv(notes.VARIABLE, f"{target}:{status.st_dev}:{status.st_ino}")
     notes.tell("leaving")
     notes.tell("leaving")
-    Disagreement("ranks disagree on the shape of 'x'", facts={"ranks": [2]})
-    LostRank("rank 0 lost a rank; the job\ncannot go on", facts={"ranks": [3]})
-    Stalled("some wait", facts={"ranks": [12, 1]})
-    ShutDown("some rank has left")
+    Disagreement("ranks disagree on the shape of 'x'", code="x", facts={"ranks": [2]})
+    LostRank("rank 0 lost a rank; the job\ncannot go on", code="x", facts={"ranks": [3]})
+    Stalled("some wait", code="x", facts={"ranks": [12, 1]})
+    ShutDown("some rank has left", code="x")
     os.close(target)
     with open(source, encoding="utf-8") as file:
         assert file.read().splitlines() == [
