@@ -143,18 +143,18 @@ no_pmix_server = CannotStart.says(
     _RESTART,
 )
 mpi_without_size = CannotStart.says(
-    "{evidence} says that this process is one rank of a job, but {setting} is not set: nobody says of how "
-    "many",
+    "{evidence} says that this process is one rank of a job, but {setting}, the number of ranks, is not "
+    "set",
     _RESTART,
 )
 no_way_to_others = CannotStart.says(
     _SEVERAL + "and hvd.init() knows no way to the others: it would be alone",
     "use {instead}, or name a folder that all ranks see in {setting}; " + _ALONE,
 )
-size_not_set = CannotStart.says(_SEVERAL + "but {setting} is not set: nobody says of how many", _INSTEAD)
+size_not_set = CannotStart.says(_SEVERAL + "but {setting}, their number, is not set", _INSTEAD)
 size_not_said = CannotStart.says(_SEVERAL + "but does not say of how many", _INSTEAD)
 rank_no_number = CannotStart.says(_SEVERAL + "but {setting}={value} is no number", _INSTEAD)
-rank_not_set = CannotStart.says(_SEVERAL + "but {setting} is not set: nobody says which", _INSTEAD)
+rank_not_set = CannotStart.says(_SEVERAL + "but {setting}, its rank, is not set", _INSTEAD)
 rank_not_below_size = CannotStart.says(_SEVERAL + "but ranks of {size} are 0 to {last}", _INSTEAD)
 no_meeting_point = CannotStart.says(
     _SEVERAL + "but it is not set where they meet: {settings:listed}",
@@ -306,7 +306,7 @@ none_of_interfaces = Unlistened.says("this host has none of the interfaces {inte
 
 # The agent of horovodrun (agent_channel)
 out_of_the_job = Removed.says("{why}")
-not_set_in_time = AgentGone.says("nobody set {key} within {seconds:g} s")
+not_set_in_time = AgentGone.says("{key} was not set within {seconds:g} s")
 channel_broken = AgentGone.says("{why}")
 refused = AgentGone.says("horovodrun refuses to {do}: {why}")
 agent_gone = AgentGone.says("the agent of horovodrun that started this process is gone: {why}")

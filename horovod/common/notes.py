@@ -40,6 +40,6 @@ def tell(note: str) -> None:
 
 
 def tell_of_failure(why: str, ranks: Iterable[int]) -> None:
-    """Note that this rank fails because of others: of ``ranks``, or nobody knows of whom."""
+    """Note that this rank fails because of others: ``ranks``, which may be empty if they are not known."""
     line = " ".join(why.split())[:_LONGEST]
     tell(f"follows {','.join(map(str, sorted(set(ranks))[:16])) or '-'} {line}")

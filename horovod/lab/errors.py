@@ -27,7 +27,9 @@ no_script = WrongSetting.says("--script {path}: there is no such file")
 no_example = WrongSetting.says("there is no {path}", "name a training with --script, or work in a clone")
 rates_without_hosts = WrongSetting.says("--rates are those of --made-hosts, which is not given")
 hosts_impossible = WrongSetting.says("--made-hosts: {why}")
-one_host = WrongSetting.says("--made-hosts 1: one host has nobody to exchange with", "give 2 or more")
+one_host = WrongSetting.says(
+    "--made-hosts 1: gradients are exchanged between two hosts or more", "give 2 or more"
+)
 wrong_compression = WrongSetting.says("--compression: {why}")
 wrong_rate = PlaceError.says(
     "--rates {value}: no rate of a cable", "write a rate as 1gbit or 100mbit, or none for no limit"
@@ -67,7 +69,7 @@ ended_early = LogError.says(
     _AT + "the run ended after {epochs} epochs and {steps} steps; its plan has {planned} epochs"
 )
 
-# What is made of logs
+# Results made from logs
 no_trial = WrongArgument.says("no trial: {got}")
 no_load_record = WrongArgument.says("it is no record of a load: {why}")
 no_share = WrongArgument.says("{field} is {got!r}, and must be a number from 0 to 1")

@@ -42,7 +42,7 @@ std::string value_of(const Facts& facts, const std::string& name) {
   return "{" + name + "}";
 }
 
-// On the engine's thread it is nobody's argument any more.
+// The engine's thread has no caller: a wrong argument there is a failure of the job.
 ErrorKind of_engine(ErrorKind kind) {
   const bool is_callers = kind == ErrorKind::WrongArgument || kind == ErrorKind::WrongSetting || kind == ErrorKind::CannotStart;
   return is_callers ? ErrorKind::HorovodInternalError : kind;
@@ -162,7 +162,7 @@ void get(ByteReader* reader, Failure* failure) {
   reader->get(&failure->facts.tensor);
   reader->get(&failure->facts.ranks);
   reader->get(&failure->facts.values);
-  if (failure->facts.values.size() > failure->facts.ranks.size()) reader->refuse("says what nobody has");
+  if (failure->facts.values.size() > failure->facts.ranks.size()) reader->refuse("has more values than ranks");
   failure->facts.others.resize(reader->get_count());
   for (Fact& fact : failure->facts.others) {
     reader->get(&fact.name);

@@ -98,7 +98,7 @@ HVD_SAYS(no_kernel_of_codec, HorovodInternalError, "elements as they are have no
 HVD_SAYS(gpu_transports_differ, Disagreement, "HOROVOD_GPU_TRANSPORT is '{first}' on {one} and '{second}' on {other}",
          "give all ranks one value")
 HVD_SAYS(nccl_cannot_be, HorovodInternalError, "HOROVOD_GPU_TRANSPORT=nccl cannot be: {why}",
-         "Give every rank a GPU of its own and one NCCL (HOROVOD_NCCL_LIBRARY), or leave HOROVOD_GPU_TRANSPORT at auto")
+         "Give each rank its own GPU and all ranks the same NCCL (HOROVOD_NCCL_LIBRARY), or set HOROVOD_GPU_TRANSPORT=auto")
 HVD_SAYS(gpu_figures_damaged, HorovodInternalError, "ranks tell each other different figures of their GPUs", "")
 HVD_SAYS(gpu_text_too_long, HorovodInternalError, "{ranks} sends {bytes} bytes of text about its GPU",
          "The ranks run different builds, or its message was damaged on its way")
@@ -158,7 +158,7 @@ HVD_SAYS(rank_complains, CannotStart, "{why}", "")
 HVD_SAYS(left_before_begin, HorovodInternalError, "{who} has left before the job began", "its own error says why")
 HVD_SAYS(out_of_step, CannotStart,
          "{who} is not where the others are in hvd.init(), as happens where ranks of two jobs meet in one place",
-         "give each job a place of its own to meet (HOROVOD_RENDEZVOUS_FOLDER, MASTER_PORT, a store)")
+         "let each job meet in another place (HOROVOD_RENDEZVOUS_FOLDER, MASTER_PORT, a store)")
 HVD_SAYS(shared_memory_failed, CannotStart, "shared memory {what}: {why}", "")
 HVD_SAYS(shared_memory_foreign, CannotStart, "shared memory {name} is not what a rank of this job has made", "")
 HVD_SAYS(no_address, CannotStart, "'{address}' is no address of a network", "")
@@ -221,7 +221,7 @@ HVD_SAYS(adasum_size, WrongArgument, "'{tensor}': Adasum needs 2, 4, 8, ... rank
 HVD_SAYS(root_outside, WrongArgument, "'{tensor}': root rank {root} is not among the ranks of the process set, {members}", "")
 HVD_SAYS(not_a_member, WrongArgument, "'{tensor}': {ranks} is not in {set}", "call the operation on its ranks only")
 HVD_SAYS(already_in_flight, WrongArgument, "'{tensor}' is already in flight on {ranks}",
-         "give each pending operation a name of its own, or synchronize the first one before")
+         "use another name, or synchronize the pending operation first")
 HVD_SAYS(process_set_unknown, WrongArgument, "there is no process set {set}",
          "it was never added, or has been removed or ended with shutdown()")
 HVD_SAYS(tensor_changed, TensorChanged, "the memory of {what} was resized or replaced while the operation was in flight",

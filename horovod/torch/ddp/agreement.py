@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from horovod.common.sentences import by_rank
 from horovod.torch.ddp import errors
 
 __all__ = ["check_agreement", "terms_as_bytes", "terms_from_bytes"]
@@ -37,18 +38,10 @@ def check_agreement(terms_by_rank: Sequence[Mapping[str, str]]) -> None:
     differing = {name: values for name, values in by_term.items() if len(set(values)) > 1}
     if not differing:
         differing = {"order": [", ".join(terms) for terms in terms_by_rank]}
-    said = [f"{name}: {_by_rank(values)}" for name, values in differing.items()]
+    said = [f"{name} ({_shown(values)})" for name, values in differing.items()]
     more = [f"and {len(said) - MOST_SAID} more"] if len(said) > MOST_SAID else []
     raise errors.ranks_disagree(said="; ".join(said[:MOST_SAID] + more), terms=differing)
 
 
-def _by_rank(values: Sequence[str | None]) -> str:
-    """'rank 0 has bit8, ranks 1, 2 have int8': who has what, by the first rank that has it."""
-    holders: dict[str | None, list[int]] = {}
-    for rank, value in enumerate(values):
-        holders.setdefault(value, []).append(rank)
-    return ", ".join(
-        f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))} "
-        f"{'have' if len(ranks) > 1 else 'has'} {'nothing' if value is None else value}"
-        for value, ranks in holders.items()
-    )
+def _shown(values: Sequence[str | None]) -> str:
+    return by_rank({rank: "nothing" if value is None else value for rank, value in enumerate(values)})

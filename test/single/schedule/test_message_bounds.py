@@ -273,7 +273,7 @@ LAST_SENTENCE = SENTENCES.read_text().count("\nHVD_SAYS(")
         (failure(kind=LAST_KIND + 1), f"has the number {LAST_KIND + 1},"),
         (failure(ends=2), "has 2 for a truth value"),
         (failure(values=()), ""),
-        (failure(values=("1", "2", "3")), "says what nobody has"),
+        (failure(values=("1", "2", "3")), "has more values than ranks"),
         (failure(fact("count", "18446744073709551615", 1)), ""),
         (failure(fact("count", "", 1)), "has a fact that"),
         (failure(fact("count", "-", 1)), "has a fact that"),
