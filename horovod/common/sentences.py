@@ -6,7 +6,7 @@ A layer writes its sentences in one file, ``errors.py``, a row each: the error's
 
 Code raises a row with the facts that its braces name, and may add others:
 
-    raise errors.not_a_tensor(parameter="root", got=type(root).__name__)
+    raise errors.not_a_tensor(parameter="root", got=type_name(root))
 
 The error keeps them, so programs and tests ask for ``code`` (the row's name) and ``facts``, not for words.
 Braces may end in ``:ranks`` (``rank 1``; ``ranks 1, 2``), ``:listed`` (``a, b``) or ``:by_rank``, of a
@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Explained", "Sentence", "by_rank", "facts_of", "ranks_text"]
+__all__ = ["Explained", "Sentence", "by_rank", "facts_of", "ranks_text", "type_name"]
 
 K = TypeVar("K", bound="Explained")
 _MOST_SHOWN = 16  # ranks that a sentence names
@@ -104,6 +104,12 @@ def by_rank(values: Mapping[int, object]) -> str:
     parts = [f"{ranks_text(ranks)}: {value}" for value, ranks in members.items()]
     more = [f"{len(parts) - _MOST_SHOWN} more values"] if len(parts) > _MOST_SHOWN else []
     return "; ".join(parts[:_MOST_SHOWN] + more)
+
+
+def type_name(value: object) -> str:
+    """Its type, as errors name it: with its module, as others may have one of that name; builtins without."""
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def facts_of(cause: Exception) -> dict[str, Any]:
