@@ -9,7 +9,7 @@ from typing import Any
 
 from horovod.common.names import did_you_mean
 from horovod.common.options import OPTIONS, UNSERVED
-from horovod.common.sentences import type_name
+from horovod.common.sentences import facts_of, type_name
 from horovod.runner import errors
 
 MOST_BYTES = 1 << 20  # of a file: this says all keys a hundred times
@@ -67,7 +67,7 @@ def _convert(path: str, content: dict[Any, Any]) -> tuple[dict[str, Any], list[s
             try:
                 values[option.name] = option.convert(value)
             except ValueError as error:
-                raise errors.config_value(path=path, key=key, why=str(error)) from None
+                raise errors.config_value(**facts_of(error, path=path, key=key)) from None
     return values, warnings
 
 
