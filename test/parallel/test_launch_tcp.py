@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import busy
@@ -140,9 +139,7 @@ time.sleep(300)
         own = [line for line in out.splitlines() if line.startswith(f"[{rank}]")]
         assert own == [f"[{rank}]<stdout>:told {int(number)}", f"[{rank}]<stdout>:cleaned up"]
     assert job.returncode == 128 + number and f"stopped by {number.name}, all ranks were ended" in err
-    deadline = busy.limit(5)
-    while left := processes_of(mark):
-        assert time.monotonic() < deadline, left
+    busy.until(lambda: not processes_of(mark), 5)
 
 
 def test_the_default_without_an_mpi(tmp_path: Path) -> None:

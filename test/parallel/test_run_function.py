@@ -172,7 +172,4 @@ def test_ending_the_caller_ends_the_ranks(name: str) -> None:
     assert done.returncode == -getattr(signal, name)
     if name == "SIGINT":
         assert "KeyboardInterrupt" in done.stderr
-    deadline = busy.limit(15)
-    while left := launching.processes_of(mark):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
+    busy.until(lambda: not launching.processes_of(mark), 15)

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,10 +61,8 @@ def stand_in(folder: Path, text: str) -> str:
 
 def test_one_that_has_ended_takes_nothing(tmp_path: Path) -> None:
     server = WarmServer(stand_in(tmp_path, "exit 3"), environment())
-    until = busy.limit(30)
-    while server.descriptor >= 0:
-        assert server.answers() == {} and time.monotonic() < until
-        time.sleep(0.01)
+    assert busy.until(lambda: server.answers() or server.descriptor < 0) is True
+    assert server.answers() == {}
     assert os.waitstatus_to_exitcode(os.waitpid(server.pid, 0)[1]) in (3, -15)
     assert not server.ask(0, ["nonce", "/", "python", "a.py"], {}, [NULL] * 4)
 
@@ -156,13 +154,6 @@ def answering(folder: Path, text: str) -> str:
     return stand_in(folder, f'exec {sys.executable} -I -S {body} "$@"')
 
 
-def wait_for(what: Callable[[], object]) -> None:
-    until = busy.limit(30)
-    while not what():
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
 @pytest.mark.timeout(60)
 def test_a_worker_that_waits_for_the_server_can_be_ended(tmp_path: Path) -> None:
     with host_agent(stand_in(tmp_path, "exec sleep 600")) as host:
@@ -176,7 +167,7 @@ def test_a_worker_that_the_server_cannot_make_starts_by_itself(tmp_path: Path) -
     with host_agent(answering(tmp_path, "answer(0)")) as host:
         host.start(3, f"touch {tmp_path}/cold; sleep 600")
         assert host.hear(frames.STARTED)["worker"] == 3
-        wait_for((tmp_path / "cold").exists)
+        busy.until((tmp_path / "cold").exists)
         host.stop(3)
         assert host.hear(frames.ENDED) == {"worker": 3, "status": 15}
 
@@ -203,8 +194,8 @@ def test_what_is_made_for_a_worker_that_was_told_to_end_is_ended(tmp_path: Path)
         assert host.hear(frames.ENDED)["worker"] == 3
         (tmp_path / "go").touch()
         made = tmp_path / "made"
-        wait_for(lambda: made.exists() and made.read_text())
-        wait_for(lambda: not Path(f"/proc/{made.read_text()}").exists())
+        busy.until(lambda: made.exists() and made.read_text())
+        busy.until(lambda: busy.has_ended(int(made.read_text())))
 
 
 def test_a_wrapper_that_comes_while_orphans_are_looked_for_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
