@@ -5,7 +5,7 @@ The rules themselves are in `membership_model`, and `test_runner_elastic_random`
 
 from __future__ import annotations
 
-from membership_job import KILLED, Job, two_hosts
+from elastic_jobs import KILLED, Job, two_hosts
 
 from horovod.runner.elastic.actions import EndJob, Leave, Notify, Place, Publish, Say, Start, Stop
 from horovod.runner.elastic.reasons import FAILED, RESETS

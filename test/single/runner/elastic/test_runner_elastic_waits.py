@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from membership_job import KILLED, Job, two_hosts
+from elastic_jobs import KILLED, Job, two_hosts
 
 from horovod.runner.elastic.actions import EndJob, Leave, Publish, Say, Stop
 from horovod.runner.elastic.reasons import FAILED
