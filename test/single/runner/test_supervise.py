@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from pipes import closed_pipe, full_device
 from types import SimpleNamespace
 from typing import Any
 
@@ -300,16 +301,6 @@ def test_a_signal_to_horovodrun_ends_the_job(
     assert waited < 20 and (waited > 0.4 or number != signal.SIGINT)
 
 
-def closed_pipe() -> io.BufferedWriter:
-    reader, writer = os.pipe()
-    os.close(reader)
-    return open(writer, "wb")
-
-
-def full_device() -> io.BufferedWriter:
-    return open("/dev/full", "wb")
-
-
 @pytest.mark.parametrize(
     ("opened", "code", "said"),
     [
@@ -323,9 +314,9 @@ def full_device() -> io.BufferedWriter:
     ],
 )
 def test_output_that_cannot_be_written_ends_the_job(
-    shell: ShellJobs, opened: Callable[[], io.BufferedWriter], code: int, said: str
+    shell: ShellJobs, opened: Callable[[str], Any], code: int, said: str
 ) -> None:
-    with opened() as stream:
+    with opened("wb") as stream:
         output = RankOutput(2, stream, shell.stderr)
         ending = shell.run(started() + cell(0, cells.OUTPUT, "x\n"), ENDLESS, output=output)
     assert (ending.code, ending.message, ending.culprit) == (code, said, None)
