@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import busy
 import pytest
 
 import horovod
@@ -44,8 +45,9 @@ def fresh_mark() -> str:
 
 
 def start(
-    arguments: Sequence[str], mark: str, stdin: int = subprocess.DEVNULL, **more: str
+    arguments: Sequence[str], mark: str, stdin: int = subprocess.DEVNULL, is_apart: bool = False, **more: str
 ) -> subprocess.Popen[str]:
+    """`is_apart`: in a process group of its own, to which signals can be sent as by a terminal."""
     return subprocess.Popen(
         [sys.executable, "-m", "horovod.runner", *arguments],
         stdin=stdin,
@@ -54,7 +56,13 @@ def start(
         text=True,
         errors="surrogateescape",
         env=environment(mark, **more),
+        start_new_session=is_apart,
     )
+
+
+def all_end(mark: str, seconds: float) -> None:
+    """Until no process of the job is left."""
+    busy.until(lambda: not processes_of(mark), seconds)
 
 
 def horovodrun(*arguments: str, limit: float = 60, **more: str) -> subprocess.CompletedProcess[str]:

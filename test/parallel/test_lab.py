@@ -73,7 +73,7 @@ def test_ended_in_the_middle(how: signal.Signals, tmp_path: Path) -> None:
     if how != signal.SIGKILL:
         assert f"stopped by {how.name}; the same command goes on where it was" in said
         assert not launching.processes_of(mark)
-    busy.until(lambda: not launching.processes_of(mark), 120)  # nobody is left to wait for them
+    launching.all_end(mark, 120)  # nobody is left to wait for them
     assert not list(tmp_path.glob("out/report.*"))
     before = {path: path.stat().st_mtime_ns for path in running.glob("serial*/log.jsonl")}
     assert len(before) == 1
