@@ -191,56 +191,11 @@ def test_an_accused_process_that_leaves_has_not() -> None:
     assert job.running == {3: "a", 4: "b", 5: "c"} and not job.stopped()
 
 
-def test_new_processes_have_the_elastic_timeout_to_ask() -> None:
-    job = formed()
-    job.end(1, KILLED)
-    job.terminated(0, 2)
-    job.ask(3)
-    job.wait(300)
-    job.ask(4)
-    assert (job.ranks[3], job.ranks[4]) == ((2, 0, 2), (2, 1, 2))
-
-
 def test_a_lost_host() -> None:
     job = formed()
     del job.running[1]
     job.take(job.decisions.host_lost("b", "no answer"))
     assert job.stopped() == {0, 2}
-
-
-def test_a_death_while_the_new_ones_meet() -> None:
-    job = formed()
-    job.end(1, KILLED)
-    job.terminated(0, 2)
-    job.ask(3)
-    job.end(4, KILLED)
-    assert job.stopped() == {0, 2}, "who waits for a place has met nobody"
-    assert job.ranks[3] == (2, 0, 1)
-
-
-def test_an_exception_of_the_script_ends_the_job() -> None:
-    job = formed()
-    job.end(1, End(1, raised=True))
-    (end,) = job.all(EndJob)
-    assert end.code == 1
-
-
-def test_nobody_left() -> None:
-    job = Job({"a": 1, "b": 1}, 2)
-    job.ask(0, 1)
-    job.end(0, KILLED)
-    job.end(1, TERMINATED)
-    job.end(2, KILLED)
-    assert job.all(EndJob)
-
-
-def test_the_limit_of_resets() -> None:
-    job = formed(reset_limit=0)
-    job.end(1, KILLED)
-    job.terminated(0, 2)
-    job.ask(3)
-    (end,) = job.all(EndJob)
-    assert "--reset-limit 0" in end.message
 
 
 @pytest.mark.parametrize("commits", [0, 1])
