@@ -13,7 +13,6 @@ one to four ranks; pytest collects them inside a rank only (see conftest.py). To
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import busy
+import launching
 import pytest
 from rank_jobs import TIME_LIMIT, TIMED_OUT, run_job
 
@@ -79,9 +79,7 @@ def run_separately(
         By rank, the exit code (124: ended because it ran longer than ``timeout`` seconds), and in stdout what
         the rank wrote to stdout and stderr.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = launching.free_port()
     job = os.environ | {"OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     job |= {"WORLD_SIZE": str(np), "LOCAL_WORLD_SIZE": str(np)} | (env or {})
     with tempfile.TemporaryDirectory() as folder:
