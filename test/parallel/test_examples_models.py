@@ -21,8 +21,8 @@ PUBLISHED: dict[str, tuple[Callable[[], nn.Module], int, int]] = {  # -> tensors
     "resnet50": (lambda: resnet.build("resnet50"), 161, 25_557_032),
     "resnet101": (lambda: resnet.build("resnet101"), 314, 44_549_160),
     "vgg16": (vgg.vgg16, 32, 138_357_544),
-    "deeplabv3_resnet101 with aux": (lambda: deeplab.deeplabv3_resnet101(aux=True), 335, 60_996_202),
-    "deeplabv3_resnet50 with aux": (lambda: deeplab.build("deeplabv3_resnet50", aux=True), 182, 42_004_074),
+    "deeplabv3_resnet101 with aux": (lambda: deeplab.deeplabv3_resnet101(aux=True), 340, 60_996_202),
+    "deeplabv3_resnet50 with aux": (lambda: deeplab.build("deeplabv3_resnet50", aux=True), 187, 42_004_074),
 }
 
 
