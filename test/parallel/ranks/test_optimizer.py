@@ -180,11 +180,16 @@ def test_ranks_with_different_control_flow(
         nn.init.ones_(model.weight)
     model = nn.ModuleList(models)
     optimizer = wrapped(model, groups=groups, gradient_predivide_factor=predivide)
-    models[rank % 2](torch.ones(1, 40)).sum().backward()  # the third is used by nobody
-    optimizer.step()
     users = [(size + 1) // 2, size // 2, 0]
-    for layer, count in zip(models, users, strict=True):
-        assert torch.equal(layer.weight.grad, torch.full((30, 40), count / size))
+    for meets in (False, True):
+        optimizer.zero_grad()
+        models[rank % 2](torch.ones(1, 40)).sum().backward()  # the third is used by nobody
+        if meets:
+            hvd.barrier()  # a circle that is closed outside of the optimizer
+        optimizer.step()
+        for layer, count in zip(models, users, strict=True):
+            assert torch.equal(layer.weight.grad, torch.full((30, 40), count / size))
+    assert_same_bits_everywhere(*(layer.weight for layer in models))
 
 
 def test_groups_given_as_lists(rank: int) -> None:
