@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import busy
@@ -40,8 +43,53 @@ def environment(mark: str, **more: str) -> dict[str, str]:
     return {**kept, "PATH": path, "PYTHONPATH": packages, MARK: mark, **more}
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    return port
+
+
 def fresh_mark() -> str:
     return f"{os.getpid()}.{time.monotonic_ns()}"
+
+
+@contextmanager
+def running(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """A program in a session of its own; at the end nothing of that is left."""
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def finished(
+    command: Sequence[str], folder: Path, env: Mapping[str, str], limit: float
+) -> subprocess.CompletedProcess[str]:
+    """What has become of a program; fails when it takes longer than ``limit`` seconds."""
+    with running(command, folder, env) as process:
+        try:
+            stdout, stderr = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGTERM)  # launchers end their ranks on this one
+            try:
+                stdout, stderr = process.communicate(timeout=10)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                stdout, stderr = process.communicate()
+            pytest.fail(f"{command} took more than {limit} s\n{stdout}\n{stderr}")
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
 
 def start(
