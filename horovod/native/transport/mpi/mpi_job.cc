@@ -7,6 +7,7 @@
 #include <memory>
 #include <numeric>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "transport/bootstrap.h"
 #include "transport/mpi/mpi_transport.h"

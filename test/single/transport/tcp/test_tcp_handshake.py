@@ -247,8 +247,8 @@ def test_without_descriptors_a_job_does_not_start(left: int, rank: int) -> None:
     [
         (header(9, 0), "frame_wrong", {"ranks": (0,), "frame_kind": 9, "bytes": 0}),
         (header(1, 1 << 40), "frame_wrong", {"frame_kind": 1, "bytes": 1 << 40}),
-        (header(2, 100, transfer=0, offset=90), "transfer_of_other_size", {"bytes": 190, "expected": 100}),
-        (header(2, 1 << 60, transfer=0, offset=1 << 63), "transfer_of_other_size", {"ranks": (1,), "expected": 100}),
+        (header(2, 100, transfer=0, offset=90), "transfer_of_other_size", {"ranks": (1,), "bytes": 190}),
+        (header(2, 1 << 60, transfer=0, offset=1 << 63), "transfer_of_other_size", {"expected": 100}),
     ],
 )
 def test_a_frame_that_cannot_be_ends_the_job_with_a_reason(
