@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
-import busy
 import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
 from horovod import _native
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # for processes that tests start, too
+
+import busy
 
 T = TypeVar("T")
 TIME_LIMIT = 60.0  # seconds for a whole program of all ranks, and more on a busy machine
