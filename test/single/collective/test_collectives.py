@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import oracle
 import pytest
-from places import PLACES, Place
+from allreduce_places import PLACES, Place
 from ranks import (
     AVERAGE,
     DTYPES,
