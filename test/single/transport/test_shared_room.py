@@ -25,10 +25,10 @@ WRAPPER = """
 extern "C" {
 bool trial_commit(std::byte* memory, size_t bytes) { return hvd::commit(memory, bytes); }
 void trial_why_no_room(size_t bytes, int ranks, char* text) {
-  std::strcpy(text, hvd::why_no_room(bytes, ranks).c_str());
+  std::strcpy(text, hvd::why_no_room(bytes, ranks).text().c_str());
 }
 void trial_no_room_left(size_t bytes, int ranks, char* text) {
-  std::strcpy(text, hvd::no_room_left(bytes, ranks).c_str());
+  std::strcpy(text, hvd::no_room_left(bytes, ranks).text().c_str());
 }
 }
 """
