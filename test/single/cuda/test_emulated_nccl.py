@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from ctypes import c_void_p
 from pathlib import Path
@@ -154,21 +153,12 @@ def test_two_ranks_on_one_gpu_are_refused() -> None:
     assert {error.facts["rank"] for error in errors} == {"0", "1"}
 
 
-def until(condition: Callable[[], Any]) -> Any:
-    deadline = busy.limit(PATIENCE)
-    while time.monotonic() < deadline:
-        if result := condition():
-            return result
-        time.sleep(0.01)
-    raise TimeoutError("the condition did not come true")
-
-
 def fail_and_abort(own: Communicator, count: int) -> tuple[str, bool, str]:
     """A sum that does not end: what failure() says, whether the stream stood still, what it says later."""
     memory = own.gpu.allocate(4 * 1000)
     own.allreduce(memory, memory, count, 6)
     event = own.gpu.record(own.stream)
-    failure = until(own.failure)
+    failure = busy.until(own.failure, PATIENCE)
     stood_still = not own.gpu.is_done(event)
     own.abort()
     own.gpu.synchronize(event)
@@ -195,7 +185,7 @@ def test_asynchronous_errors(operation: int, monkeypatch: pytest.MonkeyPatch, tm
         both_made.wait(PATIENCE)
         if own.rank == 0 or operation == 1:
             return fail_and_abort(own, 100)
-        failure = until(own.failure)
+        failure = busy.until(own.failure, PATIENCE)
         own.abort()
         return failure, True, own.failure()
 
