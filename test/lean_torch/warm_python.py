@@ -35,7 +35,7 @@ def run_in_a_fork() -> None:
     own = {server.fileno(), wake.fileno(), waker.fileno()}
     descriptors = [number for number in _open_descriptors() if number not in own]
     server.sendmsg(
-        [",".join(map(str, descriptors)).encode()],
+        [",".join([sys.prefix, *map(str, descriptors)]).encode()],
         [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))],
     )
     if server.recv(1) == ACCEPTED:

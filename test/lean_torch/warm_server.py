@@ -2,8 +2,8 @@
 
     python warm_server.py SOCKET
 
-A process that connects (warm_python.py) sends its inheritable descriptors; the kernel says the rest: its
-words, environment, folder and limits. The fork has them all, so a program sees what it would see in that
+A process that connects (warm_python.py) sends its sys.prefix and inheritable descriptors; the kernel says the
+rest: its words, environment, folder and limits. The fork has them all, so a program sees what it would see in that
 process, but for its process id, parent, session and the seed of hashes. Where that is not so, because the
 process has other namespaces or variables that are read when Python starts, it runs its program by itself.
 """
@@ -28,13 +28,32 @@ if __name__ == "__main__":
 from warm_python import ACCEPTED, VARIABLE
 
 LOADED = (
-    *("pytest", "numpy", "torch.distributed", "torch.distributed.launcher.api", "torch.nn.parallel", "torch.utils.data"),
+    *(
+        "pytest",
+        "numpy",
+        "torch.distributed",
+        "torch.distributed.launcher.api",
+        "torch.nn.parallel",
+        "torch.utils.data",
+    ),
     *("horovod.torch", "horovod.torch.ddp", "horovod.torch.elastic.preload", "hypothesis"),
 )
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 LIMITS = (resource.RLIMIT_CORE, resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_AS)
 # Read when a process starts or loads a library; a fork has its own, so these have to be alike.
-AT_START = ("LC_", "LANG", "LD_PRELOAD", "PYTHON", "TORCH_", "KMP_", "MKL_", "GLIBC_", "MALLOC_", "ASAN_", "COVERAGE")
+AT_START = (
+    "LC_",
+    "LANG",
+    "LD_PRELOAD",
+    "PYTHON",
+    "TORCH_",
+    "KMP_",
+    "MKL_",
+    "GLIBC_",
+    "MALLOC_",
+    "ASAN_",
+    "COVERAGE",
+)
 HEEDED = {"PYTHONPATH", "PYTHONUNBUFFERED", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCHELASTIC_RUN_ID"}
 HIGH = 700  # no descriptor of a program is beyond
 
@@ -73,7 +92,10 @@ class Client:
             return False
         theirs, ours = self.environment(), dict(os.environb)
         return (
-            all(os.readlink(f"/proc/{self.pid}/ns/{name}") == os.readlink(f"/proc/self/ns/{name}") for name in NAMESPACES)
+            all(
+                os.readlink(f"/proc/{self.pid}/ns/{name}") == os.readlink(f"/proc/self/ns/{name}")
+                for name in NAMESPACES
+            )
             and os.readlink(f"/proc/{self.pid}/root") == os.readlink("/proc/self/root")
             and os.readlink(f"/proc/{self.pid}/exe") == os.readlink("/proc/self/exe")
             and _read_at_start(theirs) == _read_at_start(ours)
@@ -129,15 +151,16 @@ def serve(listening: socket.socket, parent: int) -> None:
 
 def _heard(client: Client, selector: selectors.BaseSelector) -> None:
     if client.program:
-        numbers = client.connection.recv(64)  # signals for the program; nothing: the client has ended
-        for number in numbers or [signal.SIGKILL]:
+        signals = client.connection.recv(64)  # for the program; nothing: the client has ended
+        for number in signals or [signal.SIGKILL]:
             os.kill(client.program, number)
-        if not numbers:
+        if not signals:
             selector.unregister(client.connection)
         return
     text, descriptors, _, _ = socket.recv_fds(client.connection, 4096, 250)
+    prefix, *numbers = text.decode().split(",")
     try:
-        words = program_of(client.words()) if text else []
+        words = program_of(client.words()) if prefix == sys.prefix else []
         is_taken = bool(words) and client.is_like_us()
     except OSError:  # it has ended
         is_taken = False
@@ -145,7 +168,7 @@ def _heard(client: Client, selector: selectors.BaseSelector) -> None:
         is_unbuffered, environment = "-u" in client.words()[:2], client.environment()
         client.program = os.fork()
         if client.program == 0:
-            _become(client, dict(zip(map(int, text.split(b",")), descriptors, strict=True)))
+            _become(client, dict(zip(map(int, numbers), descriptors, strict=True)))
             raise Forked(words, is_unbuffered, environment)
         client.connection.send(ACCEPTED)
         selector.register(os.pidfd_open(client.program), selectors.EVENT_READ, client)
@@ -195,7 +218,10 @@ def run(forked: Forked) -> None:
     before = _folders(dict(os.environb))
     os.environb.clear()
     os.environb.update(forked.environment)
-    sys.path[:] = [*_folders(forked.environment), *(folder for folder in sys.path[1:] if folder not in before)]
+    sys.path[:] = [
+        *_folders(forked.environment),
+        *(folder for folder in sys.path[1:] if folder not in before),
+    ]
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(len(os.sched_getaffinity(0)))
     is_unbuffered = forked.is_unbuffered or bool(os.environ.get("PYTHONUNBUFFERED"))

@@ -168,11 +168,15 @@ def run_script(words: list[str], callers: Sequence[str] = ()) -> None:
 
 
 def differ_from_server() -> None:
-    """Processes that were started anew draw different numbers, and have the threads that they are told."""
+    """Processes that were started anew draw different numbers, have the threads that they are told, and tell
+    those that they spawn to start where they did.
+    """
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
     if torch := sys.modules.get("torch"):
         torch.seed()
+    if process := sys.modules.get("multiprocessing.process"):
+        process.ORIGINAL_DIR = os.getcwd()
     _heed_number_of_threads()
 
 

@@ -73,7 +73,9 @@ def as_cold(words: list[str], socket: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["script", "module", "code"])
-def test_a_program_sees_the_same(way: str, socket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_sees_the_same(
+    way: str, socket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "program.py").write_text(SEES)
     as_cold({"script": ["-u", "program.py"], "module": ["-m", "program"], "code": ["-c", SEES]}[way], socket)
