@@ -1,4 +1,4 @@
-"""Has Python processes that tests start be forks of one that has loaded torch: see lean_torch/warm_server.py."""
+"""Python processes that tests start are forks of one that has loaded torch: see lean_torch/warm_server.py."""
 
 from __future__ import annotations
 

@@ -7,4 +7,4 @@ if "WARM_PYTHON" in os.environ:
 
     warm_python.run_in_a_fork()
 
-import lean_torch  # noqa: F401, E402 -- it arranges that by being imported
+import lean_torch  # noqa: F401 -- it arranges that by being imported

@@ -2,10 +2,10 @@
 
     python warm_server.py SOCKET
 
-A process that connects (warm_python.py) sends its sys.prefix and inheritable descriptors; the kernel says the
-rest: its words, environment, folder and limits. The fork has them all, so a program sees what it would see in that
-process, but for its process id, parent, session and the seed of hashes. Where that is not so, because the
-process has other namespaces or variables that are read when Python starts, it runs its program by itself.
+A process that connects (warm_python.py) sends its sys.prefix and its inheritable descriptors. The kernel says
+the rest: its words, environment, folder and limits. The fork has them all. So a program sees what it would
+see in that process, but for its process id, its parent, its session and the seed of hashes. A process runs
+its program by itself if it has other namespaces, or other variables that are read when Python starts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import struct
 import sys
 import types
 from pathlib import Path
-from typing import NoReturn
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])

@@ -175,8 +175,9 @@ def differ_from_server() -> None:
         numpy.random.seed()
     if torch := sys.modules.get("torch"):
         torch.seed()
-    if process := sys.modules.get("multiprocessing.process"):
-        process.ORIGINAL_DIR = os.getcwd()
+    spawning: Any = sys.modules.get("multiprocessing.process")
+    if spawning is not None:
+        spawning.ORIGINAL_DIR = os.getcwd()
     _heed_number_of_threads()
 
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from ctypes import c_void_p
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import busy
 import pytest

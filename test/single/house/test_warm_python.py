@@ -1,4 +1,4 @@
-"""Programs that run in a fork of a process which has loaded torch: they cannot tell, nor can who started them."""
+"""Programs in forks of a process that has loaded torch: they see and do what they would without that."""
 
 from __future__ import annotations
 

@@ -268,7 +268,7 @@ packed({"x": "y" * (3 << 20)})
 
 @pytest.mark.timeout(120)
 def test_a_script_finds_torch_as_a_process_of_its_own_would(tmp_path: Path) -> None:
-    """Its number of threads, its compiler, random numbers of its own, and how errors are shown: without lines of this package."""
+    """Threads, compiler, random numbers of its own, and errors without lines of this package."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     told = {name: text for name, text in os.environ.items() if name not in ("OMP_NUM_THREADS", LEVEL)}
