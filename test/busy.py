@@ -6,9 +6,13 @@ import inspect
 import os
 import subprocess
 import time
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
 
-__all__ = ["be_patient_with_processes", "limit", "patience", "times_longer"]
+__all__ = ["be_patient_with_processes", "has_ended", "limit", "patience", "times_longer", "until"]
+
+Value = TypeVar("Value")
 
 MOST = 8.0  # a test that hangs is to be found all the same
 LEAST_SECONDS = 5.0  # what is shorter is meant to pass
@@ -27,6 +31,23 @@ def patience(seconds: float) -> float:
 def limit(seconds: float) -> float:
     """The moment, of time.monotonic(), at which these seconds are over, or more by the load."""
     return time.monotonic() + patience(seconds)
+
+
+def until(what: Callable[[], Value], seconds: float = 30.0) -> Value:
+    """Waits until this is true, and returns its value then. AssertionError after these seconds."""
+    deadline = limit(seconds)
+    while not (value := what()):
+        assert time.monotonic() < deadline, f"after {seconds:g} s it is still {value!r}"
+        time.sleep(0.01)
+    return value
+
+
+def has_ended(pid: int) -> bool:
+    """Also where nobody has asked for its exit code yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def be_patient_with_processes() -> None:

@@ -96,7 +96,6 @@ def test_a_reducer_that_is_forgotten_ends_its_thread(rank: int, size: int) -> No
     assert engines() <= engines_before
 
 
-
 def test_each_job_has_a_timeline_of_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rank: int, size: int
 ) -> None:

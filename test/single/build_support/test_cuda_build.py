@@ -288,9 +288,7 @@ def test_nccl_is_not_ticked_where_torch_is_for_cpus(
 ) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").touch()
-    (tmp_path / "torch" / "version.py").write_text(
-        f"cuda: Optional[str] = {cuda}\nhip = None\n"
-    )
+    (tmp_path / "torch" / "version.py").write_text(f"cuda: Optional[str] = {cuda}\nhip = None\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     said = report_of(monkeypatch, from_record({"cuda": "13.0", "nccl": "2.28.9"}))
