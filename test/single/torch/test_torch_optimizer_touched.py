@@ -131,6 +131,32 @@ def test_a_pass_that_fails_does_not_keep_the_next_from_waiting(engine: MirroredE
     assert are_times(model, 2, local_gradients())
 
 
+ZEROES: dict[str, Callable[[nn.Module, Any], None]] = {
+    "optimizer": lambda model, optimizer: optimizer.zero_grad(),
+    "model": lambda model, optimizer: model.zero_grad(),
+    "in place": lambda model, optimizer: model.zero_grad(set_to_none=False),
+}
+
+
+@pytest.mark.parametrize(
+    ("op", "zero"), [*((hvd.Average, zero) for zero in ZEROES), (hvd.Sum, "model"), (hvd.Max, "model")]
+)
+def test_a_step_may_be_skipped(engine: MirroredEngine, op: int, zero: str) -> None:
+    """As a GradScaler skips it, without a word to the optimizer. What was reduced of a parameter that is not
+    used in the next step is no part of that.
+    """
+    model = make_model()
+    optimizer = wrapped(model, op=op)
+    backward(model)
+    nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+    ZEROES[zero](model, optimizer)
+    model[1](torch.ones(1, 3)).sum().backward()  # this time the others are not used
+    assert len(engine.requests) == 6
+    optimizer.step()
+    total = 2.0 if op == hvd.Sum else 1.0
+    assert len(engine.requests) == 8 and torch.equal(model[1].bias.grad, torch.full((2,), total))
+
+
 def test_a_second_pass_that_nobody_announced_is_an_error(engine: MirroredEngine) -> None:
     model = make_model()
     optimizer = wrapped(model)
