@@ -74,6 +74,17 @@ def test_without_waiting_a_touched_gradient_is_an_error_that_says_what_to_do(eng
         del engine.requests[:]
 
 
+def test_a_group_that_is_not_complete_is_reduced_before_it_may_be_changed(engine: MirroredEngine) -> None:
+    model = make_model()
+    optimizer = wrapped(model, groups=[list(model.parameters())])
+    model[1](torch.ones(1, 3)).sum().backward()
+    assert engine.names() == ["allreduce.group.0.weight"]
+    assert not model[0].weight.grad.any() and torch.equal(model[1].bias.grad, torch.full((2,), 2.0))
+    nn.utils.clip_grad_value_(model.parameters(), 0.25)
+    optimizer.step()
+    assert torch.equal(model[1].bias.grad, torch.full((2,), 0.25)) and len(engine.requests) == 1
+
+
 def test_only_a_pass_that_lacks_something_asks_the_other_ranks(engine: MirroredEngine) -> None:
     model = make_model()
     optimizer = wrapped(model)
