@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -52,6 +53,13 @@ def blocks(document: str, language: str, section: str = "") -> list[str]:
 def commands(document: str, section: str = "") -> list[str]:
     """The lines of ```sh blocks."""
     return [line for body in blocks(document, "sh", section) for line in body.splitlines()]
+
+
+def arguments_of(program: str, document: str) -> list[list[str]]:
+    """What a page gives to a program of this repository, for each of its lines that run it."""
+    begin = f"python {program} "
+    lines = [line.removeprefix(begin) for line in commands(document) if line.startswith(begin)]
+    return [shlex.split(line, comments=True) for line in lines]
 
 
 def script(pieces: Iterable[Block], before_each: str = "") -> str:

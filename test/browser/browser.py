@@ -167,6 +167,11 @@ def pale(page: Any, limit: float = TEXT_CONTRAST) -> list[str]:
     return list(page.evaluate(PALE, limit))
 
 
+def faults(page: Any) -> list[str]:
+    """All that a reader would call broken, and whatever the page asked for or complained of."""
+    return [*overlaps(page), *clipped(page), *pale(page), *page.requests, *page.complaints]
+
+
 def keep(picture: Path) -> None:
     """Puts a screenshot into the folder that HOROVOD_KEEP_SCREENSHOTS names, if it names one.
 

@@ -1,7 +1,10 @@
-"""Opens pages in one headless Chromium per session; skips, saying why, where there is none."""
+"""One headless Chromium and one built site for all tests here; skips, saying why, where there is none."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,28 @@ from typing import Any
 import browser
 import pytest
 from browser import PageAt
+
+ROOT = Path(__file__).resolve().parents[2]
+NEEDED = ("mkdocs", "material", "mkdocstrings")  # what the extra `docs` brings
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The documentation site, built as `make docs` does: any warning is an error."""
+    for package in NEEDED:
+        pytest.importorskip(package, reason=f"{package} is not installed: pip install 'horovod[docs]'")
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -22,14 +22,19 @@ def opened(page_at: PageAt, folder: Path, body: str) -> browser.Page:
 
 
 def test_a_page_in_order(page_at: PageAt, tmp_path: Path) -> None:
-    page = opened(page_at, tmp_path, FINE)
-    found = (browser.overlaps(page), browser.clipped(page), browser.pale(page))
-    assert (*found, page.requests, page.complaints) == ([], [], [], [], [])
+    assert browser.faults(opened(page_at, tmp_path, FINE)) == []
 
 
-def test_texts_upon_each_other(page_at: PageAt, tmp_path: Path) -> None:
-    page = opened(page_at, tmp_path, "<p>one line</p><p style='margin-top: -2em'>and another</p>")
-    assert browser.overlaps(page) == ["'one line' and 'and another'"]
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<p>one line</p><p style='margin-top: -2em'>and another</p>",
+        "<svg><text x='20' y='30'>one line</text><text x='24' y='30'>and another</text></svg>",
+    ],
+)
+def test_texts_upon_each_other(page_at: PageAt, tmp_path: Path, body: str) -> None:
+    page = opened(page_at, tmp_path, body)
+    assert browser.overlaps(page) == browser.faults(page) == ["'one line' and 'and another'"]
 
 
 @pytest.mark.parametrize(
@@ -44,15 +49,16 @@ def test_texts_upon_each_other(page_at: PageAt, tmp_path: Path) -> None:
     ],
 )
 def test_what_is_cut(page_at: PageAt, tmp_path: Path, body: str, said: str) -> None:
-    (found,) = browser.clipped(opened(page_at, tmp_path, body))
-    assert said in found
+    page = opened(page_at, tmp_path, body)
+    (found,) = browser.clipped(page)
+    assert said in found and found in browser.faults(page)
 
 
 @pytest.mark.parametrize(("colour", "is_pale"), [("#777777", True), ("#767676", False)])
 def test_pale_text(page_at: PageAt, tmp_path: Path, colour: str, is_pale: bool) -> None:
     """WCAG's own example: #767676 is the palest grey on white with 4.5 to 1."""
     page = opened(page_at, tmp_path, f"<p style='color: {colour}'>text</p>")
-    assert bool(browser.pale(page)) == is_pale
+    assert bool(browser.pale(page)) == bool(browser.faults(page)) == is_pale
 
 
 def test_requests_and_errors_are_noted(page_at: PageAt, tmp_path: Path) -> None:
@@ -61,3 +67,4 @@ def test_requests_and_errors_are_noted(page_at: PageAt, tmp_path: Path) -> None:
     )
     assert [Path(asked).name for asked in page.requests] == ["missing.png"]
     assert any("broken" in text for text in page.complaints)
+    assert {*page.requests, *page.complaints} <= {*browser.faults(page)}

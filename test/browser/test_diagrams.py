@@ -32,17 +32,4 @@ def test_diagrams_are_legible(page_at: Any, tmp_path: Path, width: int, scheme: 
     page.screenshot(path=str(picture), full_page=True)
     browser.keep(picture)
     assert page.locator("svg").count() == len(drawings)
-    assert browser.overlaps(page) == []
-    assert browser.clipped(page) == []
-    assert browser.pale(page) == []
-
-
-def test_an_overlap_is_seen(page_at: Any, tmp_path: Path) -> None:
-    """That the test above can fail: two words in one place, and one beyond the edge."""
-    drawing = (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 400 60">'
-        '<text x="20" y="30">one</text><text x="24" y="30">other</text><text x="390" y="50">far</text></svg>'
-    )
-    page = page_at(page_of([drawing], tmp_path / "bad.html"), 400)
-    assert browser.overlaps(page) == ["'one' and 'other'"]
-    assert browser.clipped(page) == ["a picture cuts its text: far"]
+    assert browser.faults(page) == []

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import browser
-import built_site
 import pytest
 from browser import PageAt
 
@@ -21,11 +20,6 @@ TABLES_ARE_BOXED = """
 SCROLLING = ".md-typeset__scrollwrap, pre > code, .md-sidebar__scrollwrap, .md-tabs, .md-header__title"
 
 pytestmark = pytest.mark.timeout(300)  # the first test builds the site
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return built_site.build(tmp_path_factory.mktemp("site"))
 
 
 def assert_whole(page: Any) -> None:

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import built_site
 import pytest
 import yaml
-from built_site import ROOT
 
 import horovod.common.exceptions
 import horovod.made_hosts
 import horovod.torch
 
 pytestmark = pytest.mark.timeout(300)  # the first test builds the site
+ROOT = Path(__file__).resolve().parents[2]
 SOURCE_OF = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src"}
 
 
@@ -50,11 +49,6 @@ class Parsed(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self._in_title:
             self.title += data.strip()
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return built_site.build(tmp_path_factory.mktemp("site"))
 
 
 @pytest.fixture(scope="module")

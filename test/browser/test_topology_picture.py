@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from browser import clipped, overlaps, pale
+from browser import faults
 
 SINGLE = Path(__file__).resolve().parents[1] / "single"
 sys.path += [str(SINGLE / "drawing"), str(SINGLE / "support")]
@@ -21,9 +21,7 @@ def test_texts_can_be_read(page_at, tmp_path: Path, width: int, scheme: str) -> 
     file = tmp_path / "page.html"
     file.write_text(f"<!doctype html><meta charset='utf-8'><body style='margin:0'>{''.join(pictures)}</body>")
     page = page_at(file, width, scheme)
-    assert overlaps(page) == []
-    assert clipped(page) == []
-    assert pale(page) == []
+    assert faults(page) == []
     texts = "[...document.querySelectorAll('text')]"
     sizes = page.evaluate(f"{texts}.map(t => t.getAttribute('font-size') * t.getScreenCTM().a)")
     assert min(sizes) >= 9.9  # pixels

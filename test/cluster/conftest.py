@@ -21,10 +21,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def cluster_of_three() -> Iterator[Cluster]:
-    reason = why_not()
-    if reason:
+def hosts_can_be() -> None:
+    """For tests that make hosts by themselves."""
+    if reason := why_not():
         pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def cluster_of_three(hosts_can_be: None) -> Iterator[Cluster]:
     cluster = Cluster(3)
     try:
         cluster.up()
@@ -39,13 +43,6 @@ def cluster(cluster_of_three: Cluster, tmp_path: Path) -> Cluster:
     cluster_of_three.mend()
     cluster_of_three.home = tmp_path
     return cluster_of_three
-
-
-@pytest.fixture
-def hosts_can_be() -> None:
-    """For tests that make hosts by themselves."""
-    if reason := why_not():
-        pytest.skip(reason)
 
 
 @pytest.fixture

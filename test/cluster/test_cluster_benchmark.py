@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import rig
+from page_blocks import arguments_of
 
 BENCHMARKS = rig.ROOT / "benchmarks"
 PAGE = rig.ROOT / "docs" / "benchmarks.md"
@@ -18,34 +18,27 @@ sys.path.insert(0, str(BENCHMARKS))
 import cluster as benchmark  # noqa: E402 -- of the folder of benchmarks
 
 
-def commands() -> list[list[str]]:
-    """The arguments of every command of the page that runs benchmarks/cluster.py."""
-    lines = re.findall(r"^python benchmarks/cluster\.py (.*)$", PAGE.read_text(), re.MULTILINE)
-    return [shlex.split(line, comments=True) for line in lines]
-
-
-def run(*words: str) -> str:
-    command = [sys.executable, str(BENCHMARKS / "cluster.py"), *words]
+def run(program: str, *words: str) -> str:
+    command = [sys.executable, str(BENCHMARKS / program), *words]
     environment = rig.launching.environment("cluster")
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 def test_the_commands_of_the_page_are_understood() -> None:
-    assert len(commands()) == 4
-    for words in commands():
+    commands = arguments_of("benchmarks/cluster.py", "docs/benchmarks.md")
+    assert len(commands) == 4
+    for words in commands:
         assert benchmark.arguments(words).parts
 
 
 @pytest.mark.timeout(330)  # some 30 s on two cores that have nothing else to do
-def test_every_part_runs_and_reaches_the_page(tmp_path: Path) -> None:
-    reason = rig.why_not()
-    if reason:
-        pytest.skip(reason)
+def test_every_part_runs_and_reaches_the_page(hosts_can_be: None, tmp_path: Path) -> None:
     pytest.importorskip("mpi4py", reason="MPI_Allreduce is called through mpi4py, which is not installed")
     out, trained = tmp_path / "out.json", ["DDP PowerSGD", "bit8"]
-    shown = run("--quick", "--only", "MPI", "gloo half", "int4", "--trained", *trained, "--out", str(out))
+    options = ("--quick", "--only", "MPI", "gloo half", "int4", "--trained", *trained, "--out", str(out))
+    shown = run("cluster.py", *options)
     figures = json.loads(out.read_text())
     for row in figures["allreduce"]:
         assert row["sent"] > 0.99 * row["needed"] and row["times_limit"] > 0
@@ -57,7 +50,7 @@ def test_every_part_runs_and_reaches_the_page(tmp_path: Path) -> None:
     ]  # fmt: skip
     (tmp_path / "page.md").write_text(PAGE.read_text())
     pytest.importorskip("matplotlib", reason="plots are drawn with matplotlib, which is not installed")
-    run("--shown", str(out), "--plots", str(tmp_path), "--into", str(tmp_path / "page.md"))
+    run("cluster.py", "--shown", str(out), "--plots", str(tmp_path), "--into", str(tmp_path / "page.md"))
     drawn = {path.name for path in tmp_path.glob("cluster_*.svg")}
     assert drawn == {f"cluster_{part}.svg" for part in benchmark.PARTS}
     page = (tmp_path / "page.md").read_text()
@@ -65,23 +58,11 @@ def test_every_part_runs_and_reaches_the_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(200)
-def test_transports_are_compared() -> None:
+def test_transports_are_compared(hosts_can_be: None) -> None:
     """benchmarks/transports.py: with one size and one round, and 8 bytes to and fro."""
-    reason = rig.why_not()
-    if reason:
-        pytest.skip(reason)
-    command = [sys.executable, str(BENCHMARKS / "transports.py")]
-    environment = rig.launching.environment("cluster")
-    for words in (["--bytes", "1000", "--rounds", "1", "--connections", "2"], ["--latency"]):
-        done = subprocess.run(
-            [*command, *words], capture_output=True, text=True, timeout=90, env=environment, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        if "--latency" in words:
-            assert re.search(
-                r"^8 bytes, asleep: socket .* us, tcp .* us, [\d.]+x$", done.stdout, re.MULTILINE
-            )
-        else:
-            rows = [line.split("|")[1:-1] for line in done.stdout.splitlines()[2:]]
-            assert [row[1].strip() for row in rows] == ["none", "bit8", "int4"]
-            assert all(len(row) == 5 and "s/GB" in cell for row in rows for cell in row[2:])
+    said = run("transports.py", "--bytes", "1000", "--rounds", "1", "--connections", "2")
+    rows = [line.split("|")[1:-1] for line in said.splitlines()[2:]]
+    assert [row[1].strip() for row in rows] == ["none", "bit8", "int4"]
+    assert all(len(row) == 5 and "s/GB" in cell for row in rows for cell in row[2:])
+    said = run("transports.py", "--latency")
+    assert re.search(r"^8 bytes, asleep: socket .* us, tcp .* us, [\d.]+x$", said, re.MULTILINE)

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 import sys
 from pathlib import Path
 
 import pytest
 import rig
+from page_blocks import arguments_of
 
-PAGE = rig.ROOT / "docs" / "benchmarks.md"
 sys.path.insert(0, str(rig.ROOT / "benchmarks"))
-import elastic as benchmark  # noqa: E402 -- of the folder of benchmarks
-
-
-def commands() -> list[list[str]]:
-    """The arguments of every command of the page that runs benchmarks/elastic.py."""
-    lines = re.findall(r"^python benchmarks/elastic\.py (.*)$", PAGE.read_text(), re.MULTILINE)
-    return [shlex.split(line, comments=True) for line in lines]
+import elastic as benchmark
 
 
 def test_the_commands_of_the_page_are_understood(capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(commands()) >= 3
+    commands = arguments_of("benchmarks/elastic.py", "docs/benchmarks.md")
+    assert len(commands) >= 3
     names = [cell.name for cell in benchmark.CELLS]
-    for words in commands():
+    for words in commands:
         chosen = benchmark.arguments(words)
         assert all(any(name.startswith(only) for name in names) for only in chosen.only), chosen.only
     assert benchmark.main(["--list"]) == 0
@@ -42,9 +35,7 @@ def test_what_is_wrong_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("cell", ["kill -9 during a recovery", "launcher killed"])
-def test_a_cell(cell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    if reason := rig.why_not():
-        pytest.skip(reason)
+def test_a_cell(hosts_can_be: None, cell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--only", cell, "--times", "1", "--results", str(tmp_path)]
     assert benchmark.main(words) == 0, capsys.readouterr()
     found = json.loads((tmp_path / f"{cell}.json").read_text())

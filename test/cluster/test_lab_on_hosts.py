@@ -24,10 +24,7 @@ def clusters() -> set[str]:
 
 
 @pytest.mark.timeout(300)
-def test_two_made_hosts(tmp_path: Path) -> None:
-    reason = rig.why_not()
-    if reason:
-        pytest.skip(reason)
+def test_two_made_hosts(hosts_can_be: None, tmp_path: Path) -> None:
     (script,) = blocks("docs/lab.md", "python")
     (tmp_path / "my_train.py").write_text(script)
     before = clusters()

@@ -141,19 +141,6 @@ def test_the_command_line(made: MadeHosts) -> None:
     assert command("down") == "" and traces(made.cluster) == []
 
 
-def test_what_is_lacking_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert system.why_not() == "making hosts needs root"
-    with refused(errors.not_possible):
-        MadeHosts(1).up()
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(system, "path_of", lambda program: None if program == "sshd" else program)
-    assert system.why_not() == "not installed: sshd (apt-get install openssh-server)"
-    for count, name in ((0, "a"), (251, "a"), (1, "a-b"), (1, "../a")):
-        with pytest.raises(errors.WrongHosts):
-            MadeHosts(count, name=name)
-
-
 CONNECT = """
 import socket, time
 took = []

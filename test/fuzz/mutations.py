@@ -10,23 +10,8 @@ from random import Random
 from typing import Any
 
 MOST_BYTES = 1 << 16
-_INTEGERS = (
-    0,
-    1,
-    2,
-    127,
-    128,
-    255,
-    256,
-    65535,
-    2**31 - 1,
-    2**31,
-    2**32 - 1,
-    2**40,
-    2**63 - 1,
-    2**63,
-    2**64 - 1,
-)
+_POWERS = (2**bits for bits in (7, 8, 31, 40, 63))
+_INTEGERS = (0, 1, 2, *_POWERS, *(2**bits - 1 for bits in (7, 8, 16, 31, 32, 63, 64)))
 _NUMBERS = (
     b"-1", b"0", b"00", b"1_0", b"+1", b"1e999", b"-1e999", b"1e-999", b"0x7f", b"0b_", b"nan", b"NaN",
     b"inf", b"Infinity", b"4294967296", b"9223372036854775807", b"18446744073709551616", b"9" * 400,
@@ -67,49 +52,35 @@ class Spoiler:
 
 
 _Way = Callable[[Random, bytes, Sequence[bytes]], bytes]
+_Put = Callable[[Random, bytes], bytes]  # what comes in the place of a stretch
 
 
-def _range(random: Random, data: bytes) -> tuple[int, int]:
-    """A stretch of the data, more often a short one."""
-    begin = random.randint(0, len(data))
-    return begin, min(len(data), begin + int(random.expovariate(0.1)))
+def _in_place_of(put: _Put, lengths: Callable[[Random], int] = lambda random: 0) -> _Way:
+    """The way that replaces a stretch of the data, which begins anywhere and is so long."""
+
+    def changed(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
+        begin = random.randint(0, len(data))
+        end = min(len(data), begin + lengths(random))
+        return data[:begin] + put(random, data[begin:end]) + data[end:]
+
+    return changed
 
 
-def _flipped_bit(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
-    if not data:
-        return data
-    at = random.randrange(len(data))
-    return data[:at] + bytes([data[at] ^ 1 << random.randrange(8)]) + data[at + 1 :]
+def _short(random: Random) -> int:
+    return int(random.expovariate(0.1))
 
 
-def _changed_bytes(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
-    begin, end = _range(random, data)
-    return data[:begin] + random.randbytes(end - begin) + data[end:]
+def _flipped_bit(random: Random, part: bytes) -> bytes:
+    return bytes(byte ^ 1 << random.randrange(8) for byte in part)
 
 
-def _truncated(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
-    return data[: random.randint(0, len(data))]
-
-
-def _without_a_part(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
-    begin, end = _range(random, data)
-    return data[:begin] + data[end:]
-
-
-def _with_random_bytes(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
-    at = random.randint(0, len(data))
-    return data[:at] + random.randbytes(random.randint(1, 16)) + data[at:]
+def _often(random: Random, part: bytes) -> bytes:
+    return part * random.choice((11, 301, 3001))
 
 
 def _with_a_part_twice(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
-    (begin, end), at = _range(random, data), random.randint(0, len(data))
-    return data[:at] + data[begin:end] + data[at:]
-
-
-def _with_a_part_often(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
-    begin = random.randint(0, len(data))
-    part = data[begin : begin + random.randint(1, 8)]
-    return data[:begin] + part * random.choice((10, 300, 3000)) + data[begin:]
+    begin, at = random.randint(0, len(data)), random.randint(0, len(data))
+    return data[:at] + data[begin : begin + _short(random)] + data[at:]
 
 
 def _spliced(random: Random, data: bytes, samples: Sequence[bytes]) -> bytes:
@@ -129,9 +100,8 @@ def _with_an_integer(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
 def _with_a_word(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
     at = random.randint(0, len(data))
     word = random.choice(_WORDS)
-    return (
-        data[:at] + word * random.choice((1, 1, 1, 1, 2, 3000)) + data[at + random.choice((0, len(word))) :]
-    )
+    repeated = word * random.choice((1, 1, 1, 1, 2, 3000))
+    return data[:at] + repeated + data[at + random.choice((0, len(word))) :]
 
 
 def _with_another_number(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
@@ -142,11 +112,16 @@ def _with_another_number(random: Random, data: bytes, _: Sequence[bytes]) -> byt
     return data[: found.start()] + random.choice(_NUMBERS) + data[found.end() :]
 
 
+_FLIPPED = _in_place_of(_flipped_bit, lambda random: 1)
 _WAYS: tuple[_Way, ...] = (
-    _flipped_bit, _flipped_bit, _changed_bytes, _truncated, _without_a_part, _with_random_bytes,
-    _with_a_part_twice,
-    _with_a_part_often, _spliced, _with_an_integer, _with_an_integer, _with_a_word, _with_another_number,
-)  # fmt: skip
+    *(_FLIPPED, _FLIPPED, _with_a_part_twice, _spliced, _with_an_integer, _with_an_integer, _with_a_word),
+    _with_another_number,
+    _in_place_of(lambda random, part: random.randbytes(len(part)), _short),
+    _in_place_of(lambda random, part: b"", _short),
+    _in_place_of(lambda random, part: b"", lambda random: MOST_BYTES),  # cut short
+    _in_place_of(lambda random, part: random.randbytes(random.randint(1, 16))),
+    _in_place_of(_often, lambda random: random.randint(1, 8)),
+)
 
 
 def _with_other_values(random: Random, data: bytes) -> bytes:

@@ -13,7 +13,6 @@ one to four ranks; pytest collects them inside a rank only (see conftest.py). To
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,8 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import busy
-import pytest
-from rank_jobs import TIME_LIMIT, TIMED_OUT, run_job
+import launching
+from rank_jobs import TIME_LIMIT, TIMED_OUT, fail_unless_passed, run_job
 
 __all__ = ["run_ddp_test_files", "run_separately", "run_torchrun"]
 
@@ -47,27 +46,20 @@ def run_torchrun(
 def run_ddp_test_files(np: int, files: Sequence[Path], timeout: float = TIME_LIMIT, **env: str) -> None:
     """Runs pytest files, one after the other, inside each of `np` ranks; fails unless all say they passed.
 
-    torchrun's exit code alone is no proof: each rank leaves pytest's in a folder. What is shown of a failure
-    is the output of the ranks that failed by themselves, or of all when none did: torchrun ends the others.
+    What is shown of a failure is the output of the ranks that failed by themselves, or of all when none did:
+    torchrun ends the others.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        reports, logs = Path(folder, "reports"), Path(folder, "logs")
-        reports.mkdir()
-        argv = ["--redirects", "3", "--log-dir", str(logs), "-m", "pytest", "-x", "-q", "--tb=short"]
-        argv += ["-p", "no:cacheprovider", "-p", "no:logging", "--color=no", *map(str, files)]
-        argv += ["-o", f"faulthandler_timeout={max(timeout - 30, 20)}"]
-        job = run_torchrun(np, argv, timeout, {"HOROVOD_TEST_REPORTS": str(reports), **env})
-        said = {path.name: path.read_text() for path in reports.iterdir()}
-        if job.returncode == 0 and said == {str(rank): "0" for rank in range(np)}:
-            return
-        names = ", ".join(file.name for file in files)
-        failed = sorted(rank for rank, code in said.items() if code != "0") or list(map(str, range(np)))
-        outputs = "".join(_output(logs, rank) for rank in failed)
-        pytest.fail(
-            f"{names} with {np} ranks: torchrun ended with {job.returncode}; pytest's exit code by rank: "
-            f"{said}{outputs or job.stdout}",
-            pytrace=False,
-        )
+    with tempfile.TemporaryDirectory() as logs:
+
+        def run(argv: list[str], more: dict[str, str]) -> subprocess.CompletedProcess[str]:
+            words = ["--redirects", "3", "--log-dir", logs, *argv, "-p", "no:logging"]
+            return run_torchrun(np, words, timeout, more | env)
+
+        def shown(job: subprocess.CompletedProcess[str], failed: list[str]) -> str:
+            outputs = (_output(Path(logs), rank) for rank in failed or map(str, range(np)))
+            return "".join(outputs) or job.stdout
+
+        fail_unless_passed(np, files, timeout, run, shown)
 
 
 def run_separately(
@@ -79,9 +71,7 @@ def run_separately(
         By rank, the exit code (124: ended because it ran longer than ``timeout`` seconds), and in stdout what
         the rank wrote to stdout and stderr.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = launching.free_port()
     job = os.environ | {"OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     job |= {"WORLD_SIZE": str(np), "LOCAL_WORLD_SIZE": str(np)} | (env or {})
     with tempfile.TemporaryDirectory() as folder:

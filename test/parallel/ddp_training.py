@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from horovod.torch import ddp
+from horovod.torch_autoload import compress_every_ddp
 
-__all__ = ["BUCKET_MB", "Training", "all_equal", "gathered", "layers", "mean_over_ranks"]
+__all__ = [
+    "BUCKET_MB",
+    "Training",
+    "all_equal",
+    "every_ddp_is_compressed",
+    "flat",
+    "gathered",
+    "layers",
+    "mean_over_ranks",
+]
 
 BUCKET_MB = 0.004  # several buckets, once DDP has rebuilt them
 UNREGISTERED = object()
@@ -60,8 +72,7 @@ class Training:
         return self
 
     def flat(self) -> torch.Tensor:
-        """All parameters, one after the other."""
-        return torch.cat([parameter.detach().reshape(-1) for parameter in self.model.parameters()])
+        return flat(self.model)
 
     def gradients(self) -> dict[str, torch.Tensor]:
         """By parameter, without the wrapper's prefix."""
@@ -84,16 +95,31 @@ class Training:
         self.state.load_state_dict(checkpoint["compression"])
 
 
-def gathered(own: Any) -> list[Any]:
+@contextlib.contextmanager
+def every_ddp_is_compressed() -> Iterator[None]:
+    """In the block, as the environment says; then the class is torch's own again."""
+    with pytest.MonkeyPatch.context() as restored:
+        for name in ("__init__", "register_comm_hook", "_register_builtin_comm_hook"):
+            restored.setattr(DistributedDataParallel, name, getattr(DistributedDataParallel, name))
+        compress_every_ddp()
+        yield
+
+
+def flat(model: nn.Module) -> torch.Tensor:
+    """All parameters, one after the other."""
+    return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
+
+
+def gathered(own: Any, group: dist.ProcessGroup | None = None) -> list[Any]:
     """Every rank's object, on every rank."""
-    everybodys: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everybodys, own)
+    everybodys: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(everybodys, own, group)
     return everybodys
 
 
-def all_equal(tensor: torch.Tensor) -> bool:
+def all_equal(tensor: torch.Tensor, group: dist.ProcessGroup | None = None) -> bool:
     """Whether it has the same bits on every rank."""
-    return all(torch.equal(tensor, other) for other in gathered(tensor))
+    return all(torch.equal(tensor, other) for other in gathered(tensor, group))
 
 
 def mean_over_ranks(tensor: torch.Tensor) -> torch.Tensor:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+import busy
+import launching
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,35 +30,51 @@ def real_mnist() -> Path | None:
     return folder if folder.is_dir() else None
 
 
+needs_mnist = pytest.mark.skipif(
+    real_mnist() is None, reason="no real MNIST: neither $MNIST_DATA_DIR nor ../shared/data/mnist"
+)
+CHECKSUM = re.compile(r"parameters bit-identical on (\d) rank\(s\), SHA-256 (\w+)")
+
+
+def check_resumed(epoch: re.Pattern[str], whole: str, resumed: str) -> None:
+    """What a run of three epochs has printed, and one that went on after another had been ended."""
+    after = re.search(r"resuming after epoch (\d)", resumed)
+    assert after and "resuming" not in whole
+    epochs = epoch.findall(whole)
+    assert [number for number, *_ in epochs] == ["1", "2", "3"]
+    assert epoch.findall(resumed) == epochs[int(after[1]) :], "the epochs after it are those of the whole run"
+    assert CHECKSUM.findall(resumed) == CHECKSUM.findall(whole) != []
+
+
 def job(ranks: int) -> list[str]:
     """What to write before a script to start it as so many ranks."""
     return ["horovodrun", "-np", str(ranks), "python"]
 
 
-@contextmanager
-def started(command: list[str], cwd: Path = EXAMPLES, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """`command`, running, with this interpreter's programs first on PATH; at the end no process is left."""
+def environment_with(more: dict[str, str]) -> dict[str, str]:
+    """Ours, with this interpreter's programs first on PATH."""
     allowed = {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",  # machines of one core test, too
         "OMP_NUM_THREADS": "1",  # or threads of ranks, and of other tests, wait for each other's cores
     }
-    with subprocess.Popen(
-        command,
-        cwd=cwd,
-        env=os.environ | allowed | {"PATH": PATH} | environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+    return os.environ | allowed | {"PATH": PATH} | more
+
+
+def started(
+    command: list[str], cwd: Path = EXAMPLES, **environment: str
+) -> AbstractContextManager[subprocess.Popen[str]]:
+    """`command`, running; at the end no process is left."""
+    return launching.running(command, cwd, environment_with(environment))
+
+
+def wait_for_checkpoint(process: subprocess.Popen[str], path: Path, limit: float) -> None:
+    """Until a run has written its first one."""
+    deadline = busy.limit(limit)
+    while not path.exists():
+        assert time.monotonic() < deadline and process.poll() is None, "no checkpoint was written"
+        time.sleep(0.005)
 
 
 def run(
@@ -66,24 +84,14 @@ def run(
     expected_exit: int | None = 0,
     **environment: str,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `command` with this interpreter's programs first on PATH; fails unless it ends as expected.
+    """Runs `command`; fails unless it ends as expected.
 
     expected_exit: None accepts any exit code.
     """
-    with started(command, cwd, **environment) as process:
-        try:
-            stdout, stderr = process.communicate(timeout=time_limit)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGTERM)  # launchers end their ranks on this one
-            try:
-                stdout, stderr = process.communicate(timeout=10)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                stdout, stderr = process.communicate()
-            pytest.fail(f"{command} took more than {time_limit} s\n{stdout}\n{stderr}")
+    done = launching.finished(command, cwd, environment_with(environment), time_limit)
     if expected_exit is not None:
-        assert process.returncode == expected_exit, f"{command}\n{stdout}\n{stderr}"
-    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+        assert done.returncode == expected_exit, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done
 
 
 def run_example(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -24,7 +26,8 @@ FILES = {
 ALONE = list(FILES)[:4]  # one rank has nobody to agree with, or to wait for
 
 
-def emulated_gpus() -> dict[str, str]:
+@cache
+def emulated_gpus() -> Mapping[str, str]:
     """The environment of ranks on emulated GPUs, of which each has its own."""
     return {
         "HOROVOD_TEST_EMULATED_GPU": str(emulation.library_path()),

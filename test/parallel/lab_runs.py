@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import busy
 import launching
 
 # Takes part in the lab without PyTorch, which takes seconds to import; what is asked for, it does.
@@ -81,10 +79,3 @@ def logs(out: Path) -> dict[str, list[dict[str, Any]]]:
         path.parent.name: [json.loads(line) for line in path.read_text().splitlines()]
         for path in sorted(out.glob("runs/*/log.jsonl"))
     }
-
-
-def until(what: Callable[[], bool], limit: float = 120) -> None:
-    deadline = busy.limit(limit)
-    while not what():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.05)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+import busy
 import pytest
 
 import horovod
@@ -39,13 +43,59 @@ def environment(mark: str, **more: str) -> dict[str, str]:
     return {**kept, "PATH": path, "PYTHONPATH": packages, MARK: mark, **more}
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    return port
+
+
 def fresh_mark() -> str:
     return f"{os.getpid()}.{time.monotonic_ns()}"
 
 
+@contextmanager
+def running(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """A program in a session of its own; at the end nothing of that is left."""
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def finished(
+    command: Sequence[str], folder: Path, env: Mapping[str, str], limit: float
+) -> subprocess.CompletedProcess[str]:
+    """What has become of a program; fails when it takes longer than ``limit`` seconds."""
+    with running(command, folder, env) as process:
+        try:
+            stdout, stderr = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGTERM)  # launchers end their ranks on this one
+            try:
+                stdout, stderr = process.communicate(timeout=10)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                stdout, stderr = process.communicate()
+            pytest.fail(f"{command} took more than {limit} s\n{stdout}\n{stderr}")
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+
 def start(
-    arguments: Sequence[str], mark: str, stdin: int = subprocess.DEVNULL, **more: str
+    arguments: Sequence[str], mark: str, stdin: int = subprocess.DEVNULL, is_apart: bool = False, **more: str
 ) -> subprocess.Popen[str]:
+    """`is_apart`: in a process group of its own, to which signals can be sent as by a terminal."""
     return subprocess.Popen(
         [sys.executable, "-m", "horovod.runner", *arguments],
         stdin=stdin,
@@ -54,7 +104,13 @@ def start(
         text=True,
         errors="surrogateescape",
         env=environment(mark, **more),
+        start_new_session=is_apart,
     )
+
+
+def all_end(mark: str, seconds: float) -> None:
+    """Until no process of the job is left."""
+    busy.until(lambda: not processes_of(mark), seconds)
 
 
 def horovodrun(*arguments: str, limit: float = 60, **more: str) -> subprocess.CompletedProcess[str]:

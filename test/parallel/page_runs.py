@@ -32,12 +32,12 @@ from __future__ import annotations
 import math
 import os
 import re
-import socket
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import launching
 import page_blocks
 import pytest
 import yaml
@@ -45,35 +45,9 @@ from page_blocks import METADATA, ROOT, Block, blocks_of, text_of
 
 OF_A_PAGE = {"files", "blur", "python", "same as", "runs"}
 OF_A_RUN = {
-    *(
-        "command",
-        "whole",
-        "together",
-        "each",
-        "type",
-        "edit",
-        "by",
-        "because",
-        "files",
-        "blur",
-        "env",
-        "needs",
-    ),
-    *(
-        "limit",
-        "marks",
-        "place",
-        "imports",
-        "gpu",
-        "exit",
-        "prints",
-        "never",
-        "only",
-        "says",
-        "alike",
-        "like",
-    ),
-    *("shown", "exactly", "near", "blocks", "writes", "draws", "leaves"),
+    *("command", "whole", "together", "each", "type", "edit", "by", "because", "files", "blur", "env"),
+    *("needs", "limit", "marks", "place", "imports", "gpu", "exit", "prints", "never", "only", "says"),
+    *("alike", "like", "shown", "exactly", "near", "blocks", "writes", "draws", "leaves"),
 }
 MARK = "-- block"  # printed before each block, so that outputs can be told apart
 RANK_0_PRINTS = """import os
@@ -206,10 +180,7 @@ def write(run: Run, folder: Path) -> None:
 
 def with_places(text: str, folder: Path) -> str:
     """The names that only a run knows."""
-    if "{port}" in text:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            text = text.replace("{port}", str(free.getsockname()[1]))
+    text = text.replace("{port}", str(launching.free_port()))
     return text.replace("{folder}", str(folder)).replace("{pid}", str(os.getpid()))
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from places import Place, place_of
 
 import horovod.torch as hvd
 
-__all__ = ["job", "place", "rank", "seeded", "size", "together"]
+__all__ = ["job", "parity", "place", "process_sets", "rank", "seeded", "size", "together"]
 
 os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"  # after the import and before init(), which reads it
 _seeding = threading.Lock()
@@ -24,6 +24,16 @@ def seeded(seed: int) -> Iterator[None]:
     with _seeding:
         torch.manual_seed(seed)
         yield
+
+
+@contextlib.contextmanager
+def process_sets(*ranks: Iterable[int]) -> Iterator[list[hvd.ProcessSet]]:
+    """Sets that all ranks have added, for the block."""
+    added = [hvd.add_process_set(list(each)) for each in ranks]
+    yield added
+    hvd.barrier()  # nobody uses them any more
+    for each in added:
+        hvd.remove_process_set(each)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -59,3 +69,10 @@ def rank() -> int:
 @pytest.fixture
 def size() -> int:
     return hvd.size()
+
+
+@pytest.fixture
+def parity(size: int) -> Iterator[list[hvd.ProcessSet]]:
+    """The even ranks and the odd ones: disjoint, and every rank is in one."""
+    with process_sets(range(0, size, 2), range(1, size, 2)) as sets:
+        yield sets

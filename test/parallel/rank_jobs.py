@@ -20,7 +20,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,8 @@ from horovod.common.build_info import build_info
 from horovod.common.mpi_here import mpi_here
 from horovod.runner import launchers
 
+Run = Callable[[list[str], dict[str, str]], "subprocess.CompletedProcess[str]"]
+Shown = Callable[["subprocess.CompletedProcess[str]", list[str]], str]
 TIME_LIMIT = 120.0  # seconds, for one job
 TIMED_OUT = 124  # the exit code that stands for a passed time limit, as in coreutils' timeout
 OPEN_MPI_5 = [
@@ -104,20 +106,30 @@ def run_test_file(np: int, file: Path, timeout: float = TIME_LIMIT, **env: str) 
 
 
 def run_test_files(np: int, files: Sequence[Path], timeout: float = TIME_LIMIT, **env: str) -> None:
-    """Runs pytest files, one after the other in one job; see run_test_file.
+    """Runs pytest files, one after the other in one job; see run_test_file."""
 
-    mpirun's exit code alone is no proof: each rank leaves pytest's in a folder.
+    def run(argv: list[str], more: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        return run_ranks(np, [sys.executable, *argv], timeout, more | env)
+
+    fail_unless_passed(np, files, timeout, run, lambda job, failed: job.stdout)
+
+
+def fail_unless_passed(np: int, files: Sequence[Path], timeout: float, run: Run, shown: Shown) -> None:
+    """Has ``run`` start pytest with these words and variables in each rank; fails unless all say they passed.
+
+    A launcher's exit code alone is no proof: each rank leaves pytest's in a folder. ``shown``: of a job that
+    failed, and the ranks that did so by themselves.
     """
     with tempfile.TemporaryDirectory() as reports:
-        argv = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--color=no"]
-        argv += map(str, files)
-        argv += ["-o", f"faulthandler_timeout={max(timeout - 30, 20)}"]
-        job = run_ranks(np, argv, timeout, {"HOROVOD_TEST_REPORTS": reports, **env})
+        argv = ["-m", "pytest", "-x", "-q", "--tb=short", "-p", "no:cacheprovider", "--color=no"]
+        argv += [*map(str, files), "-o", f"faulthandler_timeout={max(timeout - 30, 20)}"]
+        job = run(argv, {"HOROVOD_TEST_REPORTS": reports})
         said = {path.name: path.read_text() for path in Path(reports).iterdir()}
     if job.returncode != 0 or said != {str(rank): "0" for rank in range(np)}:
         names = ", ".join(file.name for file in files)
+        failed = sorted(rank for rank, code in said.items() if code != "0")
         pytest.fail(
-            f"{names} with {np} ranks: mpirun ended with {job.returncode}; pytest's exit code by rank: "
-            f"{said}\n{job.stdout}",
+            f"{names} with {np} ranks: the launcher ended with {job.returncode}; pytest's exit code by rank: "
+            f"{said}\n{shown(job, failed)}",
             pytrace=False,
         )

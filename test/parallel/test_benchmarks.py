@@ -2,46 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
+from benchmark_runs import BENCHMARKS, cells, document, run
+from launching import horovodrun
 
 from horovod import _native
 
 pytest.importorskip("ml_dtypes", reason="benchmarks/codec.py compares with ml_dtypes, which is not installed")
 pytest.importorskip("mpi4py", reason="benchmarks/allreduce.py compares with mpi4py, which is not installed")
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-
-
-def run(script: str, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(BENCHMARKS / script), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=110)
-
-
-def document(path: Path) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads(path.read_text())
-    return loaded
-
-
-def cells(output: str) -> list[list[str]]:
-    """The rows of every table in the output, heading and rule left out."""
-    lines = [line.strip("|") for line in output.splitlines() if "|" in line]
-    rows = [[cell.strip() for cell in line.split("|")] for line in lines]
-    headings = {tuple(rows[i - 1]) for i, row in enumerate(rows) if row[0].startswith("--")}
-    return [row for row in rows if tuple(row) not in headings and not row[0].startswith("--")]
-
 
 def test_codec_prints_every_contender_with_its_size_and_error(tmp_path: Path) -> None:
     out = tmp_path / "codec.json"
     done = run("codec.py", "--quick", "--out", str(out))
-    assert done.returncode == 0, done.stderr
     rows = {(row[0], row[1]): row for row in cells(done.stdout)}
     for codec, bits in (("bit8/128", 8.0625), ("bit8/32", 8.25), ("bit8/256", 8.03125), ("bit16", 16.0)):
         for operation in ("encode", "decode", "decode-add"):
@@ -57,8 +35,7 @@ def test_codec_prints_every_contender_with_its_size_and_error(tmp_path: Path) ->
 
 
 def test_codec_refuses_a_level_this_machine_lacks() -> None:
-    done = run("codec.py", "--quick", "--level", "sse9")
-    assert done.returncode == 2
+    done = run("codec.py", "--quick", "--level", "sse9", code=2)
     assert "--level sse9: this machine and build run" in done.stderr
 
 
@@ -66,7 +43,6 @@ def test_codec_refuses_a_level_this_machine_lacks() -> None:
 def test_allreduce_checks_and_times_everybody(ranks: int, tmp_path: Path) -> None:
     out = tmp_path / "allreduce.json"
     done = run("allreduce.py", "--quick", "--np", str(ranks), "--out", str(out), "--limit", "100")
-    assert done.returncode == 0, done.stderr
     everybody = ["MPI", "gloo", "memcpy", "none", "fp16", "bf16", "bit16", "bit8"]
     assert [row[:3] for row in cells(done.stdout)] == [
         [str(ranks), size, name] for size in ("1 KB", "100 KB") for name in everybody
@@ -82,14 +58,12 @@ def test_allreduce_checks_and_times_everybody(ranks: int, tmp_path: Path) -> Non
 
 def test_summary_fills_the_page_from_the_figures(tmp_path: Path) -> None:
     speed, sums = tmp_path / "codec.json", tmp_path / "allreduce.json"
-    assert run("codec.py", "--quick", "--out", str(speed)).returncode == 0
-    done = run("allreduce.py", "--quick", "--np", "2", "--out", str(sums), "--only", "MPI", "none", "bit8")
-    assert done.returncode == 0, done.stderr
+    run("codec.py", "--quick", "--out", str(speed))
+    run("allreduce.py", "--quick", "--np", "2", "--out", str(sums), "--only", "MPI", "none", "bit8")
     page = tmp_path / "page.md"
     text = (BENCHMARKS.parent / "docs" / "benchmarks.md").read_text()
     page.write_text(text)
-    done = run("summary.py", str(speed), str(sums), "--into", str(page))
-    assert done.returncode == 0, done.stderr
+    run("summary.py", str(speed), str(sums), "--into", str(page))
     before, mark, after = page.read_text().partition(
         "<!-- everything below is written by benchmarks/summary.py -->"
     )
@@ -124,15 +98,12 @@ def test_the_numbers_that_the_page_opens_with_are_those_of_its_tables() -> None:
 
 
 def test_allreduce_names_what_it_does_not_know() -> None:
-    done = run("allreduce.py", "--only", "smoke-signals")
-    assert done.returncode == 2
-    assert "smoke-signals" in done.stderr
+    assert "smoke-signals" in run("allreduce.py", "--only", "smoke-signals", code=2).stderr
 
 
 def test_import_cost_says_what_an_import_adds(tmp_path: Path) -> None:
     out = tmp_path / "import.json"
     done = run("import_cost.py", "--quick", "--out", str(out))
-    assert done.returncode == 0, done.stderr
     measures = ["time", "processor time", "memory"]
     wanted = [(name, measure) for name in ("torch", "horovod.torch") for measure in measures]
     assert [(row[0], row[1]) for row in cells(done.stdout)] == wanted
@@ -161,7 +132,6 @@ def test_codecs_of_another_build_beside_this_one(tmp_path: Path) -> None:
     rows = []
     for build in (library, tmp_path / "horovod.whl"):
         done = run("codec_of_builds.py", str(build), "--mb", "0.1", "--rounds", "3")
-        assert done.returncode == 0, done.stderr
         rows += cells(done.stdout)
     assert len(rows) == 2 * 15 and {row[1] for row in rows} == {"encode", "decode", "decode-add"}
     assert all(re.fullmatch(r"[\d.]+x \([\d.]+ to [\d.]+\)", row[3]) for row in rows)
@@ -169,14 +139,12 @@ def test_codecs_of_another_build_beside_this_one(tmp_path: Path) -> None:
 
 def test_the_cost_of_hooks_beside_another_checkout() -> None:
     done = run("hook_cost.py", str(BENCHMARKS.parent), "--rounds", "3")
-    assert done.returncode == 0, done.stderr
     assert len(re.findall(r"[+-][\d.]+ us \[[+-][\d.]+, [+-][\d.]+\]", done.stdout)) == 2
-    assert "is built" in run("hook_cost.py", str(BENCHMARKS)).stderr
+    assert "is built" in run("hook_cost.py", str(BENCHMARKS), code=2).stderr
 
 
 def test_a_gradient_that_a_rank_lacks_is_timed() -> None:
-    command = ["horovodrun", "-np", "2", sys.executable, str(BENCHMARKS / "missing_gradients.py")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
+    done = horovodrun("-np", "2", sys.executable, str(BENCHMARKS / "missing_gradients.py"), limit=110)
     assert done.returncode == 0, done.stderr
     assert len(re.findall(r"backward [\d.]+ ms, step [\d.]+ ms", done.stdout)) == 3
 
@@ -184,7 +152,6 @@ def test_a_gradient_that_a_rank_lacks_is_timed() -> None:
 def test_engine_counts_rounds_and_processor_time(tmp_path: Path) -> None:
     out = tmp_path / "engine.json"
     done = run("engine.py", "--quick", "--out", str(out))
-    assert done.returncode == 0, done.stderr
     figures = document(out)
     assert [row["contender"] for row in figures["latency"]] == ["MPI_Allreduce", "hvd.allreduce_"]
     assert len(figures["steps"]) == 4  # two kinds, two ranks
@@ -199,7 +166,6 @@ def test_engine_counts_rounds_and_processor_time(tmp_path: Path) -> None:
 def test_autotune_compares_what_was_found_with_the_defaults(tmp_path: Path) -> None:
     short = ["--only", "mnist, one host", "--most-steps", "40", "--pairs", "3", "--steps", "1"]
     done = run("autotune.py", "--cells", "defaults", *short, "--results", str(tmp_path))
-    assert done.returncode == 0, done.stderr
     row, cost = [row for row in cells(done.stdout) if row[0] == "mnist, one host"]
     gain = r"[\d.]+x \([\d.]+ to [\d.]+\)"
     assert re.fullmatch(gain, row[3]) and int(row[5]) <= 40 and row[6]
@@ -212,6 +178,5 @@ def test_autotune_compares_what_was_found_with_the_defaults(tmp_path: Path) -> N
 
 def test_autotune_search_names_the_best_of_made_jobs() -> None:
     done = run("autotune_search.py", "--seeds", "2", "--noise", "0.02", "--contenders", "ours", "random")
-    assert done.returncode == 0, done.stderr
     ours = [row for row in cells(done.stdout) if row[2] == "ours"]
     assert len(ours) == 4 and all(float(row[3].removesuffix("x")) < 1.1 for row in ours)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import benchmark_runs
 import pytest
-from example_runs import ROOT, real_mnist
-from launching import environment, fresh_mark
+from example_runs import needs_mnist, real_mnist
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -27,23 +25,8 @@ The rest.
 
 def run(out: Path, *words: str, **more: str) -> str:
     """What the benchmark prints when asked for two seeds of every compression at 4 steps."""
-    command = [sys.executable, str(ROOT / "benchmarks" / "convergence.py"), "--out", str(out)]
-    command += [
-        "--steps",
-        "4",
-        "--seeds",
-        "2",
-        "--max-seeds",
-        "2",
-        "--compressions",
-        *COMPRESSIONS[1:],
-        *words,
-    ]
-    # OMP_NUM_THREADS: 2 ranks and torch's pools would fight for the cores of a small machine.
-    settings = environment(fresh_mark(), OMP_NUM_THREADS="1", **more)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, env=settings)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    few = ["--steps", "4", "--seeds", "2", "--max-seeds", "2", "--compressions", *COMPRESSIONS[1:]]
+    return benchmark_runs.run("convergence.py", "--out", str(out), *few, *words, limit=180, **more).stdout
 
 
 def records(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:
@@ -85,9 +68,7 @@ def test_runs_are_kept_compared_and_not_done_again(tmp_path: Path) -> None:
     assert records(tmp_path / "language")["bit8", 2]["checksum"] == kept["bit8", 2]["checksum"]
 
 
-@pytest.mark.skipif(
-    real_mnist() is None, reason="no real MNIST: neither $MNIST_DATA_DIR nor ../shared/data/mnist"
-)
+@needs_mnist
 def test_mnist_is_judged_by_its_accuracy(tmp_path: Path) -> None:
     printed = run(tmp_path, "--tasks", "mnist", MNIST_DATA_DIR=str(real_mnist()))
     assert "| bit8" in printed and "difference, points" in printed
@@ -97,9 +78,7 @@ def test_mnist_is_judged_by_its_accuracy(tmp_path: Path) -> None:
 
 
 def test_a_compression_that_does_not_exist_is_said_before_the_first_run(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / "convergence.py"), "--out", str(tmp_path)]
-    command += ["--tasks", "language", "--compressions", "smoke"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, env=environment(fresh_mark()))
-    assert done.returncode != 0
+    words = ["--out", str(tmp_path), "--tasks", "language", "--compressions", "smoke"]
+    done = benchmark_runs.run("convergence.py", *words, limit=180, code=1)
     assert "smoke" in done.stderr
     assert "seed 1" not in done.stdout

@@ -15,14 +15,8 @@ RANKS = Path(__file__).parent / "ddp_ranks"
 LIMIT = 400.0  # seconds: kernels run by threads of the host, several ranks on two cores
 
 
-@pytest.fixture(scope="module")
-def emulated() -> dict[str, str]:
-    """The environment of ranks on emulated GPUs."""
-    return emulated_gpus()
-
-
 @pytest.mark.timeout(LIMIT + 30)
 @pytest.mark.parametrize(("np", "transport"), [(2, "nccl"), (3, "nccl"), (2, "host")])
-def test_a_reducer_of_gpu_tensors(np: int, transport: str, emulated: dict[str, str]) -> None:
+def test_a_reducer_of_gpu_tensors(np: int, transport: str) -> None:
     files = [RANKS / "test_reducer.py"]
-    run_ddp_test_files(np, files, LIMIT, **emulated, HOROVOD_GPU_TRANSPORT=transport)
+    run_ddp_test_files(np, files, LIMIT, **emulated_gpus(), HOROVOD_GPU_TRANSPORT=transport)

@@ -10,6 +10,7 @@ import importlib.util
 import json
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,20 +106,14 @@ class Ran(NamedTuple):
         return sum(report["torch"].get(name, 0) for report in self.reports for name in operations)
 
 
-def ran(words: list[str], folder: Path, env: dict[str, str]) -> Ran:
+def ran(words: list[str], folder: Path, env: Mapping[str, str]) -> Ran:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     own = {"EMULATED_REPORT": str(folder), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     own["HOROVOD_ALLREDUCE_ALGORITHM"] = "scatter"  # else the routes' sums differ
-    job = run_torchrun(2, [str(RUNNER), *words], LIMIT, own | env)
+    job = run_torchrun(2, [str(RUNNER), *words], LIMIT, {**own, **env})
     assert job.returncode == 0, job.stdout
     return Ran(job.stdout, [json.loads((folder / str(rank)).read_text()) for rank in range(2)])
-
-
-@pytest.fixture(scope="module")
-def gpus() -> dict[str, str]:
-    """The environment of ranks on emulated GPUs."""
-    return emulated_gpus()
 
 
 def check(on_gpus: Ran, on_cpu: Ran) -> None:
@@ -133,29 +128,29 @@ def check(on_gpus: Ran, on_cpu: Ran) -> None:
 
 
 @pytest.mark.parametrize("transport", ["nccl", "host"])
-def test_a_gpt_that_knows_nothing_of_us(transport: str, gpus: dict[str, str], tmp_path: Path) -> None:
+def test_a_gpt_that_knows_nothing_of_us(transport: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(TINY_GPT)
     by = {"HOROVOD_GPU_TRANSPORT": transport}
-    on_gpus = ran([str(script)], tmp_path / "report", gpus | COMPRESSED | by)
+    on_gpus = ran([str(script)], tmp_path / "report", {**emulated_gpus(), **COMPRESSED, **by})
     check(on_gpus, ran([str(script)], tmp_path / "report", COMPRESSED))
     assert on_gpus.of_torch("allreduce") == 0
 
 
-def test_what_is_not_compressed_is_the_process_groups(gpus: dict[str, str], tmp_path: Path) -> None:
+def test_what_is_not_compressed_is_the_process_groups(tmp_path: Path) -> None:
     """What counts torch's bytes sees them where they are."""
     script = tmp_path / "train.py"
     script.write_text(TINY_GPT)
-    plain = ran([str(script)], tmp_path / "report", gpus)
+    plain = ran([str(script)], tmp_path / "report", emulated_gpus())
     gradients = 4 * 2 * 2 * 60_000  # bytes, steps, ranks; and parameters at least
     assert plain.of_torch("allreduce") > gradients and plain.reports[0]["jobs"] == []
     assert "backend nccl" in plain.output and "HOROVOD" not in plain.output
 
 
-def test_the_tutorials_script(gpus: dict[str, str], tmp_path: Path) -> None:
+def test_the_tutorials_script(tmp_path: Path) -> None:
     words = [str(EXAMPLES / "pytorch_ddp.py"), "--compression", "bit8", "--model", "deeplabv3_resnet18"]
     words += ["--image-size", "33", "--batch-size", "2", "--train-images", "8", "--test-images", "4"]
-    on_gpus = ran(words, tmp_path / "report", gpus)
+    on_gpus = ran(words, tmp_path / "report", emulated_gpus())
     check(on_gpus, ran(words, tmp_path / "report", {}))
     assert "2 rank(s) over nccl, compression bit8" in on_gpus.output
 
@@ -165,7 +160,7 @@ def test_the_tutorials_script(gpus: dict[str, str], tmp_path: Path) -> None:
     ("library", "script"),
     [("lightning", "lightning_mnist"), ("accelerate", "accelerate_mnist"), ("transformers", "trainer_text")],
 )
-def test_libraries(library: str, script: str, gpus: dict[str, str], tmp_path: Path) -> None:
+def test_libraries(library: str, script: str, tmp_path: Path) -> None:
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"there is no {library}")
     if "mnist" in script and real_mnist() is None:
@@ -173,14 +168,14 @@ def test_libraries(library: str, script: str, gpus: dict[str, str], tmp_path: Pa
     words = [str(EXAMPLES / f"{script}.py"), "--compression", "bit8", "--max-steps", "4"]
     mnist = {"MNIST_DATA_DIR": str(real_mnist() or "")}
     on_cpu = ran([*words, "--no-cuda"], tmp_path / "report", mnist)
-    check(ran(words, tmp_path / "report", gpus | mnist), on_cpu)
+    check(ran(words, tmp_path / "report", {**emulated_gpus(), **mnist}), on_cpu)
 
 
-def test_fsdp(gpus: dict[str, str], tmp_path: Path) -> None:
+def test_fsdp(tmp_path: Path) -> None:
     """With shards in host memory, which count as a GPU's: fully_shard() looks where its parameters are."""
     script = tmp_path / "fsdp.py"
     losses = []
-    for backend, env in (("nccl", gpus), ("gloo", {})):
+    for backend, env in (("nccl", emulated_gpus()), ("gloo", {})):
         script.write_text(FSDP.replace('"gloo"', f'"{backend}"'))
         done = ran([str(script)], tmp_path / "report", env)
         losses.append(re.findall(r"loss [\d.]+", done.output))

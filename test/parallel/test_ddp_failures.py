@@ -78,6 +78,17 @@ def test_a_reducer_needs_no_close(script: Path, np: int) -> None:
         assert rank.returncode == 0 and rank.stdout.endswith("ends well\n"), rank.stdout
 
 
+@pytest.mark.parametrize("compression", ["none", "bit8"])
+def test_a_killed_rank_ends_the_others_of_a_training(compression: str) -> None:
+    """Well before torch's timeout of a minute: connections of a process that is gone are closed."""
+    program = Path(__file__).with_name("ddp_killed_rank.py")
+    ranks = run_separately(3, [sys.executable, str(program), compression], timeout=50)
+    assert [rank.returncode for rank in ranks] == [3, -9, 3], ranks
+    for survivor in (ranks[0].stdout, ranks[2].stdout):
+        said = r"Connection (closed|reset) by peer" if compression == "none" else "lost rank 1 "
+        assert re.search(rf"step 2: \w+Error: .*{said}", survivor, re.DOTALL), survivor
+
+
 LEFT = r"\bShutDown: |\bDisagreement: rank 1 .*'allreduce\.g0'"
 
 

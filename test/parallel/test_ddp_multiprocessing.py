@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import socket
 import sys
 from pathlib import Path
 
+import launching
 import pytest
 from rank_jobs import run_job
 
@@ -55,9 +55,8 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def said(program: Path, method: str, how: str) -> str:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    done = run_job([sys.executable, str(program), str(port), method, how], env={"OMP_NUM_THREADS": "1"})
+    port = str(launching.free_port())
+    done = run_job([sys.executable, str(program), port, method, how], env={"OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stdout
     return done.stdout
 

@@ -11,17 +11,10 @@ from pathlib import Path
 
 import pytest
 from gpu_jobs import ALONE, FILES, emulated_gpus
-from rank_jobs import mpirun, run_ranks, run_test_files
+from rank_jobs import run_ranks, run_test_files
 
 HERE = Path(__file__).parent
 LIMIT = 400.0  # seconds: kernels run by threads of the host, several ranks on two cores
-
-
-@pytest.fixture(scope="module")
-def emulated() -> dict[str, str]:
-    """The environment of ranks on emulated GPUs."""
-    mpirun()
-    return emulated_gpus()
 
 
 @pytest.mark.timeout(LIMIT + 30)
@@ -37,17 +30,15 @@ def emulated() -> dict[str, str]:
         pytest.param(4, "host", "scatter", [*FILES], marks=pytest.mark.slow),
     ],
 )
-def test_what_runs_on_a_gpu(
-    np: int, transport: str, algorithm: str, files: list[str], emulated: dict[str, str]
-) -> None:
+def test_what_runs_on_a_gpu(np: int, transport: str, algorithm: str, files: list[str]) -> None:
     more = {"HOROVOD_GPU_TRANSPORT": transport, "HOROVOD_ALLREDUCE_ALGORITHM": algorithm}
-    run_test_files(np, [FILES[name] for name in files], LIMIT, **emulated, **more)
+    run_test_files(np, [FILES[name] for name in files], LIMIT, **emulated_gpus(), **more)
 
 
 @pytest.mark.timeout(LIMIT + 30)
-def test_ranks_that_share_a_gpu_go_by_the_host(emulated: dict[str, str]) -> None:
+def test_ranks_that_share_a_gpu_go_by_the_host() -> None:
     more = {"HOROVOD_TEST_SHARED_GPU": "1", "HOROVOD_ALLREDUCE_ALGORITHM": "scatter"}
-    run_test_files(4, [FILES["operations"], FILES["training"]], LIMIT, **emulated, **more)
+    run_test_files(4, [FILES["operations"], FILES["training"]], LIMIT, **emulated_gpus(), **more)
 
 
 @pytest.mark.timeout(LIMIT + 30)
@@ -55,10 +46,10 @@ def test_ranks_that_share_a_gpu_go_by_the_host(emulated: dict[str, str]) -> None
     ("transport", "names"),
     [("nccl", ["api_complex"]), ("host", ["state", "api_complex"])],
 )
-def test_what_runs_on_a_cpu(transport: str, names: list[str], emulated: dict[str, str]) -> None:
+def test_what_runs_on_a_cpu(transport: str, names: list[str]) -> None:
     """The CPU's own tests, of tensors in host memory that count as a GPU's."""
     files = [HERE / "ranks" / f"test_{name}.py" for name in names]
-    run_test_files(2, files, LIMIT, **emulated, HOROVOD_GPU_TRANSPORT=transport)
+    run_test_files(2, files, LIMIT, **emulated_gpus(), HOROVOD_GPU_TRANSPORT=transport)
 
 
 KILLED = """
@@ -101,9 +92,7 @@ exit $code
 
 @pytest.mark.timeout(LIMIT)
 @pytest.mark.parametrize("transport", ["nccl", "host"])
-def test_a_killed_rank_is_an_error_on_the_others(
-    transport: str, emulated: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_killed_rank_is_an_error_on_the_others(transport: str, tmp_path: Path) -> None:
     """In the middle of operations, with more of them started than a GPU has in flight."""
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
@@ -111,7 +100,7 @@ def test_a_killed_rank_is_an_error_on_the_others(
     more = {"PYTHONPATH": path, "HOROVOD_GPU_TRANSPORT": transport, "HOROVOD_FUSION_THRESHOLD": "0"}
     more["OTHERS"] = str(tmp_path / "rank")
     command = ["sh", "-c", AFTER_THE_OTHERS, "sh", sys.executable, str(script), more["OTHERS"]]
-    done = run_ranks(3, command, 120, emulated | more)
+    done = run_ranks(3, command, 120, {**emulated_gpus(), **more})
     assert done.returncode not in (0, 124), done.stdout
     for rank in (0, 2):
         error = tmp_path / f"rank{rank}"

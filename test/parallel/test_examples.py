@@ -11,12 +11,14 @@ import json
 import re
 import shutil
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from example_runs import EXAMPLES, LAUNCHERS, job, needs_mpi, run, run_example
 
+Logged = Callable[..., list[dict[str, Any]]]
 STEPS = ["--max-steps", "3", "--batch-size", "32"]
 TWO_EPOCHS = [*STEPS, "--epochs", "2"]
 
@@ -86,27 +88,32 @@ def test_serial_and_both_logs(mnist_of_stripes: Path, tmp_path: Path) -> None:
             assert filled[name] == str(record[name])
 
 
+@pytest.fixture
+def logged(mnist_of_stripes: Path, tmp_path: Path) -> Logged:
+    """Runs a script, and returns its log, which is checked."""
+
+    def run_and_check(launcher: str, *script: str, compression: str = "none") -> list[dict[str, Any]]:
+        log = tmp_path / f"{launcher}.jsonl"
+        run_example(launcher, *script, "--log-file", str(log), data=mnist_of_stripes)
+        check_log(log, 1 if launcher == "python" else 2, compression, 2 if "--epochs" in script else 1)
+        return records(log)
+
+    return run_and_check
+
+
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_horovod(launcher: str, mnist_of_stripes: Path, tmp_path: Path) -> None:
-    log = tmp_path / "log.jsonl"
-    script = ["pytorch_mnist_horovod.py", *TWO_EPOCHS, "--log-file", str(log)]
-    run_example(launcher, *script, data=mnist_of_stripes)
-    check_log(log, ranks=1 if launcher == "python" else 2, compression="none", epochs=2)
+def test_horovod(launcher: str, logged: Logged) -> None:
+    logged(launcher, "pytorch_mnist_horovod.py", *TWO_EPOCHS)
 
 
-HOROVODS_FLAGS = {
-    "fp16": ["--fp16-allreduce"],
-    "predivide": ["--gradient-predivide-factor", "2"],
-    "adasum": ["--use-adasum"],
-}
-
-
-@pytest.mark.parametrize("name", HOROVODS_FLAGS)
-def test_flags_of_horovods_recipe(name: str, mnist_of_stripes: Path, tmp_path: Path) -> None:
-    log = tmp_path / "log.jsonl"
-    script = ["pytorch_mnist_horovod.py", *HOROVODS_FLAGS[name], *STEPS, "--log-file", str(log)]
-    run_example("horovodrun", *script, data=mnist_of_stripes)
-    check_log(log, ranks=2, compression="fp16" if name == "fp16" else "none")
+@pytest.mark.parametrize(
+    "flags",
+    [["--fp16-allreduce"], ["--gradient-predivide-factor", "2"], ["--use-adasum"]],
+    ids=lambda x: x[0],
+)
+def test_flags_of_horovods_recipe(flags: list[str], logged: Logged) -> None:
+    compression = "fp16" if "--fp16-allreduce" in flags else "none"
+    logged("horovodrun", "pytorch_mnist_horovod.py", *flags, *STEPS, compression=compression)
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -140,16 +147,14 @@ BYTES_SENT = {
 
 
 @pytest.mark.parametrize("compression", BYTES_SENT)
-def test_compress(compression: str, mnist_of_stripes: Path, tmp_path: Path) -> None:
-    log = str(tmp_path / "log.jsonl")
+def test_compress(compression: str, logged: Logged) -> None:
     flags = [] if compression == "none" else [f"--{compression}-allreduce"]
-    script = ["pytorch_mnist_compress.py", *flags, *STEPS, "--log-file", log]
-    run_example("horovodrun", *script, data=mnist_of_stripes)
-    check_log(Path(log), ranks=2, compression=compression)
-    final = records(Path(log))[-1]
+    *others, final = logged(
+        "horovodrun", "pytorch_mnist_compress.py", *flags, *STEPS, compression=compression
+    )
     assert final["bytes_sent"] == pytest.approx(3 * BYTES_SENT[compression], rel=0.01)
     assert final["tensor_bytes"] == 3 * 46_730 * 4
-    waits = [record["wait_seconds"] for record in records(Path(log)) if record["event"] == "step"]
+    waits = [record["wait_seconds"] for record in others if record["event"] == "step"]
     assert all(waits)  # no step can do without the other rank
 
 
@@ -169,24 +174,17 @@ def test_compression_by_horovodrun_and_the_larger_network(mnist_of_stripes: Path
     assert 7 < final["tensor_bytes"] / final["bytes_sent"] < 8
 
 
-def test_compress_alone(mnist_of_stripes: Path, tmp_path: Path) -> None:
-    log = str(tmp_path / "log.jsonl")
-    script = ["pytorch_mnist_compress.py", "--bit8-allreduce", *STEPS, "--log-file", log]
-    run_example("python", *script, data=mnist_of_stripes)
-    check_log(Path(log), ranks=1, compression="bit8")
-    assert records(Path(log))[-1]["bytes_sent"] == 0
+BIT8 = ["pytorch_mnist_compress.py", "--bit8-allreduce", *STEPS]
+
+
+def test_compress_alone(logged: Logged) -> None:
+    assert logged("python", *BIT8, compression="bit8")[-1]["bytes_sent"] == 0
 
 
 @needs_mpi
-def test_launchers_and_repetitions_give_the_same_model(mnist_of_stripes: Path, tmp_path: Path) -> None:
-    checksums = set()
-    for launcher in ("horovodrun", "mpirun"):
-        log = tmp_path / f"{launcher}.jsonl"
-        script = ["pytorch_mnist_compress.py", "--bit8-allreduce", *STEPS, "--log-file", str(log)]
-        run_example(launcher, *script, data=mnist_of_stripes)
-        check_log(log, ranks=2, compression="bit8")
-        checksums.add(records(log)[-1]["checksum"])
-    assert len(checksums) == 1
+def test_launchers_and_repetitions_give_the_same_model(logged: Logged) -> None:
+    runs = [logged(launcher, *BIT8, compression="bit8") for launcher in ("horovodrun", "mpirun")]
+    assert len({found[-1]["checksum"] for found in runs}) == 1
 
 
 @needs_mpi

@@ -15,38 +15,39 @@ import deeplab
 import resnet
 import vgg
 
-PUBLISHED: list[tuple[str, Callable[[], nn.Module], int]] = [
-    ("vgg16", vgg.vgg16, 138_357_544),
-    ("deeplabv3_resnet101 with aux", lambda: deeplab.deeplabv3_resnet101(aux=True), 60_996_202),
-    ("deeplabv3_resnet50 with aux", lambda: deeplab.build("deeplabv3_resnet50", aux=True), 42_004_074),
-]
+PUBLISHED: dict[str, tuple[Callable[[], nn.Module], int, int]] = {  # -> tensors and elements
+    "resnet18": (lambda: resnet.build("resnet18"), 62, 11_689_512),
+    "resnet34": (lambda: resnet.build("resnet34"), 110, 21_797_672),
+    "resnet50": (lambda: resnet.build("resnet50"), 161, 25_557_032),
+    "resnet101": (lambda: resnet.build("resnet101"), 314, 44_549_160),
+    "vgg16": (vgg.vgg16, 32, 138_357_544),
+    "deeplabv3_resnet101 with aux": (lambda: deeplab.deeplabv3_resnet101(aux=True), 340, 60_996_202),
+    "deeplabv3_resnet50 with aux": (lambda: deeplab.build("deeplabv3_resnet50", aux=True), 187, 42_004_074),
+}
 
 
-@pytest.mark.parametrize(("name", "build", "elements"), PUBLISHED, ids=[name for name, *_ in PUBLISHED])
-def test_published_sizes(name: str, build: Callable[[], nn.Module], elements: int) -> None:
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_sizes(name: str) -> None:
+    build, tensors, elements = PUBLISHED[name]
     with torch.device("meta"):
-        model = build()
-    assert sum(parameter.numel() for parameter in model.parameters()) == elements
+        sizes = [parameter.numel() for parameter in build().parameters()]
+    assert (len(sizes), sum(sizes)) == (tensors, elements)
 
 
 def test_published_names() -> None:
     """Of torchvision's state dictionaries: a few of each part."""
     with torch.device("meta"):
         names = {*deeplab.deeplabv3_resnet101(aux=True).state_dict()}
-        assert {*vgg.vgg16().state_dict()} >= {
-            "features.28.weight",
-            "classifier.0.weight",
-            "classifier.6.bias",
-        }
+        of_vgg, of_resnet = ({*model.state_dict()} for model in (vgg.vgg16(), resnet.build("resnet50")))
+    assert of_vgg >= {"features.28.weight", "classifier.0.weight", "classifier.6.bias"}
+    assert of_resnet >= {
+        *("conv1.weight", "layer1.0.downsample.1.running_var", "layer4.2.conv3.weight", "fc.bias")
+    }
     assert names >= {
         *("backbone.conv1.weight", "backbone.layer4.2.conv3.weight", "backbone.layer3.22.bn3.running_var"),
         *("classifier.0.convs.0.0.weight", "classifier.0.convs.3.1.bias", "classifier.0.convs.4.2.weight"),
-        *(
-            "classifier.0.project.0.weight",
-            "classifier.1.weight",
-            "classifier.4.bias",
-            "aux_classifier.4.bias",
-        ),
+        *("classifier.0.project.0.weight", "classifier.1.weight", "classifier.4.bias"),
+        "aux_classifier.4.bias",
     }
     assert not any("fc" in name for name in names)
 
@@ -66,6 +67,14 @@ def test_a_gap_leaves_the_weights_of_a_resnet_in_place() -> None:
     ordinary, dilated = (resnet.build("resnet18", output_stride=stride).state_dict() for stride in (32, 8))
     shapes = [{name: tensor.shape for name, tensor in one.items()} for one in (ordinary, dilated)]
     assert shapes[0] == shapes[1]
+
+
+def test_every_parameter_of_resnet50_gets_a_gradient() -> None:
+    model = resnet.build("resnet50", classes=5)
+    logits = model(torch.randn(2, 3, 40, 56))
+    logits.sum().backward()
+    assert logits.shape == (2, 5)
+    assert all(parameter.grad is not None for parameter in model.parameters())
 
 
 def test_every_parameter_of_a_segmentation_model_gets_a_gradient() -> None:

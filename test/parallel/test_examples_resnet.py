@@ -6,18 +6,15 @@ import contextlib
 import re
 import signal
 import sys
-import time
 from pathlib import Path
 
-import busy
 import psutil
 import pytest
 import torch
-from example_runs import EXAMPLES, job, run, started
+from example_runs import CHECKSUM, EXAMPLES, check_resumed, job, run, started, wait_for_checkpoint
 
 sys.path.insert(0, str(EXAMPLES))
 import imagenet_data
-import resnet
 
 TINY = ["--model", "resnet18", "--image-size", "32", "--batch-size", "4", "--no-cuda"]
 QUICK = ["--num-warmup-batches", "1", "--num-batches-per-iter", "1", "--num-iters", "3"]
@@ -28,31 +25,6 @@ BENCHMARKS = {
     "bit8": ["--compression", "bit8", "--sync-batch-norm"],
     "adasum": ["--use-adasum"],
 }
-
-
-# The model
-
-
-def test_resnets_have_the_published_sizes() -> None:
-    for name, tensors, elements in (
-        ("resnet18", 62, 11_689_512),
-        ("resnet34", 110, 21_797_672),
-        ("resnet50", 161, 25_557_032),
-        ("resnet101", 314, 44_549_160),
-    ):
-        sizes = [parameter.numel() for parameter in resnet.build(name).parameters()]
-        assert (len(sizes), sum(sizes)) == (tensors, elements), name
-
-
-def test_every_parameter_of_resnet50_gets_a_gradient() -> None:
-    model = resnet.build("resnet50", classes=5)
-    logits = model(torch.randn(2, 3, 40, 56))
-    logits.sum().backward()
-    assert logits.shape == (2, 5)
-    assert sum(parameter.grad is not None for parameter in model.parameters()) == 161
-    assert {"conv1.weight", "layer1.0.downsample.1.running_var", "layer4.2.conv3.weight", "fc.bias"} <= set(
-        model.state_dict()
-    )
 
 
 # The benchmark
@@ -83,7 +55,6 @@ RECIPE = [
     *("--base-lr", "0.02", "--warmup-epochs", "1"),
 ]
 EPOCH = re.compile(r"epoch (\d+)/\d+  train loss ([\d.]+) .*  validation loss ([\d.]+)  accuracy ([\d.]+) %")
-CHECKSUM = re.compile(r"parameters bit-identical on (\d) rank\(s\), SHA-256 (\w+)")
 
 
 def recipe(folder: Path, epochs: int, images: int, *options: str) -> list[str]:
@@ -95,10 +66,7 @@ def recipe(folder: Path, epochs: int, images: int, *options: str) -> list[str]:
 def end_after_first_epoch(command: list[str], folder: Path) -> None:
     """Starts a run of three epochs, and ends it once the first checkpoint is there."""
     with started(command) as process:
-        deadline = busy.limit(60)
-        while not (folder / "1.pth.tar").exists():
-            assert time.monotonic() < deadline and process.poll() is None, "no checkpoint was written"
-            time.sleep(0.005)
+        wait_for_checkpoint(process, folder / "1.pth.tar", 60)
         process.send_signal(signal.SIGTERM)  # horovodrun ends its ranks
         process.communicate(timeout=30)
         assert process.returncode != 0
@@ -115,13 +83,8 @@ def test_a_resumed_run_ends_with_the_same_model(tmp_path: Path) -> None:
     end_after_first_epoch(broken, folders[1])
     found = run(broken).stdout
 
-    resumed = re.search(r"resuming after epoch (\d)", found)
-    assert resumed and "resuming" not in wanted
-    epochs = EPOCH.findall(wanted)
-    assert [epoch for epoch, *_ in epochs] == ["1", "2", "3"]
-    assert float(epochs[-1][3]) > 45, "it learns: one in four is chance, 70 % were seen"
-    assert EPOCH.findall(found) == epochs[int(resumed[1]) :], "the epochs after it are those of the whole run"
-    assert CHECKSUM.findall(found) == CHECKSUM.findall(wanted) != []
+    check_resumed(EPOCH, wanted, found)
+    assert float(EPOCH.findall(wanted)[-1][3]) > 45, "it learns: one in four is chance, 70 % were seen"
 
 
 OPTIONS = [
@@ -146,10 +109,7 @@ def test_an_elastic_run_goes_on_without_a_rank(tmp_path: Path) -> None:
     command = ["horovodrun", "-np", "2", *hosts, "python", script.replace(".py", "_elastic.py")]
     often = ["--batches-per-commit", "3", "--batches-per-host-check", "1"]
     with started([*command, *options, *numbers, *often]) as process:
-        deadline = busy.limit(90)
-        while not (tmp_path / "1.pt").exists():
-            assert time.monotonic() < deadline and process.poll() is None, "no checkpoint was written"
-            time.sleep(0.005)
+        wait_for_checkpoint(process, tmp_path / "1.pt", 90)
         (lost,) = [worker for worker in workers_of(process.pid, command[-1]) if rank_of(worker) == "1"]
         lost.kill()
         printed, said = process.communicate(timeout=90)
@@ -197,12 +157,3 @@ def test_shards_of_a_folder(tmp_path: Path) -> None:
 def test_wrong_options() -> None:
     script = ["python", "pytorch_imagenet_resnet50.py", "--train-dir", "somewhere"]
     assert "--train-dir and --val-dir go together" in run(script, expected_exit=2).stderr
-
-
-def test_generated_images_are_the_same_everywhere() -> None:
-    data = imagenet_data.GeneratedImages(20, 16, classes=3)
-    other = imagenet_data.GeneratedImages(5, 16, classes=3, first=7)
-    for index in range(5):
-        assert torch.equal(data[7 + index][0], other[index][0]) and data[7 + index][1] == other[index][1]
-    with pytest.raises(IndexError):
-        other[5]

@@ -14,18 +14,10 @@ from pathlib import Path
 import pytest
 from example_runs import EXAMPLES, ROOT, real_mnist, run
 from installed_package import environment_with_metadata
-from launching import environment
+from launching import environment, needs_mpirun
 from page_blocks import blocks, commands
 
-from horovod.runner import launchers
-from horovod.runner.errors import LaunchError
-
-try:
-    launchers.installed_mpirun()
-except LaunchError as error:
-    pytest.skip(f"no mpirun: {error}", allow_module_level=True)
-
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [needs_mpirun, pytest.mark.timeout(400)]
 SECTION = "Lightning, Accelerate, Trainer"
 CALLBACK, STRATEGY, AFTER_PREPARE, ON_TRAIN_BEGIN = blocks("docs/ddp.md", "python", SECTION)
 RUN = [sys.executable, "-m", "horovod.runner", "-np", "2", "--ddp"]

@@ -6,21 +6,19 @@ And what docs/benchmarks.md says of them: its commands are ones that the program
 from __future__ import annotations
 
 import importlib
-import json
-import os
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import launching
 import page_blocks
 import pytest
 import torch
+from benchmark_runs import BENCHMARKS, cells, document, run
+from gpu_jobs import emulated_gpus
 from page_blocks import ROOT
 from rank_jobs import mpirun
-from test_benchmarks import BENCHMARKS, cells
 
 from horovod.runner import command_line
 
@@ -35,25 +33,11 @@ LIMIT = 200.0  # seconds: kernels run by threads of the host
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 
 
-def run(script: str, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(BENCHMARKS / script), *words]
-    environment = launching.environment(launching.fresh_mark(), OMP_NUM_THREADS="1", **more)
-    environment["PYTHONPATH"] += f"{os.pathsep}{Path(__file__).parent}"
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
-    )
-
-
 @pytest.fixture(scope="module")
 def emulated() -> dict[str, str]:
     """The environment of ranks whose tensors count as those of emulated GPUs."""
     mpirun()
-    return {
-        "HOROVOD_TEST_EMULATED_GPU": str(emulation.library_path()),
-        "HOROVOD_NCCL_LIBRARY": str(emulation.nccl_path()),
-        "EMULATED_CUDA_ANY_MEMORY": "1",  # torch's tensors are of the host
-        "BENCHMARK_PLACE": "emulated_place",
-    }
+    return {**emulated_gpus(), "BENCHMARK_PLACE": "emulated_place"}
 
 
 @pytest.mark.timeout(LIMIT + 30)
@@ -61,20 +45,20 @@ def emulated() -> dict[str, str]:
 def test_codec_compares_bytes_and_copies(dtype: str, tmp_path: Path) -> None:
     out = tmp_path / "codec.json"
     words = ["--device", "cuda", "--quick", "--dtype", dtype, "--out", str(out), "--codecs", *CODECS]
-    done = run("codec.py", *words, BENCHMARK_DEVICE_LIBRARY=str(emulation.library_path()))
-    assert done.returncode == 0, done.stderr
-    document = json.loads(out.read_text())
+    library = str(emulation.library_path())
+    done = run("codec.py", *words, limit=LIMIT, BENCHMARK_DEVICE_LIBRARY=library)
+    found_there = document(out)
     operations = ["encode", "decode", "reduce 4 to codes", "reduce 4 to elements"]
-    found = [(row["codec"], row["operation"]) for row in document["rows"]]
+    found = [(row["codec"], row["operation"]) for row in found_there["rows"]]
     assert found == [(codec, operation) for codec in CODECS for operation in operations]
     assert len(cells(done.stdout)) == 2 * len(found)  # then the bucket's, one line for each of these
     count = int(0.1e6) // (4 if dtype == "float32" else 2)
-    for row in document["rows"]:
+    for row in found_there["rows"]:
         assert row["seconds"] > 0 and row["copy_gb_per_s"] > 0
         if (row["codec"], row["operation"]) == ("bit16", "encode"):
             assert row["moved"] == count * (2 + row["bytes"] // count)
-    assert {row["tensors"] for row in document["bucket"]} == {1, 161}
-    assert document["machine"]["driver"]
+    assert {row["tensors"] for row in found_there["bucket"]} == {1, 161}
+    assert found_there["machine"]["driver"]
 
 
 def test_codec_refuses_wrong_bytes() -> None:
@@ -89,8 +73,7 @@ def test_codec_refuses_wrong_bytes() -> None:
 @NO_GPU
 @pytest.mark.parametrize("script", ["codec.py", "allreduce.py", "training_step.py"])
 def test_without_a_gpu_they_say_so(script: str) -> None:
-    done = run(script, "--device", "cuda", "--quick")
-    assert done.returncode == 1
+    done = run(script, "--device", "cuda", "--quick", code=1)
     assert f"{script}: --device cuda has no GPU to " in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -103,15 +86,14 @@ def test_allreduce_checks_and_times(
     out = tmp_path / "allreduce.json"
     words = ["--device", "cuda", "--quick", "--np", str(ranks), "--transports", transport, "--out", str(out)]
     shared = {"HOROVOD_TEST_SHARED_GPU": "1"} if transport == "host" else {}
-    done = run("allreduce.py", *words, **emulated, **shared)
-    assert done.returncode == 0, done.stderr
-    document = json.loads(out.read_text())
+    done = run("allreduce.py", *words, limit=LIMIT, **emulated, **shared)
+    rows = document(out)["rows"]
     everybody = ["gloo", "memcpy", "none", "bit16", "bit8", "int8"]
-    in_place = [row for row in document["rows"] if row["mode"] == "in_place"]
+    in_place = [row for row in rows if row["mode"] == "in_place"]
     assert [(row["bytes"], row["contender"]) for row in in_place] == [
         (size, name) for size in (1000, 100_000) for name in everybody
     ]
-    for row in document["rows"]:
+    for row in rows:
         assert row["seconds"] > 0 and row["transport"] == transport
         assert row["nmse"] < (1.6e-3 if row["contender"] in ("bit8", "int8") else 1e-5)
     staged = [row["contender"] for row in in_place if row["bytes"] == 100_000 and row["stages"]]
@@ -125,9 +107,8 @@ def test_training_steps(device: str, request: pytest.FixtureRequest, tmp_path: P
     out = tmp_path / "step.json"
     settings = request.getfixturevalue("emulated") if device == "cuda" else {}
     words = ["--quick", "--device", device, "--out", str(out), "--compressions", "none", "bit8"]
-    done = run("training_step.py", *words, **settings)
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = json.loads(out.read_text())["rows"]
+    done = run("training_step.py", *words, limit=LIMIT, **settings)
+    rows = document(out)["rows"]
     contenders = ["alone", "none", "bit8"]
     assert [(row["model"], row["contender"]) for row in rows] == [
         (model, name) for model in ("small resnet50", "small transformer") for name in contenders

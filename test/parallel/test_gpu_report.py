@@ -16,9 +16,10 @@ from typing import Any
 
 import launching
 import pytest
+from benchmark_runs import BENCHMARKS
+from gpu_jobs import emulated_gpus
 from page_blocks import ROOT
 from rank_jobs import mpirun
-from test_benchmarks import BENCHMARKS
 
 sys.path += [str(ROOT / "test"), str(ROOT / "test" / "single" / "support"), str(BENCHMARKS)]
 
@@ -251,16 +252,9 @@ def test_the_commit_is_told_or_git_knows_it(monkeypatch: pytest.MonkeyPatch, tmp
 def environment(mark: str) -> dict[str, str]:
     """Of programs that take host memory for an emulated GPU's, which all ranks share."""
     mpirun()
-    found = launching.environment(
-        mark,
-        HOROVOD_TEST_EMULATED_GPU=str(emulation.library_path()),
-        HOROVOD_TEST_SHARED_GPU="1",
-        HOROVOD_NCCL_LIBRARY=str(emulation.nccl_path()),
-        EMULATED_CUDA_ANY_MEMORY="1",
-        BENCHMARK_PLACE="emulated_place",
-        BENCHMARK_DEVICE_LIBRARY=str(emulation.library_path()),
-        OMP_NUM_THREADS="1",
-    )
+    more = {"HOROVOD_TEST_SHARED_GPU": "1", "BENCHMARK_PLACE": "emulated_place", "OMP_NUM_THREADS": "1"}
+    more["BENCHMARK_DEVICE_LIBRARY"] = str(emulation.library_path())
+    found = launching.environment(mark, **emulated_gpus(), **more)
     found["PYTHONPATH"] += f"{os.pathsep}{Path(__file__).parent}"
     return found
 

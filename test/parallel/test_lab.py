@@ -11,10 +11,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import busy
 import lab_runs
 import launching
 import pytest
-from lab_runs import done, logs, start, until, write_script
+from lab_runs import done, logs, start, write_script
 
 from horovod.lab import errors
 
@@ -66,13 +67,13 @@ def test_ended_in_the_middle(how: signal.Signals, tmp_path: Path) -> None:
     slow = [*TWO, str(script), "--seeds", "1", "--", "--pause", "0.3"]
     process = start(tmp_path, *slow, mark=mark)
     running = tmp_path / "out" / "runs"
-    until(lambda: any(path.stat().st_size for path in running.glob("np2*/log.jsonl")))
+    busy.until(lambda: any(path.stat().st_size for path in running.glob("np2*/log.jsonl")), 120)
     said = end(process, how)
     assert process.returncode == (-9 if how == signal.SIGKILL else 128 + how)
     if how != signal.SIGKILL:
         assert f"stopped by {how.name}; the same command goes on where it was" in said
         assert not launching.processes_of(mark)
-    until(lambda: not launching.processes_of(mark))  # nobody is left to wait for them
+    launching.all_end(mark, 120)  # nobody is left to wait for them
     assert not list(tmp_path.glob("out/report.*"))
     before = {path: path.stat().st_mtime_ns for path in running.glob("serial*/log.jsonl")}
     assert len(before) == 1
@@ -125,7 +126,7 @@ def test_a_hang_up_ends_it_unless_it_is_told_not_to(tmp_path: Path) -> None:
         folder = tmp_path / before[0]
         folder.mkdir()
         process = start(folder, *words, before=before)
-        until(lambda folder=folder: list(folder.glob("out/runs/*/log.jsonl")))
+        busy.until(lambda folder=folder: list(folder.glob("out/runs/*/log.jsonl")), 120)
         process.send_signal(signal.SIGHUP)
         said, _ = process.communicate(timeout=60)
         assert process.returncode == code, said
@@ -143,7 +144,7 @@ def test_one_lab_in_a_folder(tmp_path: Path) -> None:
     words = [*TWO, str(script), "--seeds", "1", "--", "--pause", "5"]
     first = start(tmp_path, *words)
     try:
-        until(lambda: (tmp_path / "out" / "runs").exists())
+        busy.until(lambda: (tmp_path / "out" / "runs").exists(), 120)
         assert str(errors.folder_in_use(path="out")) in done(tmp_path, *words, code=2)
     finally:
         end(first, signal.SIGTERM)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import typed
-from example_runs import EXAMPLES, real_mnist
+from example_runs import EXAMPLES, needs_mnist, real_mnist
 from lab_runs import logs
 from page_blocks import ROOT, blocks, commands
 
@@ -43,7 +43,7 @@ def test_the_script_of_the_page(tmp_path: Path) -> None:
     assert (tmp_path / "lab-results" / "report.html").exists()
 
 
-@pytest.mark.skipif(real_mnist() is None, reason="no real MNIST: neither $MNIST_DATA_DIR nor ../shared")
+@needs_mnist
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 @pytest.mark.parametrize("command", [line for line in commands(PAGE) if line.startswith("make")])
 def test_make_lab(command: str, tmp_path: Path) -> None:

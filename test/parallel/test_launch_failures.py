@@ -10,7 +10,7 @@ from pathlib import Path
 import busy
 import launching
 import pytest
-from launching import HOST, LAUNCHERS, fresh_mark, horovodrun, needs_mpirun, processes_of
+from launching import HOST, LAUNCHERS, all_end, fresh_mark, horovodrun, needs_mpirun, processes_of
 
 needs_mpi4py = pytest.mark.skipif(
     importlib.util.find_spec("mpi4py") is None, reason="mpi4py is not installed"
@@ -111,14 +111,6 @@ def pid_of(mark: str, word: str) -> int:
     found = [line for line in processes_of(mark) if word in line.split(" -c ")[0]]
     assert len(found) == 1, found
     return int(found[0].partition(":")[0])
-
-
-def all_end(mark: str, seconds: float) -> None:
-    """Until no process of the job is left."""
-    began = time.monotonic()
-    while left := processes_of(mark):
-        assert time.monotonic() - began < seconds, left
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(

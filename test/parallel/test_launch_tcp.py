@@ -8,10 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import busy
 import launching
 import pytest
 from launching import fresh_mark, horovodrun, processes_of
@@ -122,15 +120,7 @@ print("here", flush=True)
 time.sleep(300)
 """
     mark = fresh_mark()
-    job = subprocess.Popen(
-        [sys.executable, "-m", "horovod.runner", *TCP, "-np", "2", sys.executable, "-c", code],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        env=launching.environment(mark),
-        start_new_session=True,
-    )
+    job = launching.start([*TCP, "-np", "2", sys.executable, "-c", code], mark, is_apart=True)
     assert job.stdout is not None
     for _ in range(2):
         job.stdout.readline()
@@ -140,9 +130,7 @@ time.sleep(300)
         own = [line for line in out.splitlines() if line.startswith(f"[{rank}]")]
         assert own == [f"[{rank}]<stdout>:told {int(number)}", f"[{rank}]<stdout>:cleaned up"]
     assert job.returncode == 128 + number and f"stopped by {number.name}, all ranks were ended" in err
-    deadline = busy.limit(5)
-    while left := processes_of(mark):
-        assert time.monotonic() < deadline, left
+    launching.all_end(mark, 5)
 
 
 def test_the_default_without_an_mpi(tmp_path: Path) -> None:

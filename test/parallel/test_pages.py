@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,16 +15,13 @@ import page_runs
 import pytest
 import typed
 from example_runs import real_mnist
+from gpu_jobs import emulated_gpus
 from page_blocks import ROOT, blocks_of, commands, text_of
 from page_runs import Run, listed, metadata, pages, runs_of
 
 from horovod import made_hosts
 from horovod.runner import launchers
 from horovod.runner.errors import LaunchError
-
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-
-from emulated_cuda import build as emulation
 
 RUNNABLE = re.compile(r"^ *(?:```|~~~)(?:sh|bash|shell|console|python|py)\b", re.MULTILINE)
 
@@ -104,8 +100,7 @@ def variables(run: Run, folder: Path) -> dict[str, str]:
             (f"{mpi}_ALLOW_RUN_AS_ROOT{end}" for mpi in ("OMPI", "PRTE") for end in ("", "_CONFIRM")), "1"
         )
     if run.says("gpu"):
-        more |= {"HOROVOD_TEST_EMULATED_GPU": str(emulation.library_path())}
-        more |= {"HOROVOD_NCCL_LIBRARY": str(emulation.nccl_path()), "EMULATED_CUDA_ANY_MEMORY": "1"}
+        more |= emulated_gpus()
     return more
 
 

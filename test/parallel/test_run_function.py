@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import busy
 import launching
 import pytest
 from refusals import refused
@@ -172,7 +171,4 @@ def test_ending_the_caller_ends_the_ranks(name: str) -> None:
     assert done.returncode == -getattr(signal, name)
     if name == "SIGINT":
         assert "KeyboardInterrupt" in done.stderr
-    deadline = busy.limit(15)
-    while left := launching.processes_of(mark):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
+    launching.all_end(mark, 15)

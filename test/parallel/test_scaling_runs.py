@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import launching
+import benchmark_runs
 import pytest
+from benchmark_runs import document
 
 from horovod import made_hosts
 
 pytest.importorskip("torch", reason="the benchmark trains with torch, which is not installed")
 
-PROGRAM = Path(__file__).resolve().parents[2] / "benchmarks" / "scaling.py"
 COMPRESSIONS = ["bit16", "bit8", "int8", "int4", "topk", "powersgd"]
 EVERYONE = [
     *("serial", "DataParallel", "alone", "DDP", "DDP fp16", "DDP PowerSGD"),
@@ -24,17 +22,14 @@ EVERYONE = [
 ]
 
 
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(PROGRAM), "--quick", *words]
-    environment = launching.environment(launching.fresh_mark())
-    return subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment, check=False)
+def run(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    return benchmark_runs.run("scaling.py", "--quick", *words, limit=280, code=code)
 
 
 def figures(path: Path, *words: str) -> dict[str, dict[str, Any]]:
     """The rows of the one job that these words ask for, by contender."""
     done = run(*words, "--out", str(path))
-    assert done.returncode == 0, done.stderr
-    (job,) = json.loads(path.read_text())["runs"]
+    (job,) = document(path)["runs"]
     for row in job["rows"]:
         assert f"| {row['contender']} " in done.stdout
         workers = 1 if row["contender"] == "serial" else 2
@@ -61,9 +56,8 @@ def test_everyone_trains_in_two_processes_of_one_host(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 def test_one_process_has_nobody_to_be_compared_with(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    done = run("--models", "mnist", "deeplabv3_resnet101", "--processes", "1", "--out", str(out))
-    assert done.returncode == 0, done.stderr
-    jobs = json.loads(out.read_text())["runs"]
+    run("--models", "mnist", "deeplabv3_resnet101", "--processes", "1", "--out", str(out))
+    jobs = document(out)["runs"]
     assert [job["model"] for job in jobs] == ["mnist", "deeplabv3_resnet101"]
     for job in jobs:
         assert [row["contender"] for row in job["rows"]] == ["serial", "DataParallel"]
@@ -82,6 +76,5 @@ def test_hosts_that_are_made_for_it_and_a_ratio_that_cannot_be(tmp_path: Path) -
     for way in ("ddp.compress", "Horovod"):
         assert rows[f"{way} bit8"]["sent"] < 0.5 * rows["DDP"]["sent"]
     wanted = ("--w-over-c", "100000", "--contenders", "alone")
-    done = run("--hosts", "2", "--models", "mnist", *wanted)
-    assert done.returncode == 1
+    done = run("--hosts", "2", "--models", "mnist", *wanted, code=1)
     assert "no batch has a W/C within 0.3 of 100000; the nearest, 1, has" in done.stderr

@@ -6,15 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from launching import environment
+from launching import environment, needs_mpirun
 
-from horovod.runner import launchers
-from horovod.runner.errors import LaunchError
-
-try:
-    launchers.installed_mpirun()
-except LaunchError as error:
-    pytest.skip(f"no mpirun: {error}", allow_module_level=True)
+pytestmark = needs_mpirun
 
 _MOUNT = 'mount -t tmpfs -o size="$1" shm /dev/shm; shift; exec "$@"'
 APART = ["unshare", "--mount", "sh", "-ec", _MOUNT, "sh"]

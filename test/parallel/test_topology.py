@@ -12,13 +12,8 @@ import launching
 import pytest
 
 from horovod.lab import environment
-from horovod.runner import launchers
-from horovod.runner.errors import LaunchError
 
-try:
-    launchers.installed_mpirun()
-except LaunchError as error:
-    pytest.skip(f"no mpirun: {error}", allow_module_level=True)
+pytestmark = launching.needs_mpirun
 pytest.importorskip("horovod._native", reason="the native core is not built")
 
 

@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import launching
-import pytest
-
-from horovod.runner import launchers
-from horovod.runner.errors import LaunchError
 
 LIMIT = 100.0  # seconds for one command
-
-
-def needs_mpirun() -> None:
-    """Skip the module where no job can be started."""
-    try:
-        launchers.installed_mpirun()
-    except LaunchError as error:
-        pytest.skip(f"no mpirun: {error}", allow_module_level=True)
-    pytest.importorskip("horovod._native", reason="the native core is not built")
 
 
 def run(
@@ -50,26 +35,7 @@ def run(
     environment["PATH"] = f"{program.parent}:{environment['PATH']}"
     if imports_from_it:
         environment["PYTHONPATH"] += f"{os.pathsep}{folder}"
-    words = ["bash", "-c", command]
-    with subprocess.Popen(
-        words,
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            stdout, stderr = process.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGTERM)  # launchers end their ranks on this one
-            time.sleep(3)
-            os.killpg(process.pid, signal.SIGKILL)
-            stdout, stderr = process.communicate()
-            pytest.fail(f"{command} took more than {limit} s\n{stdout}\n{stderr}")
-    return subprocess.CompletedProcess(words, process.returncode, stdout, stderr)
+    return launching.finished(["bash", "-c", command], folder, environment, limit)
 
 
 def output_of(command: str, folder: Path, limit: float = LIMIT, **more: str) -> str:

@@ -40,6 +40,13 @@ def run_shell(command: str, cwd: Path, **changes: str) -> "subprocess.CompletedP
     )
 
 
+def typed(command: str, cwd: Path, **changes: str) -> str:
+    """What a line prints that ends well."""
+    run = run_shell(command, cwd, **changes)
+    assert run.returncode == 0, f"{command}\n{run.stdout[-4000:]}"
+    return run.stdout
+
+
 def copy_sources(target: Path) -> Path:
     """What git would hand to a fresh clone, uncommitted changes included."""
     command = ["git", "ls-files", "-co", "--exclude-standard"]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from clean_shell import TEXTBOOK, copy_sources, run_shell
+from clean_shell import TEXTBOOK, copy_sources, typed
 
 
 @pytest.fixture(scope="session")
@@ -14,7 +14,6 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def textbook_build(sources: Path) -> tuple[Path, str]:
     """The folder to put on PYTHONPATH after the textbook command, and what the command printed."""
-    run = run_shell(TEXTBOOK, sources)
-    assert run.returncode == 0, run.stdout[-4000:]
+    said = typed(TEXTBOOK, sources)
     (library,) = (sources / "build").glob("lib.*")
-    return library, run.stdout
+    return library, said

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from clean_shell import ROOT, copy_sources, run_shell
+from clean_shell import ROOT, copy_sources, run_shell, typed
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -58,8 +58,7 @@ def editable(
     home = tmp_path_factory.mktemp("editable")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home / "venv")], check=True)
     code = f"from build_support import backend; backend.build_editable('{home}')"
-    run = run_shell(f'python -c "{code}"', sources)
-    assert run.returncode == 0, run.stdout[-4000:]
+    typed(f'python -c "{code}"', sources)
     (wheel,) = home.glob("*.whl")
     pip = [sys.executable, "-m", "pip", "--python", str(home / "venv"), "install", "--quiet", "--no-deps"]
     subprocess.run([*pip, "--no-index", str(wheel)], check=True)
@@ -73,10 +72,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([sys.executable, "-m", "venv", str(home / "venv")], check=True)
     (home / "sources").mkdir()
     copy_sources(home / "sources")
-    run = run_shell(
-        "pip install .", home / "sources", PATH=f"{home}/venv/bin{os.pathsep}{os.environ['PATH']}"
-    )
-    assert run.returncode == 0, run.stdout[-4000:]
+    typed("pip install .", home / "sources", PATH=f"{home}/venv/bin{os.pathsep}{os.environ['PATH']}")
     (home / "who.py").write_text(WHO_AM_I)
     return home
 

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from clean_shell import ROOT, clean_environment, run_shell
+from clean_shell import ROOT, run_shell, typed
 from page_blocks import blocks
 
 sys.path += [str(ROOT), str(ROOT / "scripts")]
@@ -145,12 +146,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pip(home: Path, *words: str) -> str:
-    command = [sys.executable, "-m", "pip", "--python", str(home / "venv"), *words]
-    run = subprocess.run(
-        command, cwd=home, env=clean_environment(), capture_output=True, text=True, check=False
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    return run.stdout
+    return typed(shlex.join(["python", "-m", "pip", "--python", str(home / "venv"), *words]), home)
 
 
 def package(home: Path) -> Path:
@@ -169,9 +165,8 @@ def test_the_page_installs_it(environment: Path, wheel: Path) -> None:
     pip_install, check = install.splitlines()
     words = pip_install.removeprefix("pip ").replace('"', "").split()
     pip(environment, *words, "--no-deps", "--no-index", "--force-reinstall")
-    run = run_shell(check, environment, PATH=path)
-    assert run.returncode == 0 and f"Horovod v{version()}:" in run.stdout, run.stdout
-    assert "SIMD: " in run.stdout and "does not load" not in run.stdout
+    said = typed(check, environment, PATH=path)
+    assert f"Horovod v{version()}:" in said and "SIMD: " in said and "does not load" not in said, said
 
 
 def test_horovod_is_removed_when_it_is_installed(environment: Path) -> None:
@@ -201,8 +196,7 @@ def test_files_of_horovod_among_its_own_are_an_error(environment: Path) -> None:
 
 def test_its_module_loads(environment: Path) -> None:
     code = "from horovod import _native; print(_native.simd_level())"
-    run = run_shell(f'venv/bin/python -c "{code}"', environment)
-    assert run.stdout.startswith(("x86-64", "baseline")), run.stdout
+    assert typed(f'venv/bin/python -c "{code}"', environment).startswith(("x86-64", "baseline"))
 
 
 def test_nothing_is_left_when_it_is_uninstalled(environment: Path) -> None:
@@ -213,26 +207,25 @@ def test_nothing_is_left_when_it_is_uninstalled(environment: Path) -> None:
     assert not (environment / "venv" / "bin" / "horovodrun").exists()
 
 
+def build_twice(folder: Path, *words: str) -> tuple[str, list[Path]]:
+    """What scripts/make_wheels.py says, and its wheels: without ccache, which would hide a difference."""
+    command = ["scripts/make_wheels.py", "--twice", "--out", f"{folder}/out", "--work", f"{folder}/work"]
+    said = typed(shlex.join(["python", *command, *words]), ROOT, CCACHE_DISABLE="1")
+    return said, list((folder / "out").glob("*.whl"))
+
+
 @pytest.mark.slow  # compiles all, six times
 @pytest.mark.timeout(3600)
 def test_make_wheels(tmp_path: Path) -> None:
-    """As typed: three Pythons, an older Debian, each twice, without ccache, which would hide a difference.
+    """As typed: three Pythons, an older Debian, each twice.
     Without code for GPUs, which takes minutes and is the same for all Pythons.
     """
     missing = [name for name in make_wheels.PYTHONS if not make_wheels.find_interpreter(name)]
     if missing:
         pytest.skip(f"there is no Python {' and '.join(missing)} here")
-    command = [sys.executable, ROOT / "scripts" / "make_wheels.py", "--twice", "--out", tmp_path / "out"]
-    run = subprocess.run(
-        [*command, "--cuda", "no", "--work", tmp_path / "work"],
-        env=clean_environment() | {"CCACHE_DISABLE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert run.stdout.count("the same bytes when built again") == 3
-    names = [path.name.split("-") for path in (tmp_path / "out").glob("*.whl")]
+    said, wheels = build_twice(tmp_path, "--cuda", "no")
+    assert said.count("the same bytes when built again") == 3
+    names = [path.name.split("-") for path in wheels]
     assert sorted(tag for _, _, *tag, _ in names) == [
         ["cp310", "cp310"],
         ["cp311", "cp311"],
@@ -245,18 +238,9 @@ def test_make_wheels(tmp_path: Path) -> None:
 @pytest.mark.skipif(find_nvcc() is None, reason="no nvcc on this machine")
 def test_a_wheel_with_code_for_gpus(tmp_path: Path) -> None:
     """Against the older Debian's C library too; it links no CUDA, and is the same when built again."""
-    command = [sys.executable, ROOT / "scripts" / "make_wheels.py", "--twice", "--cuda", "yes"]
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    run = subprocess.run(
-        [*command, "--python", python, "--out", tmp_path / "out", "--work", tmp_path / "work"],
-        env=clean_environment() | {"CCACHE_DISABLE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert run.stdout.count("the same bytes when built again") == 1
-    (wheel,) = (tmp_path / "out").glob("*.whl")
+    said, (wheel,) = build_twice(tmp_path, "--cuda", "yes", "--python", python)
+    assert said.count("the same bytes when built again") == 1
     assert problems(wheel, with_cuda=True) == []
     with zipfile.ZipFile(wheel) as archive:
         record = json.loads(archive.read("horovod/build_info.json"))
@@ -272,15 +256,8 @@ def test_a_wheel_with_code_for_gpus(tmp_path: Path) -> None:
 def test_headers_are_fetched_by_a_python_without_pip(tmp_path: Path) -> None:
     """As Debian's is where only what README names was installed."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
-    command = [tmp_path / "bare" / "bin" / "python", ROOT / "scripts" / "make_wheels.py"]
-    run = subprocess.run(
-        [*command, "--headers", tmp_path / "headers", "--work", tmp_path / "work"],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
+    folders = f"--headers {tmp_path}/headers --work {tmp_path}/work"
+    typed(f"{tmp_path}/bare/bin/python scripts/make_wheels.py {folders}", ROOT)
     for family in FAMILIES:
         assert (tmp_path / "headers" / family / "mpi.h").is_file()
 
@@ -339,6 +316,5 @@ def test_an_sdist_does_not_tell_when_and_by_whom_it_was_made(tmp_path: Path) -> 
 def test_a_wheel_of_the_sdist(tmp_path: Path) -> None:
     archive = make_wheels.build_sdist(Path(sys.executable), tmp_path, tmp_path)
     shutil.rmtree(tmp_path / "sources")
-    run = run_shell(f"python -m pip wheel --no-deps --no-build-isolation -w wheels {archive.name}", tmp_path)
-    assert run.returncode == 0, run.stdout[-4000:]
+    typed(f"python -m pip wheel --no-deps --no-build-isolation -w wheels {archive.name}", tmp_path)
     assert len(list((tmp_path / "wheels").glob("horovod-*.whl"))) == 1

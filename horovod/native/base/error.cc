@@ -16,6 +16,7 @@ struct Sentence {
   const char* remedy;
 };
 
+constexpr size_t kMostShown = 16;  // ranks and values that a sentence names, as in horovod/common/sentences.py
 constexpr char kJobEnds[] = "The job cannot go on", kJobGoesOn[] = "The job can go on";
 constexpr Sentence kSentences[] = {
     {"", ErrorKind::HorovodInternalError, "", ""},
@@ -25,12 +26,6 @@ constexpr Sentence kSentences[] = {
 };
 
 const Sentence& sentence_of(Said said) { return kSentences[static_cast<size_t>(said)]; }
-
-std::string ranks_text(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return text;
-}
 
 std::string value_of(const Facts& facts, const std::string& name) {
   if (name == "tensor") return facts.tensor;
@@ -172,6 +167,14 @@ void get(ByteReader* reader, Failure* failure) {
   }
 }
 
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  const size_t shown = std::min(ranks.size(), kMostShown);
+  for (size_t i = 0; i < shown; ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  if (shown < ranks.size()) text += " and " + std::to_string(ranks.size() - shown) + " more";
+  return text;
+}
+
 std::string by_rank(const std::vector<int>& ranks, const std::vector<std::string>& values) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
   for (size_t i = 0; i < std::min(ranks.size(), values.size()); ++i) {
@@ -181,7 +184,9 @@ std::string by_rank(const std::vector<int>& ranks, const std::vector<std::string
     groups[g].second.push_back(ranks[i]);
   }
   std::string text;
-  for (const auto& [value, members] : groups) text += (text.empty() ? "" : "; ") + ranks_text(members) + ": " + value;
+  const size_t shown = std::min(groups.size(), kMostShown);
+  for (size_t g = 0; g < shown; ++g) text += (g == 0 ? "" : "; ") + ranks_text(groups[g].second) + ": " + groups[g].first;
+  if (shown < groups.size()) text += "; " + std::to_string(groups.size() - shown) + " more values";
   return text;
 }
 

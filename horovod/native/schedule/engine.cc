@@ -631,9 +631,8 @@ void Engine::run_together(ProcessSet& set, const std::vector<Item>& items, bool 
     const Failure cause = Failure::of(error);
     const bool is_own = cause.kind == ErrorKind::TensorChanged || cause.said == Said::no_memory;
     const Failure heard = is_own ? Failure() : reason_heard();
-    Failure own = failed(description_of(together), transport_.rank(), cause);
-    if (own.facts.tensor.empty()) own.facts.tensor = together.front().submission.request.name;
-    fail_all(heard.is_any() ? heard : own);
+    const std::string& tensor = together.front().submission.request.name;
+    fail_all(heard.is_any() ? heard : failed(tensor, description_of(together), transport_.rank(), cause));
   }
 }
 

@@ -114,6 +114,7 @@ Result GpuExecutor::run(std::span<Agreed> together) {
 void GpuExecutor::begin(std::span<Agreed> together, DeviceWork& work) {
   Device& device = backend_->device();
   const Stream stream = backend_->stream();
+  work.tensor = together.front().submission.request.name;
   work.description = description_of(together);
   work.backend = backend_.get();
   work.counters = &context_.counters;

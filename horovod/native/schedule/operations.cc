@@ -158,8 +158,9 @@ std::string description_of(std::span<const Agreed> together) {
   return text + ", " + std::to_string(bytes) + " bytes";
 }
 
-Failure failed(const std::string& description, int rank, const Failure& cause) {
+Failure failed(const std::string& tensor, const std::string& description, int rank, const Failure& cause) {
   Failure failure(Said::operation_failed, {.others = {{"operation", description}, {"rank", rank}}}, cause);
+  if (failure.facts.tensor.empty()) failure.facts.tensor = tensor;
   if (failure.facts.ranks.empty()) failure.facts.ranks = {rank};
   return failure;
 }

@@ -43,8 +43,8 @@ void note_route(std::span<ObservedOperation> operations, DType dtype, const Plan
 // "'allreduce.x' and 3 others, 1200 bytes", for errors.
 std::string description_of(std::span<const Agreed> together);
 
-// "'allreduce.x' and 3 others, 1200 bytes, failed on rank 1: ..."
-Failure failed(const std::string& description, int rank, const Failure& cause);
+// "'allreduce.x' and 3 others, 1200 bytes, failed on rank 1: ..."; about the tensor, unless its cause is about another.
+Failure failed(const std::string& tensor, const std::string& description, int rank, const Failure& cause);
 
 // What a collective's phase is called, in Horovod's words where it has some; `carrier` moves the bytes: "mpi".
 std::string activity(Phase phase, const Request& request, const char* carrier);

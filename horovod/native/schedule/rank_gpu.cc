@@ -111,7 +111,8 @@ Failure InFlight::failure() const {
   if (work_.empty()) return {};
   const DeviceWork& first = work_.front();
   const std::string failure = first.backend->failure();
-  return failure.empty() ? Failure() : failed(first.description, rank_, {Said::gpu_failed, {.others = {{"why", failure}}}});
+  if (failure.empty()) return {};
+  return failed(first.tensor, first.description, rank_, {Said::gpu_failed, {.others = {{"why", failure}}}});
 }
 
 Failure InFlight::look() {
@@ -146,7 +147,7 @@ Failure InFlight::finish(const ProgressCallback& attend) {
     if (std::exchange(left, work_.size()) != work_.size()) last_progress = now;
     if (now - last_progress > kLongestFarewell) {
       const Failure late{Said::gpu_not_done, {.others = {{"seconds", kLongestFarewell.count()}}}};
-      return failed(work_.front().description, rank_, late);
+      return failed(work_.front().tensor, work_.front().description, rank_, late);
     }
     attend();
     std::this_thread::sleep_for(microseconds(100));

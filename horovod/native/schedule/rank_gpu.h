@@ -53,6 +53,7 @@ class RankGpu {
 // What the GPU has been given and has not done: who wants to hear of its end, what memory it uses, and whether something has
 // failed meanwhile. All of it is done in the order in which it was added. Engine thread only.
 struct DeviceWork {
+  std::string tensor;       // the first
   std::string description;  // "'allreduce.x' and 3 others, 1200 bytes"
   GpuBackend* backend = nullptr;
   Counters* counters = nullptr;

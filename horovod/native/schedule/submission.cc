@@ -56,13 +56,6 @@ void check_feedback(const Submission& submission) {
   }
 }
 
-// "ranks 0, 2, 3"
-std::string listed(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return text;
-}
-
 // "on GPU 1"
 std::string place_text(int device) { return device == kCpu ? "in CPU memory" : "on GPU " + std::to_string(device); }
 
@@ -199,7 +192,7 @@ void settle(Submission* submission, const std::vector<int>& ranks) {
     refuse(request.name, Said::adasum_size, {{"size", ranks.size()}});
   }
   if (request.operation == Operation::kBroadcast && std::find(ranks.begin(), ranks.end(), request.root) == ranks.end()) {
-    refuse(request.name, Said::root_outside, {{"root", request.root}, {"members", listed(ranks)}});
+    refuse(request.name, Said::root_outside, {{"root", request.root}, {"members", ranks_text(ranks)}});
   }
 }
 

@@ -10,10 +10,8 @@
 #define __global__
 #define __device__
 #define __host__
-#define __constant__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
-#define __align__(n) alignas(n)
 // A block runs on one thread of the CPU from beginning to end, so that thread's variables are the block's.
 #define __shared__ thread_local
 

@@ -4,12 +4,11 @@
 
 namespace emulated_cuda {
 
-std::string Block::run(const std::function<void()>& one_thread, uint3 block, dim3 grid_size, dim3 block_size,
-                       size_t shared_bytes) {
+std::string Block::run(const std::function<void()>& one_thread, dim3 block, dim3 block_size, size_t shared_bytes) {
   one_thread_ = &one_thread;
   shared_.assign(shared_bytes, std::byte{0xA5});
   error_.clear();
-  prepare(block, grid_size, block_size);
+  prepare(block, block_size);
   warp_ = 0;
   go_on_elsewhere(caller_);
   if (error_.empty() && gone_ != threads_) {
@@ -18,25 +17,21 @@ std::string Block::run(const std::function<void()>& one_thread, uint3 block, dim
   return error_;
 }
 
-void Block::prepare(uint3 block, dim3 grid_size, dim3 block_size) {
-  threads_ = static_cast<int>(block_size.x * block_size.y * block_size.z);
-  gone_ = came_ = true_predicates_ = 0;
+void Block::prepare(dim3 block, dim3 block_size) {
+  threads_ = static_cast<int>(block_size.x);
+  gone_ = came_ = 0;
   warp_count_ = (static_cast<size_t>(threads_) + 31) / 32;
   if (warps_.size() < warp_count_) warps_.resize(warp_count_);
   while (stacks_.size() < static_cast<size_t>(threads_)) stacks_.push_back(std::make_unique<Stack>());
   for (int thread = 0; thread < threads_; ++thread) {
     Warp& warp = warps_[static_cast<size_t>(thread) / 32];
-    const auto number = static_cast<unsigned>(thread);
     if (thread % 32 == 0) {
       const int lanes = std::min(32, threads_ - thread);
       warp.existing = warp.ready = lanes == 32 ? 0xffffffffu : (1u << lanes) - 1;
       warp.meeting = warp.at_barrier = warp.gone = 0;
     }
     Lane& lane = warp.lanes[thread % 32];
-    lane.where.thread = {number % block_size.x, number / block_size.x % block_size.y, number / (block_size.x * block_size.y)};
-    lane.where.block = block;
-    lane.where.block_size = block_size;
-    lane.where.grid_size = grid_size;
+    lane.where = {static_cast<unsigned>(thread), block, block_size};
     lane.fiber.prepare(*stacks_[static_cast<size_t>(thread)], &Block::enter);
   }
 }
@@ -84,30 +79,24 @@ void Block::fail(const std::string& why) {
   switch_fibers(lane_->fiber, caller_);  // for good
 }
 
-int Block::barrier(bool predicate) {
+void Block::barrier() {
   Warp& warp = warps_[warp_];
   const unsigned bit = 1u << lane_number_;
   warp.at_barrier |= bit;
   warp.ready &= ~bit;
   ++came_;
-  true_predicates_ += predicate ? 1 : 0;
   release_barrier_if_all_came();
-  Lane& lane = *lane_;
-  go_on_elsewhere(lane.fiber);
-  return static_cast<int>(lane.result);
+  go_on_elsewhere(lane_->fiber);
 }
 
 void Block::release_barrier_if_all_came() {
   if (came_ == 0 || came_ + gone_ < threads_) return;
   for (size_t i = 0; i < warp_count_; ++i) {
     Warp& warp = warps_[i];
-    for (unsigned lanes = warp.at_barrier; lanes != 0; lanes &= lanes - 1) {
-      warp.lanes[std::countr_zero(lanes)].result = static_cast<uint64_t>(true_predicates_);
-    }
     warp.ready |= warp.at_barrier;
     warp.at_barrier = 0;
   }
-  came_ = true_predicates_ = 0;
+  came_ = 0;
 }
 
 }  // namespace emulated_cuda

@@ -14,7 +14,7 @@ namespace emulated_cuda {
 
 struct Lane {
   Fiber fiber;
-  Coordinates where;
+  Coordinates where{0, 0, 0};
   Meeting operation;
   unsigned mask;
   uint64_t value;   // brought to a meeting
@@ -35,19 +35,18 @@ class Block {
  public:
   // Runs a block after the other, all with the same function. Kept by each stream's thread for its stacks.
   // Gives what was wrong, or nothing.
-  std::string run(const std::function<void()>& one_thread, uint3 block, dim3 grid_size, dim3 block_size, size_t shared_bytes);
+  std::string run(const std::function<void()>& one_thread, dim3 block, dim3 block_size, size_t shared_bytes);
 
   // For the running coroutine.
   const Coordinates& here() const { return lane_->where; }
   std::byte* shared() { return shared_.data(); }
   int lane_number() const { return lane_number_; }
-  unsigned active() const { return warps_[warp_].existing & ~warps_[warp_].gone; }
   uint64_t meet(Meeting operation, unsigned mask, uint64_t value, int source);
-  int barrier(bool predicate);
+  void barrier();
 
  private:
   static void enter();  // every coroutine's function
-  void prepare(uint3 block, dim3 grid_size, dim3 block_size);
+  void prepare(dim3 block, dim3 block_size);
   void leave();
   void go_on_elsewhere(Fiber& from);
   void complete_meeting(Warp& warp, unsigned mask);
@@ -64,7 +63,6 @@ class Block {
   int lane_number_ = 0;
   Lane* lane_ = nullptr;
   int threads_ = 0, gone_ = 0, came_ = 0;
-  int true_predicates_ = 0, barrier_result_ = 0;
   std::string error_;
 };
 

@@ -25,11 +25,6 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   return cudaSuccess;
 }
 
-cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-  const cudaError_t result = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
-  return result == cudaSuccess ? cudaStreamSynchronize(nullptr) : result;
-}
-
 cudaError_t cudaMemsetAsync(void* memory, int byte, size_t bytes, cudaStream_t stream) {
   EMULATED_CUDA_ENTER();
   CUstream_st* real = usable(stream);
@@ -38,9 +33,4 @@ cudaError_t cudaMemsetAsync(void* memory, int byte, size_t bytes, cudaStream_t s
   if (bytes != 0 && (!kind_of(memory, bytes, &kind) || kind == MemoryKind::kPageable)) return leave(cudaErrorInvalidValue);
   real->enqueue([memory, byte, bytes] { std::memset(memory, byte, bytes); });
   return cudaSuccess;
-}
-
-cudaError_t cudaMemset(void* memory, int byte, size_t bytes) {
-  const cudaError_t result = cudaMemsetAsync(memory, byte, bytes, nullptr);
-  return result == cudaSuccess ? cudaStreamSynchronize(nullptr) : result;
 }

@@ -150,24 +150,6 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   const auto physical = static_cast<uint64_t>(devices()[static_cast<size_t>(device)].physical);
   std::memcpy(properties->uuid.bytes, &host, 8);
   std::memcpy(properties->uuid.bytes + 8, &physical, 8);
-  properties->totalGlobalMem = devices()[static_cast<size_t>(device)].memory;
-  properties->major = 9;
-  properties->multiProcessorCount = 8;
-  properties->maxThreadsPerBlock = 1024;
-  properties->warpSize = warpSize;
-  return cudaSuccess;
-}
-
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  if (device < 0 || device >= static_cast<int>(devices().size())) return leave(cudaErrorInvalidDevice);
-  static const std::map<int, int> values = {
-      {cudaDevAttrMaxThreadsPerBlock, 1024},      {cudaDevAttrMaxSharedMemoryPerBlock, 48 << 10},
-      {cudaDevAttrMultiProcessorCount, 8},        {cudaDevAttrComputeCapabilityMajor, 9},
-      {cudaDevAttrComputeCapabilityMinor, 0},     {cudaDevAttrMaxSharedMemoryPerBlockOptin, 227 << 10},
-  };
-  const auto found = values.find(attribute);
-  if (found == values.end()) return leave(cudaErrorInvalidValue);
-  *value = found->second;
   return cudaSuccess;
 }
 
@@ -183,5 +165,3 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   *greatest = -5;
   return cudaSuccess;
 }
-cudaError_t cudaRuntimeGetVersion(int* version) { return *version = 13000, cudaSuccess; }
-cudaError_t cudaDriverGetVersion(int* version) { return *version = 13000, cudaSuccess; }

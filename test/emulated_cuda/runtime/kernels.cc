@@ -14,9 +14,8 @@ std::byte* dynamic_shared() { return running->shared(); }
 uint64_t meet(Meeting operation, unsigned mask, uint64_t value, int lane) {
   return running->meet(operation, mask, value, lane);
 }
-unsigned active_lanes() { return running->active(); }
 int own_lane() { return running->lane_number(); }
-int block_barrier(bool predicate) { return running->barrier(predicate); }
+void block_barrier() { running->barrier(); }
 
 namespace {
 
@@ -57,22 +56,16 @@ void run_grid(const std::function<void()>& one_thread, dim3 grid, dim3 block, si
   const LentBlock own;
   running = own.get();
   std::atomic<cudaError_t>& failure = current_device_state().failure;
-  for (unsigned z = 0; z < grid.z; ++z) {
-    for (unsigned y = 0; y < grid.y; ++y) {
-      for (unsigned x = 0; x < grid.x && failure == cudaSuccess; ++x) {
-        const std::string error = running->run(one_thread, {x, y, z}, grid, block, shared_bytes);
-        if (error.empty()) continue;
-        std::fprintf(stderr, "emulated CUDA: block (%u, %u, %u) failed: %s\n", x, y, z, error.c_str());
-        failure = cudaErrorLaunchFailure;
-      }
-    }
+  for (unsigned number = 0; number < grid.x && failure == cudaSuccess; ++number) {
+    const std::string error = running->run(one_thread, number, block, shared_bytes);
+    if (error.empty()) continue;
+    std::fprintf(stderr, "emulated CUDA: block %u failed: %s\n", number, error.c_str());
+    failure = cudaErrorLaunchFailure;
   }
 }
 
 bool is_possible(dim3 grid, dim3 block, size_t shared_bytes) {
-  const uint64_t threads = uint64_t{block.x} * block.y * block.z;
-  return threads >= 1 && threads <= 1024 && block.z <= 64 && grid.x >= 1 && grid.x <= 0x7fffffff && grid.y >= 1 &&
-         grid.y <= 65535 && grid.z >= 1 && grid.z <= 65535 && shared_bytes <= (227 << 10);
+  return block.x >= 1 && block.x <= 1024 && grid.x >= 1 && grid.x <= 0x7fffffff && shared_bytes <= (227 << 10);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from ddp_training import all_equal
 
 from horovod import _native as native
 from horovod.torch.compression import Compression, Compressor, resolved
@@ -130,10 +131,7 @@ def assert_same_bits(got: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]
 
 
 def assert_same_on_all_ranks(tensors: Sequence[torch.Tensor]) -> None:
-    own = torch.cat([bits(tensor) for tensor in tensors])
-    everybodys = [torch.empty_like(own) for _ in range(dist.get_world_size())]
-    dist.all_gather(everybodys, own)
-    assert all(torch.equal(other, own) for other in everybodys)
+    assert all_equal(torch.cat([bits(tensor) for tensor in tensors]))
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:

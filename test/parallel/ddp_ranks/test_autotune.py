@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from ddp_training import all_equal, flat
 from torch.nn.parallel import DistributedDataParallel
 
 from horovod.torch import ddp
@@ -36,13 +37,7 @@ def steps(model: DistributedDataParallel, count: int) -> torch.Tensor:
             for parameter in model.parameters():
                 assert parameter.grad is not None
                 parameter -= 0.01 * parameter.grad
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-
-
-def alike_on_all(values: torch.Tensor) -> bool:
-    everybody = [torch.empty_like(values) for _ in range(dist.get_world_size())]
-    dist.all_gather(everybody, values)
-    return all(torch.equal(values, other) for other in everybody)
+    return flat(model)
 
 
 @pytest.fixture
@@ -56,7 +51,7 @@ def test_ranks_stay_alike_while_it_tunes(tuned: None) -> None:
     assert state.tuning() == {"phase": "warming up", "settings": {}}
     parameters = steps(model, 100)
     found = state.tuning()
-    assert alike_on_all(parameters) and found["phase"] == "watching"
+    assert all_equal(parameters) and found["phase"] == "watching"
     assert found["settings"].keys() >= {"HOROVOD_DDP_BUCKET_MB", "HOROVOD_COMPRESSION"}
     assert state.choice is None, "the tuner decides, not the trial of may_turn_off"
     state.close()
@@ -72,7 +67,7 @@ def test_small_buckets_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
         before = state.metrics()["buckets"]
         parameters = steps(model, 3)
         found[mb] = (parameters, state.metrics()["buckets"] - before)
-        assert alike_on_all(parameters)
+        assert all_equal(parameters)
         state.close()
     assert all(torch.equal(parameters, found["0"][0]) for parameters, _ in found.values())
     assert found["0"][1] > found["0.02"][1] > found["64"][1] == 6, (
@@ -94,5 +89,5 @@ def test_a_pass_that_fails_leaves_nothing_held(monkeypatch: pytest.MonkeyPatch) 
         steps(model, 1)
     state.close()
     model, state = training()
-    assert alike_on_all(steps(model, 3))
+    assert all_equal(steps(model, 3))
     state.close()

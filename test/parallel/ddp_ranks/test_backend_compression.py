@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+from ddp_training import all_equal, flat
 from refusals import refused
 from torch.distributed.algorithms.join import Join
 from torch.distributed.device_mesh import DeviceMesh
@@ -59,9 +60,7 @@ def exact_sum(size: int, count: int = LARGE) -> torch.Tensor:
 
 def is_compressed(summed: torch.Tensor, exact: torch.Tensor, size: int) -> bool:
     """Whether it has the errors of one or two quantisations; fails when they are larger, or ranks differ."""
-    of_all = [torch.empty_like(summed) for _ in range(size)]
-    dist.all_gather(of_all, summed)
-    assert all(torch.equal(other, summed) for other in of_all)
+    assert all_equal(summed)
     error = ((summed.double() - exact) / exact).abs().max().item()
     assert error <= (1 + STEP / 2) ** 2 - 1
     return error > 2.0**-9  # bfloat16's rounding is less
@@ -229,26 +228,27 @@ def bytes_written() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("wchar"))
 
 
+def assert_learns(model: torch.nn.Module, inputs: torch.Tensor, wanted: torch.Tensor) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    losses = []
+    for _ in range(8):
+        loss = (model(inputs) - wanted).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+
+
 @pytest.mark.parametrize("options", [{}, {"find_unused_parameters": True}, {"static_graph": True}])
 def test_ddp_trains(make: MakeGroup, rank: int, size: int, options: dict[str, bool]) -> None:
     group = make()
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(100, 200), torch.nn.ReLU(), torch.nn.Linear(200, 1))
     wrapped = DistributedDataParallel(model, process_group=group, **options)
-    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.05)
     inputs = torch.rand(64, 100, generator=torch.Generator().manual_seed(rank)) - 0.5
-    losses = []
-    for _ in range(8):
-        loss = (wrapped(inputs) - inputs.sum(1, keepdim=True)).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0]
-    for parameter in model.parameters():
-        of_all = [torch.empty_like(parameter) for _ in range(size)]
-        dist.all_gather(of_all, parameter.detach())
-        assert all(torch.equal(other, parameter) for other in of_all)
+    assert_learns(wrapped, inputs, inputs.sum(1, keepdim=True))
+    assert all_equal(flat(model))
 
 
 def test_ddp_with_uneven_inputs(make: MakeGroup, rank: int, size: int) -> None:
@@ -266,16 +266,8 @@ def test_fsdp2_trains(make: MakeGroup, rank: int, size: int) -> None:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(100, 200), torch.nn.Linear(200, 100))
     fully_shard(model, mesh=DeviceMesh.from_group(group, "cpu"))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     inputs = values(rank, 400).view(4, 100)
-    losses = []
-    for _ in range(4):
-        loss = (model(inputs) - inputs).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0]
+    assert_learns(model, inputs, inputs)
 
 
 def test_groups_of_some_ranks(make: MakeGroup, rank: int, size: int) -> None:
@@ -310,9 +302,7 @@ def test_every_compressor(make: MakeGroup, rank: int, size: int, text: str) -> N
     for _ in range(2):
         summed.copy_(values(rank, 2 * LARGE).view(200, 200))
         dist.all_reduce(summed, group=group)
-    of_all = [torch.empty_like(summed) for _ in range(size)]
-    dist.all_gather(of_all, summed)
-    assert all(torch.equal(other, summed) for other in of_all)
+    assert all_equal(summed)
     if not text.startswith("powersgd"):  # whose four columns hold little of random numbers
         # int4 has 7 steps to 1.5, of which half is lost of each value, and again of a reduced slice.
         assert (summed.flatten() - exact_sum(size, 2 * LARGE)).abs().max() < 2 * (1.51 / 7 / 2) * size

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from complex_pairs import Pairs
 from ddp_training import all_equal
 from torch import nn
 from torch.distributed.fsdp import fully_shard
@@ -28,29 +29,6 @@ COMPRESSIONS = {  # none for all has a test of its own: the order of DDP's sums 
 }
 EVERY = pytest.mark.parametrize("compression", COMPRESSIONS.values(), ids=COMPRESSIONS.keys())
 DTYPES = pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
-
-
-class Pairs(nn.Module):
-    """Complex parameters, a vector among them, beside a real one; or the same as pairs of reals."""
-
-    def __init__(self, dtype: torch.dtype, is_complex: bool) -> None:
-        super().__init__()
-        generator = torch.Generator().manual_seed(5)
-        weight = torch.randn(64, 48, dtype=dtype, generator=generator)
-        other = torch.randn(30, 40, dtype=dtype, generator=generator)
-        bias = torch.randn(7, dtype=dtype, generator=generator)
-        for name, value in (("weight", weight), ("other", other), ("bias", bias)):
-            value = value if is_complex else torch.view_as_real(value).clone()
-            setattr(self, name, nn.Parameter(value))
-        self.real = nn.Parameter(torch.randn(50, 50, generator=generator))
-
-    def forward(self, rank: int, step: int) -> torch.Tensor:
-        generator = torch.Generator().manual_seed(100 * step + rank)
-        loss = torch.zeros((), dtype=torch.float64)
-        for parameter in (self.weight, self.other, self.bias, self.real):
-            reals = torch.view_as_real(parameter) if parameter.is_complex() else parameter
-            loss = loss + ((reals - torch.randn(reals.shape, generator=generator)) ** 2).double().sum()
-        return loss
 
 
 def trained(dtype: torch.dtype, is_complex: bool, compression: Any, **options: Any) -> list[torch.Tensor]:

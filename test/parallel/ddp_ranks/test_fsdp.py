@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
+from ddp_training import gathered
 from refusals import refused
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -41,9 +41,7 @@ def whole_gradients(rank: int, size: int, step: int = 0) -> list[dict[str, torch
     model = network()
     loss_of(model, rank, step).backward()
     mine = {name: parameter.grad for name, parameter in model.named_parameters()}
-    everybodys: list[Any] = [None] * size
-    dist.all_gather_object(everybodys, mine)
-    return everybodys
+    return gathered(mine)
 
 
 def sharded(size: int, **options: Any) -> torch.nn.Sequential:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ddp_training import Training, all_equal, gathered
+from ddp_training import Training, all_equal, flat, gathered
 from refusals import refused
+from residuals_in import are_equal, residuals_in
 
 from horovod.torch import Compression, ddp, errors
 
@@ -23,17 +24,8 @@ EVERY = pytest.mark.parametrize("compression", COMPRESSIONS.values(), ids=COMPRE
 
 
 def residuals(training: Training) -> dict[str, Any]:
-    """This rank's, by parameter; of each stage the values."""
     assert training.state is not None
-    saved = training.state.state_dict().get("residuals", {})
-    own = saved.get(dist.get_rank(), {"parameters": {}})["parameters"]
-    return {name: (of["sent"][1].clone(), of["result"][1].clone()) for name, of in own.items()}
-
-
-def equal(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    return a.keys() == b.keys() and all(
-        torch.equal(x, y) for name in a for x, y in zip(a[name], b[name], strict=True)
-    )
+    return residuals_in(training.state.state_dict(), dist.get_rank())
 
 
 @EVERY
@@ -48,11 +40,11 @@ def test_resumed_training_goes_on_as_if_nothing_had_been(compression: str, size:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         resumed.load(file)
-    assert equal(residuals(resumed), residuals(first))
+    assert are_equal(residuals(resumed), residuals(first))
     assert size == 1 or set(residuals(first)) == {"0.weight", "2.weight", "4.weight"}
     resumed.run(range(3, 6))
     assert torch.equal(resumed.flat(), whole.flat())
-    assert equal(residuals(resumed), residuals(whole))
+    assert are_equal(residuals(resumed), residuals(whole))
     assert all_equal(resumed.flat())
 
 
@@ -63,7 +55,7 @@ def test_feedback_is_of_parameters_and_not_of_buckets(size: int) -> None:
     single = Training(compression, find_unused_parameters=True).run(range(5))  # never rebuilds its buckets
     assert several.model._has_rebuilt_buckets and not single.model._has_rebuilt_buckets
     assert torch.equal(several.flat(), single.flat())
-    assert equal(residuals(several), residuals(single))
+    assert are_equal(residuals(several), residuals(single))
 
 
 def test_without_consolidation_the_others_begin_anew_and_are_told(rank: int, size: int) -> None:
@@ -94,7 +86,7 @@ def test_a_checkpoint_may_be_loaded_before_there_are_ranks(size: int) -> None:
     first.state.consolidate_residuals()
     saved = gathered(first.state.state_dict())[0]
     resumed = numbered(copy.deepcopy(saved))
-    assert resumed.state is not None and equal(residuals(resumed), residuals(first))
+    assert resumed.state is not None and are_equal(residuals(resumed), residuals(first))
     resumed.model.load_state_dict(first.model.state_dict())
     resumed.optimizer.load_state_dict(first.optimizer.state_dict())
     resumed.run(range(3, 6))
@@ -114,8 +106,7 @@ def test_a_state_can_be_copied_and_pickled_with_its_model() -> None:
     assert training.state is not None and state is not training.state
     kept = training.state.state_dict().get("residuals", {})
     assert state.state_dict().get("residuals", {}).keys() == kept.keys()
-    after = torch.cat([parameter.detach().reshape(-1) for parameter in copied.parameters()])
-    assert torch.equal(after, training.flat())
+    assert torch.equal(flat(copied), training.flat())
     training.run(range(3, 5))
     assert all_equal(training.flat())
 

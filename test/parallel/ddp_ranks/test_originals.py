@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ddp_training import BUCKET_MB, Training, all_equal, mean_over_ranks
+from ddp_training import BUCKET_MB, Training, all_equal, flat, mean_over_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -135,7 +135,7 @@ class Interrupted(nn.Module):
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_a_pass_that_failed_leaves_nothing(set_to_none: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """DDP itself is of no use afterwards: the model is wrapped again, with the same state."""
-    flat = []
+    trained = []
     for fails in (True, False):
         training = views(make=Interrupted).run(range(4))
         if fails:
@@ -149,8 +149,8 @@ def test_a_pass_that_failed_leaves_nothing(set_to_none: bool, monkeypatch: pytes
         training.model = DistributedDataParallel(training.model.module, gradient_as_bucket_view=True)
         state._model = weakref.ref(training.model)
         training.model.register_comm_hook(state, ddp.compression_hook)
-        flat.append(training.run(range(4, 8)).flat())
-    assert torch.equal(*flat)
+        trained.append(training.run(range(4, 8)).flat())
+    assert torch.equal(*trained)
 
 
 def test_a_bucket_that_is_never_complete() -> None:
@@ -199,8 +199,7 @@ def test_a_model_can_be_copied_and_saved() -> None:
     torch.save(training.model, file)
     file.seek(0)
     for other in (copied, torch.load(file, weights_only=False)):
-        after = torch.cat([parameter.detach().reshape(-1) for parameter in other.parameters()])
-        assert torch.equal(after, training.flat())
+        assert torch.equal(flat(other), training.flat())
     assert torch.equal(training.run(range(4, 6)).flat(), views().run(range(6)).flat())
 
 

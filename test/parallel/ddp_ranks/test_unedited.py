@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from ddp_training import all_equal, every_ddp_is_compressed
 from refusals import refused
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -18,18 +19,12 @@ from horovod.torch import ddp
 from horovod.torch.compression import errors as of_compressors
 from horovod.torch.compression import first_step
 from horovod.torch.ddp import errors
-from horovod.torch_autoload import compress_every_ddp
-
-PATCHED = ("__init__", "register_comm_hook", "_register_builtin_comm_hook")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def unedited() -> Iterator[None]:
     """For this file; those that share its process have torch's own class."""
-    with pytest.MonkeyPatch.context() as restored:
-        for name in PATCHED:
-            restored.setattr(DistributedDataParallel, name, getattr(DistributedDataParallel, name))
-        compress_every_ddp()
+    with every_ddp_is_compressed():
         yield
 
 
@@ -65,9 +60,7 @@ def test_gradients_are_compressed_and_alike_on_all_ranks(exact: torch.Tensor, ra
     summed = gradient(wrapped(), rank)
     assert torch.equal(summed, exact) == (size == 1)
     assert torch.allclose(summed, exact, rtol=0.2, atol=0.1 * exact.abs().max().item())
-    of_all = [torch.empty_like(summed) for _ in range(size)]
-    dist.all_gather(of_all, summed)
-    assert all(torch.equal(other, summed) for other in of_all)
+    assert all_equal(summed)
 
 
 def test_none_leaves_it_alone(exact: torch.Tensor, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from ddp_training import every_ddp_is_compressed
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
@@ -22,7 +23,6 @@ from horovod.torch import Compression, ddp
 from horovod.torch.compression import first_step
 from horovod.torch.ddp import group_job
 from horovod.torch.ddp.fsdp import compress_fsdp
-from horovod.torch_autoload import compress_every_ddp
 
 ELEMENTS = 300 * 400
 BYTES = {"none": 4.0, "fp16": 2.0, "bit8": 1 + 1 / 128}  # of an element
@@ -91,11 +91,7 @@ def trained(model: torch.nn.Module, steps: int = 3, width: int = 300) -> int:
 
 def wrapped(way: str, group: dist.ProcessGroup, argument: str) -> torch.nn.Module:
     torch.manual_seed(0)
-    with pytest.MonkeyPatch.context() as patched:
-        for name in ("__init__", "register_comm_hook", "_register_builtin_comm_hook"):
-            patched.setattr(DistributedDataParallel, name, getattr(DistributedDataParallel, name))
-        if way == "module":
-            compress_every_ddp()
+    with every_ddp_is_compressed() if way == "module" else contextlib.nullcontext():
         model = DistributedDataParallel(torch.nn.Linear(300, 400), process_group=group)
         given = [] if argument == "absent" else [getattr(Compression, argument)]
         if given or way == "one line":

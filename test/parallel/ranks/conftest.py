@@ -12,7 +12,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 sys.path.append(str(Path(__file__).resolve().parents[2] / "single" / "support"))
 
 import threads_as_ranks
-from rank_fixtures import job, place, rank, size, together  # noqa: F401
+from rank_fixtures import job, parity, place, rank, size, together  # noqa: F401
 
 THREADS = threads_as_ranks.ThreadRanks(threads_as_ranks.COUNT)
 

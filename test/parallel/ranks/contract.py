@@ -170,7 +170,7 @@ def filled(case: Case, rank: int, number: int, shape: tuple[int, ...]) -> Array:
     if case.values == "special":
         return np.resize(np.array([np.nan, np.inf, -0.0, 2.0] if rank == 1 else [1.0], dtype), shape)
     if case.values == "powers":  # sums over four ranks are 6 times one, which e5m2 has
-        return np.full(shape, 2.0 ** (rank // 2 + number), dtype)
+        return np.full(shape, 2.0 ** (rank // 2 + number) * (1 + 1j if dtype.kind == "c" else 1), dtype)
     limit = 3 if case.op == "Product" or dtype.itemsize == 1 or case.op == "Adasum" else 100
     if dtype.kind == "b":
         return generator.integers(0, 2, shape).astype(dtype)
@@ -215,6 +215,12 @@ def reduction(op: str, parts: list[Array], factors: tuple[float, float] = (1.0, 
             [np.atleast_1d(part) for part in parts], getattr(hvd, op or "Average"), *factors
         )
         return whole.reshape(first.shape)
+
+
+def adasum_of(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Combined in float64."""
+    whole = reduction("Adasum", [part.detach().double().numpy() for part in parts])
+    return tensor_of(whole).to(parts[0].dtype)
 
 
 def share(rows: int, place: int, size: int) -> slice:

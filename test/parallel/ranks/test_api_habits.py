@@ -149,7 +149,9 @@ def test_data_loader_with_forked_workers(rank: int, size: int) -> None:
 
 
 def test_thousands_of_names_in_random_order(rank: int, size: int) -> None:
-    """Ten thousand, for two ranks that share memory; others need longer for each."""
+    """Ten thousand, for two ranks that share memory; others need longer for each, and are given more than
+    the response cache holds (1024).
+    """
     others = {"HOROVOD_TRANSPORT", "HOROVOD_TEST_EMULATED_GPU"} & os.environ.keys()
     names = 10_000 if size == 2 and not others else 2_000
 

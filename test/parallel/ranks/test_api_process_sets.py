@@ -1,7 +1,5 @@
 """Process sets that are added and removed while the job runs. Each operation over them: test_contract.py."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -12,22 +10,13 @@ from horovod.torch.mpi_ops import _basics
 
 
 @pytest.fixture
-def sets(size: int) -> Iterator[list[hvd.ProcessSet]]:
-    """The even ranks and the odd ones: disjoint, and every rank is in one."""
-    added = [hvd.add_process_set(list(range(first, size, 2))) for first in (0, 1)]
-    yield added
-    for process_set in added:
-        hvd.remove_process_set(process_set)
+def mine(parity: list[hvd.ProcessSet], rank: int) -> hvd.ProcessSet:
+    return parity[rank % 2]
 
 
 @pytest.fixture
-def mine(sets: list[hvd.ProcessSet], rank: int) -> hvd.ProcessSet:
-    return sets[rank % 2]
-
-
-@pytest.fixture
-def other(sets: list[hvd.ProcessSet], rank: int) -> hvd.ProcessSet:
-    return sets[1 - rank % 2]
+def other(parity: list[hvd.ProcessSet], rank: int) -> hvd.ProcessSet:
+    return parity[1 - rank % 2]
 
 
 def test_what_a_set_knows(rank: int, size: int) -> None:
@@ -62,11 +51,11 @@ def test_ids_are_counted_from_one_and_used_again(rank: int, size: int) -> None:
     assert _basics._get_process_set_ids_and_ranks() == {0: list(range(size))}
 
 
-def test_removing_what_is_not_there(sets: list[hvd.ProcessSet]) -> None:
+def test_removing_what_is_not_there(parity: list[hvd.ProcessSet]) -> None:
     assert hvd.remove_process_set(hvd.global_process_set) is False
     assert hvd.remove_process_set(hvd.ProcessSet([0])) is False
-    assert hvd.remove_process_set(sets[1]) is True
-    assert hvd.remove_process_set(sets[1]) is False
+    assert hvd.remove_process_set(parity[1]) is True
+    assert hvd.remove_process_set(parity[1]) is False
 
 
 def test_duplicates_are_refused(rank: int, size: int) -> None:
@@ -134,8 +123,8 @@ def test_operations_on_a_set_that_is_not_registered(mine: hvd.ProcessSet) -> Non
     assert_usable()
 
 
-def test_operations_on_a_set_that_was_removed(sets: list[hvd.ProcessSet], mine: hvd.ProcessSet) -> None:
-    for process_set in sets:
+def test_operations_on_a_set_that_was_removed(parity: list[hvd.ProcessSet], mine: hvd.ProcessSet) -> None:
+    for process_set in parity:
         assert hvd.remove_process_set(process_set) is True
     assert_refused_everywhere(mine)
     assert_usable()
@@ -155,9 +144,9 @@ def test_root_outside_of_the_set(mine: hvd.ProcessSet, rank: int) -> None:
 
 
 def test_mismatch_within_a_set_fails_that_set_only(
-    sets: list[hvd.ProcessSet], mine: hvd.ProcessSet, rank: int
+    parity: list[hvd.ProcessSet], mine: hvd.ProcessSet, rank: int
 ) -> None:
-    if mine is sets[0] and mine.size() > 1:
+    if mine is parity[0] and mine.size() > 1:
         with pytest.raises(hvd.HorovodInternalError):
             hvd.allreduce(torch.ones(3 + rank), name="m", process_set=mine)
     assert torch.equal(hvd.allreduce(torch.ones(3), name="m", process_set=mine), torch.ones(3))
@@ -176,20 +165,20 @@ def test_one_name_in_several_sets_at_once(mine: hvd.ProcessSet, rank: int, size:
 
 
 def test_unnamed_operations_on_a_set_do_not_disturb_others(
-    sets: list[hvd.ProcessSet], mine: hvd.ProcessSet, rank: int, size: int
+    parity: list[hvd.ProcessSet], mine: hvd.ProcessSet, rank: int, size: int
 ) -> None:
     """Only one set runs unnamed operations; afterwards all ranks' unnamed operations still match."""
-    if mine is sets[1]:
+    if mine is parity[1]:
         for _ in range(3):
             hvd.allreduce(torch.ones(2), process_set=mine)
     assert hvd.allreduce(torch.ones(2), op=hvd.Sum)[0] == size
 
 
 def test_a_stalled_operation_holds_up_its_set_only(
-    sets: list[hvd.ProcessSet], mine: hvd.ProcessSet, rank: int, size: int
+    parity: list[hvd.ProcessSet], mine: hvd.ProcessSet, rank: int, size: int
 ) -> None:
     """Rank 0 waits for everybody in the global set; the odd ranks work among themselves, then come too."""
-    if mine is sets[1]:
+    if mine is parity[1]:
         for i in range(20):
             assert hvd.allreduce(torch.ones(3), op=hvd.Sum, name=f"{i}", process_set=mine)[0] == mine.size()
         hvd.barrier(mine)
@@ -199,15 +188,15 @@ def test_a_stalled_operation_holds_up_its_set_only(
         hvd.barrier()
         assert not hvd.poll(pending)
     hvd.barrier()  # the odd ranks come when all the others have looked
-    if mine is sets[1]:
+    if mine is parity[1]:
         pending = hvd.allreduce_async(torch.ones(3), name="late", op=hvd.Sum)
     assert hvd.synchronize(pending)[0] == size
 
 
 def test_a_barrier_waits_for_its_set_only(
-    sets: list[hvd.ProcessSet], mine: hvd.ProcessSet, rank: int
+    parity: list[hvd.ProcessSet], mine: hvd.ProcessSet, rank: int
 ) -> None:
-    if mine is sets[0]:
+    if mine is parity[0]:
         hvd.barrier(mine)  # the odd ranks have not been here
         hvd.barrier()
     else:

@@ -1,9 +1,10 @@
 """The timeline as scripts use it: started and stopped while the job runs, and readable at once."""
 
+import contextlib
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,32 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(hvd.broadcast_object(str(tmp_path_factory.mktemp("timeline") / "timeline.json")))
 
 
+@contextlib.contextmanager
+def recorded(path: Path, **how: Any) -> Iterator[None]:
+    """The block is in a timeline; at its end rank 0, which writes, has stopped."""
+    hvd.start_timeline(str(path), **how)
+    yield
+    hvd.stop_timeline()
+    hvd.barrier()
+
+
+@contextlib.contextmanager
+def job_with(monkeypatch: pytest.MonkeyPatch, **variables: str | None) -> Iterator[None]:
+    """In the block the job is another one, that has begun with these variables; None: without it."""
+    hvd.shutdown()
+    with monkeypatch.context() as environment:
+        for name, text in variables.items():
+            if text is None:
+                environment.delenv(name, raising=False)
+            else:
+                environment.setenv(name, text)
+        hvd.init()
+        yield
+        hvd.barrier()
+        hvd.shutdown()
+    hvd.init()
+
+
 def soon_in(path: Path) -> list[dict[str, Any]]:
     """The file as it is a tenth of a second after an operation: valid JSON, without closing it first."""
     time.sleep(0.1)
@@ -44,8 +71,7 @@ def names(events: list[dict[str, Any]]) -> list[str]:
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_an_operation_is_readable_at_once(operation: str, path: Path, rank: int, size: int) -> None:
-    hvd.start_timeline(str(path))
-    try:
+    with recorded(path):
         for count in (1, 2):
             OPERATIONS[operation]()
             if rank == 0:
@@ -59,8 +85,6 @@ def test_an_operation_is_readable_at_once(operation: str, path: Path, rank: int,
                 assert all(found.count(str(r)) >= 1 for r in range(size))
                 assert "CYCLE_START" not in found
             hvd.barrier()
-    finally:
-        hvd.stop_timeline()
 
 
 def spans(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -71,13 +95,12 @@ def spans(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_spans_are_well_formed(path: Path, rank: int) -> None:
     """Whatever begins ends, time does not run backwards, and the end says dtype and shape."""
-    hvd.start_timeline(str(path))
-    for operation in OPERATIONS.values():
-        operation()
-    handles = [hvd.allreduce_async(torch.ones(3), name=f"fused.{i}") for i in range(10)]
-    for handle in handles:
-        hvd.synchronize(handle)
-    hvd.stop_timeline()
+    with recorded(path):
+        for operation in OPERATIONS.values():
+            operation()
+        handles = [hvd.allreduce_async(torch.ones(3), name=f"fused.{i}") for i in range(10)]
+        for handle in handles:
+            hvd.synchronize(handle)
     if rank > 0:
         return
     events = spans(soon_in(path))
@@ -93,35 +116,30 @@ def test_spans_are_well_formed(path: Path, rank: int) -> None:
 
 def test_first_record_says_when_it_began(path: Path, rank: int) -> None:
     before = time.time() * 1e6
-    hvd.start_timeline(str(path))
-    hvd.allreduce(torch.ones(3), name="apple")
-    if rank == 0:
-        first = soon_in(path)[0]
-        assert first["ph"] == "M" and first["name"] == "process_name"
-        (began,) = (v for v in first["args"].values() if isinstance(v, int) and v > 1e12)
-        assert before - 1e6 <= began <= time.time() * 1e6
-    hvd.barrier()
-    hvd.stop_timeline()
+    with recorded(path):
+        hvd.allreduce(torch.ones(3), name="apple")
+        if rank == 0:
+            first = soon_in(path)[0]
+            assert first["ph"] == "M" and first["name"] == "process_name"
+            (began,) = (v for v in first["args"].values() if isinstance(v, int) and v > 1e12)
+            assert before - 1e6 <= began <= time.time() * 1e6
 
 
 def test_cycles_are_marked_when_asked(path: Path, rank: int) -> None:
-    hvd.start_timeline(str(path), mark_cycles=True)
-    hvd.allreduce(torch.ones(3), name="apple")
-    if rank == 0:
-        events = soon_in(path)
-        assert "CYCLE_START" in names(events) and "NEGOTIATE_ALLREDUCE" in names(events)
-        assert {event["ph"] for event in events if event["name"] == "CYCLE_START"} == {"i"}
-    hvd.stop_timeline()
+    with recorded(path, mark_cycles=True):
+        hvd.allreduce(torch.ones(3), name="apple")
+        if rank == 0:
+            events = soon_in(path)
+            assert "CYCLE_START" in names(events) and "NEGOTIATE_ALLREDUCE" in names(events)
+            assert {event["ph"] for event in events if event["name"] == "CYCLE_START"} == {"i"}
 
 
 def test_several_in_a_row(path: Path, rank: int) -> None:
     """Each file has what ran while it was open, and nothing else."""
     files = [path.with_name(f"timeline.{i}.json") for i in range(3)]
     for i, file in enumerate(files):
-        hvd.start_timeline(str(file), mark_cycles=bool(i % 2))
-        hvd.allreduce(torch.ones(3), name=f"pear.{i}")
-        hvd.stop_timeline()
-        hvd.barrier()  # rank 0, which writes, has stopped
+        with recorded(file, mark_cycles=bool(i % 2)):
+            hvd.allreduce(torch.ones(3), name=f"pear.{i}")
         hvd.allreduce(torch.ones(3), name="unseen")
     hvd.barrier()
     if rank == 0:
@@ -134,18 +152,16 @@ def test_several_in_a_row(path: Path, rank: int) -> None:
 
 def test_only_rank_0_writes(path: Path, rank: int) -> None:
     own = path.with_name(f"timeline.{rank}.json")
-    hvd.start_timeline(str(own))
-    hvd.allreduce(torch.ones(3), name="apple")
-    hvd.stop_timeline()
+    with recorded(own):
+        hvd.allreduce(torch.ones(3), name="apple")
     time.sleep(0.1)
     assert own.exists() == (rank == 0)
 
 
 def test_starting_the_same_file_again_begins_anew(path: Path, rank: int) -> None:
     for i in range(2):
-        hvd.start_timeline(str(path))
-        hvd.allreduce(torch.ones(3), name=f"plum.{i}")
-        hvd.stop_timeline()
+        with recorded(path):
+            hvd.allreduce(torch.ones(3), name=f"plum.{i}")
     if rank == 0:
         text = json.dumps(soon_in(path))
         assert "plum.1" in text and "plum.0" not in text
@@ -167,56 +183,43 @@ def test_a_file_that_cannot_be_written(tmp_path: Path, rank: int) -> None:
 
 
 def test_errors_are_in_the_timeline(path: Path, rank: int) -> None:
-    hvd.start_timeline(str(path))
-    with pytest.raises(hvd.HorovodInternalError):
-        hvd.allreduce(torch.ones(3 + rank), name="mismatch")
-    hvd.barrier()
-    if rank == 0:
-        assert "ERROR" in names(soon_in(path))
-    hvd.stop_timeline()
+    with recorded(path):
+        with pytest.raises(hvd.HorovodInternalError):
+            hvd.allreduce(torch.ones(3 + rank), name="mismatch")
+        hvd.barrier()
+        if rank == 0:
+            assert "ERROR" in names(soon_in(path))
 
 
 def test_barrier_and_join_are_in_the_timeline(path: Path, rank: int) -> None:
-    hvd.start_timeline(str(path))
-    hvd.barrier()
-    hvd.join()
-    hvd.allreduce(torch.ones(3))
-    if rank == 0:
-        assert {"BARRIER", "JOIN"} <= set(names(soon_in(path)))
-    hvd.stop_timeline()
+    with recorded(path):
+        hvd.barrier()
+        hvd.join()
+        hvd.allreduce(torch.ones(3))
+        if rank == 0:
+            assert {"BARRIER", "JOIN"} <= set(names(soon_in(path)))
 
 
-def test_without_dynamic_at_init_it_is_an_error(tmp_path: Path, rank: int) -> None:
+def test_outside_of_a_job_it_is_an_error() -> None:
     hvd.shutdown()
     for start_or_stop in (lambda: hvd.start_timeline("x.json"), hvd.stop_timeline):
         with pytest.raises(ValueError):
-            start_or_stop()  # not initialised
-    del os.environ["HOROVOD_TIMELINE"]
-    try:
-        hvd.init()
-        with pytest.raises(ValueError, match="HOROVOD_TIMELINE"):
-            hvd.start_timeline(str(tmp_path / "timeline.json"))
-        hvd.barrier()
-        hvd.shutdown()
-    finally:
-        os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
-        hvd.init()
+            start_or_stop()
+    hvd.init()
 
 
-def test_timeline_named_at_init(path: Path, rank: int) -> None:
+def test_without_dynamic_at_init_it_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        job_with(monkeypatch, HOROVOD_TIMELINE=None),
+        pytest.raises(ValueError, match="HOROVOD_TIMELINE"),
+    ):
+        hvd.start_timeline(str(tmp_path / "timeline.json"))
+
+
+def test_timeline_named_at_init(path: Path, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """HOROVOD_TIMELINE=<file>: written from init() on, by rank 0."""
-    hvd.shutdown()
-    os.environ["HOROVOD_TIMELINE"] = str(path)
-    os.environ["HOROVOD_TIMELINE_MARK_CYCLES"] = "1"
-    try:
-        hvd.init()
+    with job_with(monkeypatch, HOROVOD_TIMELINE=str(path), HOROVOD_TIMELINE_MARK_CYCLES="1"):
         hvd.allreduce(torch.ones(3), name="apple")
         if rank == 0:
             text = json.dumps(soon_in(path))
             assert all(word in text for word in ("NEGOTIATE_ALLREDUCE", "allreduce.apple", "CYCLE_START"))
-        hvd.barrier()
-        hvd.shutdown()
-    finally:
-        del os.environ["HOROVOD_TIMELINE_MARK_CYCLES"]
-        os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
-        hvd.init()

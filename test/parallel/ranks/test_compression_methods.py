@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 from contract import assert_same_bits_everywhere
+from rank_fixtures import process_sets
 
 import horovod.torch as hvd
 from horovod.torch.compression import Compressor
@@ -126,25 +127,20 @@ def test_powersgd_moves_few_bytes(rank: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("compression", [hvd.Compression.topk(ratio=1), hvd.Compression.powersgd(rank=3)])
-def test_process_sets(compression: Compressor, rank: int, size: int) -> None:
-    evens = hvd.add_process_set(list(range(0, size, 2)) if size > 2 else [0])
-    if evens.included():
-        want = sum(low_rank(r, 3) for r in evens.ranks)
-        summed = hvd.allreduce(low_rank(rank, 3), op=hvd.Sum, compression=compression, process_set=evens)
-        assert torch.allclose(summed, want, atol=1e-4)
-        average = hvd.allreduce(low_rank(rank, 3), name="even", compression=compression, process_set=evens)
-        assert torch.allclose(average, want / evens.size(), atol=1e-4)
-    hvd.remove_process_set(evens)
+def test_process_sets(compression: Compressor, parity: list[hvd.ProcessSet], rank: int) -> None:
+    mine = parity[rank % 2]
+    want = sum(low_rank(r, 3) for r in mine.ranks)
+    summed = hvd.allreduce(low_rank(rank, 3), op=hvd.Sum, compression=compression, process_set=mine)
+    assert torch.allclose(summed, want, atol=1e-4)
+    average = hvd.allreduce(low_rank(rank, 3), name="even", compression=compression, process_set=mine)
+    assert torch.allclose(average, want / mine.size(), atol=1e-4)
 
 
-def test_one_rank_alone_loses_nothing(rank: int) -> None:
-    alone = [hvd.add_process_set([r]) for r in range(hvd.size())]
+def test_one_rank_alone_loses_nothing(rank: int, size: int) -> None:
     x = noise(rank, 40, 50)
-    for compression in (hvd.Compression.topk, hvd.Compression.powersgd, hvd.Compression.bit8):
-        assert torch.equal(hvd.allreduce(x, compression=compression, process_set=alone[rank]), x)
-    hvd.barrier()
-    for process_set in alone:
-        hvd.remove_process_set(process_set)
+    with process_sets(*([r] for r in range(size))) as alone:
+        for compression in (hvd.Compression.topk, hvd.Compression.powersgd, hvd.Compression.bit8):
+            assert torch.equal(hvd.allreduce(x, compression=compression, process_set=alone[rank]), x)
 
 
 def test_a_registered_compressor_works_by_name(rank: int, size: int) -> None:

@@ -1,6 +1,7 @@
 """Every way to call every operation gives what the twin says, wherever tensors are: see contract.py."""
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from itertools import product
 from typing import Any
 
@@ -38,6 +39,7 @@ from contract import (
     twin,
 )
 from places import Place
+from rank_fixtures import process_sets
 
 import horovod.torch as hvd
 
@@ -130,6 +132,8 @@ def compressed() -> Iterator[Case]:
             yield Case(form, dtype, "Average", (0.5, 4.0), **how)
         yield Case("allreduce", "float32", "Sum", values="powers", shapes=SHAPES, compression=compression)
         yield Case("allreduce_", "float32", "Sum", layout="transposed", **how)
+        for form in ("allreduce", "allreduce_", "grouped_allreduce"):
+            yield Case(form, "complex64", "Sum", **how)
         yield Case("allreduce", "float32", "Sum", over="parity", **how)
         if not isinstance(compression, Halving):  # which halves whatever it is given
             yield Case("grouped_allreduce", "float32+int64+float64", "Sum", **how)
@@ -149,16 +153,11 @@ GRADIENTS = {
 }  # fmt: skip
 
 
-def sets_for(case: Case, size: int) -> Iterator[list[Any] | None]:
+def sets_for(case: Case, size: int) -> AbstractContextManager[list[Any] | None]:
     """None, or the even ranks and the odd ones."""
     if case.over == "all" or size == 1:
-        yield None
-        return
-    added = [hvd.add_process_set(list(range(first, size, 2))) for first in (0, 1)]
-    yield added
-    hvd.barrier()
-    for each in added:
-        hvd.remove_process_set(each)
+        return nullcontext()
+    return process_sets(range(0, size, 2), range(1, size, 2))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -166,7 +165,7 @@ def test_results_are_the_twins(name: str, place: Place, size: int) -> None:
     """Unnamed, agreed on for the first time, and known from the response cache."""
     case = CASES[name]
     names = (None, "new", "new") if case == Case(case.form, case.dtype, case.op) else (None, "new")
-    for sets in sets_for(case, size):
+    with sets_for(case, size) as sets:
         run = Run(case, place, sets)
         for called in names:
             own = run.own()
@@ -185,7 +184,7 @@ def test_results_are_the_twins(name: str, place: Place, size: int) -> None:
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients_are_the_twins(name: str, place: Place, size: int) -> None:
     case = GRADIENTS[name]
-    for sets in sets_for(case, size):
+    with sets_for(case, size) as sets:
         run = Run(case, place, sets)
         own = [tensor.detach().requires_grad_() for tensor in run.own()]
         results = [run.output(each) if case.operation == "alltoall" else each

@@ -144,16 +144,6 @@ def test_names_of_any_kind(tensor: torch.Tensor) -> None:
         assert torch.equal(hvd.allreduce(tensor, name=name), tensor)
 
 
-def test_many_names(rank: int, size: int) -> None:
-    """More than the response cache holds (1024), each twice."""
-    for _ in range(2):
-        handles = [
-            hvd.allreduce_async(torch.tensor(float(rank)), op=hvd.Sum, name=f"n.{i}") for i in range(1500)
-        ]
-        total = float(sum(range(size)))
-        assert all(hvd.synchronize(handle).item() == total for handle in handles)
-
-
 def test_large_and_small_tensors_together(place: Place, rank: int, size: int) -> None:
     sizes = [1, 1 << 20, 3, 70_001, 0, 1 << 16]
     given = [place.put(torch.full((n,), float(rank))) for n in sizes]

@@ -4,24 +4,11 @@ from typing import Any
 
 import pytest
 import torch
+from contract import adasum_of, assert_same_bits_everywhere
 from rank_fixtures import seeded
 from torch import nn
 
 import horovod.torch as hvd
-
-
-def adasum(tensors: list[torch.Tensor]) -> torch.Tensor:
-    """The definition, pair by pair."""
-    if len(tensors) == 1:
-        return tensors[0]
-    half = len(tensors) // 2
-    a, b = adasum(tensors[:half]), adasum(tensors[half:])
-    product = (a * b).sum().double()
-    shares = [
-        1 - product / (2 * square) if square > 0 else 1.0
-        for square in ((a * a).sum().double(), (b * b).sum().double())
-    ]
-    return (shares[0] * a + shares[1] * b).to(a.dtype)
 
 
 def make(rank: int, name: str) -> tuple[nn.Sequential, Any]:
@@ -51,7 +38,7 @@ class Simulation:
             optimizer.step()
         for i, start in enumerate(before):
             locals_ = [list(model.parameters())[i] for model, _ in self.ranks]
-            combined = adasum([p.detach() - start for p in locals_])
+            combined = adasum_of([p.detach() - start for p in locals_])
             for p in locals_:
                 p.data = start + combined
 
@@ -74,8 +61,7 @@ def test_training(name: str, options: dict[str, Any], passes: int, rank: int, si
         simulation.step(numbers)
     for ours, theirs in zip(model.parameters(), simulation.ranks[0][0].parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
-        everyone = hvd.allgather(ours.detach().reshape(1, -1))
-        assert torch.equal(everyone, everyone[:1].expand_as(everyone))
+    assert_same_bits_everywhere(*model.parameters())
 
 
 def test_steps_in_different_directions_are_added_and_equal_ones_count_once(rank: int, size: int) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from contract import assert_same_bits_everywhere
 from rank_fixtures import seeded
 from refusals import refused
+from residuals_in import are_equal, residuals_in
 from torch import nn
 
 import horovod.torch as hvd
@@ -66,10 +68,7 @@ class Training:
         return torch.cat([parameter.detach().reshape(-1) for parameter in self.model.parameters()])
 
     def residuals(self) -> dict[str, Any]:
-        """This rank's, by parameter; of each stage the values."""
-        saved = self.optimizer.state_dict().get("horovod", {"residuals": {}})
-        own = saved["residuals"].get(hvd.rank(), {"parameters": {}})["parameters"]
-        return {name: (of["sent"][1].clone(), of["result"][1].clone()) for name, of in own.items()}
+        return residuals_in(self.optimizer.state_dict().get("horovod", {}), hvd.rank())
 
 
 def trained(compression: Any, steps: int) -> Training:
@@ -81,12 +80,6 @@ def trained(compression: Any, steps: int) -> Training:
 def file_of(root: int, training: Training) -> bytes:
     """What rank ``root`` writes, as every rank reads it."""
     return bytes(hvd.broadcast_object(training.saved() if hvd.rank() == root else None, root))
-
-
-def equal(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    return a.keys() == b.keys() and all(
-        torch.equal(x, y) for name in a for x, y in zip(a[name], b[name], strict=True)
-    )
 
 
 @EVERY
@@ -101,10 +94,10 @@ def test_all_ranks_load_what_one_has_saved_and_go_on_as_if_nothing_had_been(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         resumed.load(file)
-    assert equal(resumed.residuals(), first.residuals())
+    assert are_equal(resumed.residuals(), first.residuals())
     resumed.run(range(3, 6))
     assert torch.equal(resumed.flat(), whole.flat())
-    assert equal(resumed.residuals(), whole.residuals())
+    assert are_equal(resumed.residuals(), whole.residuals())
 
 
 @EVERY
@@ -118,7 +111,7 @@ def test_one_rank_loads_and_broadcasts_to_the_others(compression: Any, rank: int
         resumed.load(file)
     hvd.broadcast_parameters(resumed.model.state_dict(), root_rank=0)
     hvd.broadcast_optimizer_state(resumed.optimizer, root_rank=0)
-    assert equal(resumed.residuals(), first.residuals())
+    assert are_equal(resumed.residuals(), first.residuals())
     resumed.run(range(3, 6))
     assert torch.equal(resumed.flat(), whole.flat())
 
@@ -132,10 +125,9 @@ def test_without_consolidation_the_others_begin_anew_and_are_told(compression: A
         warnings.simplefilter("always")
         resumed.load(file)
     assert [str(each.message)[:26] for each in told] == ["Error feedback begins anew"] * (rank != 0)
-    assert equal(resumed.residuals(), first.residuals() if rank == 0 else {})
+    assert are_equal(resumed.residuals(), first.residuals() if rank == 0 else {})
     resumed.run(range(3, 6))
-    everyone = hvd.allgather(resumed.flat().reshape(1, -1))
-    assert torch.equal(everyone, everyone[:1].expand_as(everyone))
+    assert_same_bits_everywhere(resumed.flat())
     assert not torch.equal(resumed.flat(), trained(compression, 6).flat())
 
 
@@ -208,7 +200,7 @@ def test_a_copy_goes_on_by_itself(compression: Any) -> None:
     model, optimizer = copy.deepcopy((training.model, training.optimizer))
     twin = copy.copy(training)
     twin.model, twin.optimizer = model, optimizer
-    assert equal(twin.residuals(), training.residuals())
+    assert are_equal(twin.residuals(), training.residuals())
     training.run(range(3, 5))
     twin.run(range(3, 5))
     assert torch.equal(twin.flat(), training.flat())

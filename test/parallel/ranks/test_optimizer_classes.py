@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from contract import assert_same_bits_everywhere
 from rank_fixtures import seeded
 from torch import nn
 
@@ -74,8 +75,7 @@ def test_steps(name: str, options: dict[str, Any], rank: int, size: int) -> None
     train(name, reference, alone, list(range(size)))
     for ours, theirs in zip(model.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=2e-3, atol=2e-4)
-        everyone = hvd.allgather(ours.detach().reshape(1, -1))
-        assert torch.equal(everyone, everyone[:1].expand_as(everyone))
+    assert_same_bits_everywhere(*model.parameters())
     assert str(optimizer.state_dict()["param_groups"]) == str(alone.state_dict()["param_groups"])
 
 
@@ -112,5 +112,4 @@ def test_lbfgs_stops_on_all_ranks_alike(rank: int) -> None:
 
     optimizer.step(closure)
     assert len(set(hvd.allgather_object(len(calls)))) == 1 and len(calls) > 2
-    everyone = hvd.allgather(weight.detach().reshape(1, 3))
-    assert torch.equal(everyone, everyone[:1].expand_as(everyone))
+    assert_same_bits_everywhere(weight)

@@ -11,7 +11,6 @@ from torch import nn
 
 import horovod.torch as hvd
 from horovod.torch import errors
-from horovod.torch.compression import errors as of_compressors
 
 STEPS = 12
 
@@ -243,15 +242,9 @@ def test_an_impossible_loss_scale_is_refused(scale: float) -> None:
         wrapped(Given(), COMPRESSIONS["bit8"]).set_loss_scale(scale)
 
 
-# ---- single operations ----
-
-
-def test_a_single_operation_refuses_what_only_an_optimizer_can_do() -> None:
-    asked = hvd.Compression.bit8(error_feedback=True)
-    for call in (hvd.allreduce, hvd.allreduce_, hvd.allreduce_async, hvd.reducescatter):
-        with refused(of_compressors.feedback_of_one_call, compressor=repr(asked)):
-            call(torch.ones(8), name="single", compression=asked)
+def test_feedback_that_is_on_by_default_is_off_in_a_single_operation() -> None:
+    """That asked for it is refused: test_contract_errors.py."""
     x = noise(3)
-    for _ in range(2):  # on by default means on in an optimizer: nothing is carried over
+    for _ in range(2):  # nothing is carried over
         first = hvd.allreduce(x, name="single", compression=hvd.Compression.topk)
         assert torch.equal(first, hvd.allreduce(x, name="single", compression=hvd.Compression.topk))

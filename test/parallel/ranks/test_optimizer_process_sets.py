@@ -1,6 +1,5 @@
 """DistributedOptimizer over some ranks: averages are the set's, others step alone, objects stay within."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,15 +10,6 @@ from torch import nn
 
 import horovod.torch as hvd
 from horovod.torch import errors
-
-
-@pytest.fixture(scope="module")
-def parity(job: None) -> Iterator[list[Any]]:
-    """The set of even ranks, and that of odd ones."""
-    sets = [hvd.add_process_set(list(range(first, hvd.size(), 2))) for first in (0, 1)]
-    yield sets
-    for each in sets:
-        hvd.remove_process_set(each)
 
 
 def wrapped(layer: nn.Module, **options: Any) -> Any:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 from contract import assert_same_bits_everywhere
-from rank_fixtures import seeded
-from test_optimizer import BATCH, assert_close, loss_of, make_model, wrapped
+from test_optimizer import assert_close, loss_of, make_model, wrapped
 from torch import nn
 
 import horovod.torch as hvd
@@ -54,46 +53,6 @@ def test_recipes_are_right_unchanged(name: str) -> None:
         # bit8 loses some percent of a gradient, of which three steps of 0.1 make this.
         tolerance = {hvd.Compression.none: 1e-6, hvd.Compression.fp16: 1e-4}.get(compression, 2e-2)
         assert_close(list(model.parameters()), list(reference.parameters()), tolerance)
-
-
-@pytest.mark.parametrize("zeroed_by", ["optimizer", "model"])
-def test_amp_skips_a_step_on_all_ranks_where_one_overflows(zeroed_by: str) -> None:
-    model = make_model()
-    optimizer, scaler = wrapped(model), torch.amp.GradScaler("cpu", init_scale=1024.0)
-    for step in range(3):
-        (optimizer if zeroed_by == "optimizer" else model).zero_grad()
-        before = [p.detach().clone() for p in model.parameters()]
-        loss = loss_of(model, [hvd.rank()], step)
-        if step == 1 and hvd.rank() == hvd.size() - 1:
-            loss = loss * float("inf")
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        is_same = all(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
-        assert is_same == (step == 1)
-    assert scaler.get_scale() == 512.0
-    assert_same_bits_everywhere(*model.parameters())
-
-
-def test_ranks_that_used_different_parameters_do_not_wait_for_ever() -> None:
-    """Their gradients are reduced in step() only; who changes one before is told."""
-    with seeded(0):
-        model = nn.ModuleList([nn.Linear(3, 2) for _ in range(hvd.size())])
-    optimizer = wrapped(model)
-    mine = model[hvd.rank()]
-    for step in range(2):
-        optimizer.zero_grad()
-        mine(torch.ones(BATCH, 3)).sum().backward()
-        if step == 0:
-            optimizer.step()
-            gradients = [p.grad for p in model.parameters()]
-            assert_close(gradients, [torch.full_like(g, BATCH / hvd.size()) for g in gradients])
-            assert_same_bits_everywhere(*model.parameters())
-    hvd.barrier()  # a circle that is closed outside of the optimizer
-    optimizer.synchronize()
-    with optimizer.skip_synchronize():
-        optimizer.step()
-    assert_same_bits_everywhere(*model.parameters())
 
 
 def test_a_metric_between_backward_and_step_on_one_rank_before_the_pass_of_the_others() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from contract import assert_same_bits_everywhere
 from rank_fixtures import seeded
 from refusals import refused
 from torch import nn
@@ -73,8 +74,7 @@ def test_optimizer_state(name: str, steps_by_rank: list[int], wrap: bool, rank: 
     assert all(other == state for other in hvd.allgather_object(state))
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     step(name, model, optimizer)
-    after = hvd.allgather_object([parameter.tolist() for parameter in model.parameters()])
-    assert all(other == after[0] for other in after)
+    assert_same_bits_everywhere(*model.parameters())
 
 
 @pytest.mark.parametrize("wrap", [False, True])
@@ -262,5 +262,4 @@ def test_ranks_that_resume_go_on_alike_in_bfloat16_and_channels_last(rank: int) 
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
     for number in range(2, 22):
         step(number)
-    everybodys = hvd.allgather_object([parameter.detach() for parameter in model.parameters()])
-    assert all(torch.equal(a, b) for other in everybodys for a, b in zip(everybodys[0], other, strict=True))
+    assert_same_bits_everywhere(*model.parameters())

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 import torch
 from places import Place
-from rank_fixtures import seeded
+from rank_fixtures import process_sets, seeded
 from refusals import refused
 
 import horovod.torch as hvd
@@ -86,7 +86,8 @@ def check(layer: hvd.SyncBatchNorm, inputs: list[torch.Tensor], rank: int, toler
         # Local sums, which DistributedOptimizer reduces; so here they are summed by hand.
         assert found.grad is not None
         scale = max(1.0, float(parameter.grad.abs().max()))
-        close(hvd.allreduce(found.grad, op=hvd.Sum) / scale, parameter.grad / scale, tolerance)
+        total = hvd.allreduce(found.grad, op=hvd.Sum, process_set=layer.process_set)
+        close(total / scale, parameter.grad / scale, tolerance)
     for found, buffer in zip(layer.buffers(), whole.buffers(), strict=True):
         close(found, buffer, tolerance)
 
@@ -321,24 +322,12 @@ def test_names_do_not_collide_with_other_traffic(rank: int, size: int) -> None:
 
 
 def test_halves_normalise_by_themselves(rank: int, size: int) -> None:
-    halves = [range(size // 2), range(size // 2, size)]
-    sets = [hvd.add_process_set(list(half)) for half in halves]
-    mine = int(rank >= size // 2)
+    halves, mine = [range(size // 2), range(size // 2, size)], int(rank >= size // 2)
     inputs = batches(size, (4, 3))
     inputs[1] = inputs[0] * 2  # so that no half of two ranks is empty
-    own = inputs[rank].requires_grad_()
-    members = [inputs[other].detach() for other in halves[mine]]
-    every = torch.cat(members).requires_grad_()
-    layer = hvd.SyncBatchNorm(CHANNELS, process_set=sets[mine])
-    output, wanted = layer(own), like(layer)(every)
-    output.square().sum().backward()
-    wanted.square().sum().backward()
-    offset = sum(len(x) for x in members[: halves[mine].index(rank)])
-    assert own.grad is not None and every.grad is not None
-    close(output, wanted[offset : offset + len(own)])
-    close(own.grad, every.grad[offset : offset + len(own)])
-    foreign = hvd.SyncBatchNorm(CHANNELS, process_set=sets[1 - mine])
-    with pytest.raises(ValueError):
-        foreign(own)
-    for process_set in sets:
-        assert hvd.remove_process_set(process_set)
+    with process_sets(*halves) as sets:
+        layer = randomised(hvd.SyncBatchNorm(CHANNELS, process_set=sets[mine]))
+        check(layer, [inputs[member] for member in halves[mine]], halves[mine].index(rank))
+        foreign = hvd.SyncBatchNorm(CHANNELS, process_set=sets[1 - mine])
+        with pytest.raises(ValueError):
+            foreign(inputs[rank])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -12,17 +13,18 @@ from refusals import refused
 
 from horovod import _native
 from horovod.common.exceptions import Disagreement, HorovodInternalError, WrongArgument, WrongSetting
+from horovod.common.sentences import by_rank
 
 
-def disagreement(name: str) -> list[HorovodInternalError]:
-    """What two ranks hear whose tensors have different shapes."""
+def disagreement(name: str, lengths: Sequence[int] = (3, 4)) -> list[HorovodInternalError]:
+    """What ranks hear whose tensors have these lengths."""
 
     def program(rank: int, engine: _native.Engine) -> HorovodInternalError:
         with refused(Disagreement, "disagree", tensor=name) as caught:
-            engine.wait(submit(engine, name, np.ones(3 + rank, np.float32)))
+            engine.wait(submit(engine, name, np.ones(lengths[rank], np.float32)))
         return caught.value
 
-    return on_ranks(2, program)
+    return on_ranks(len(lengths), program)
 
 
 @pytest.mark.parametrize("name", ["grad", "{ranks}", "{values", "}{", "{tensor} {0}", "größe", "a\nb", "%s"])
@@ -34,6 +36,18 @@ def test_every_rank_has_the_same_facts(name: str) -> None:
     assert first.facts["ranks"] == [0, 1] and first.facts["values"] == {0: "(3,)", 1: "(4,)"}
     assert f"of '{name}': rank 0: (3,); rank 1: (4,)" in str(first)
     assert str(first).endswith(first.remedy) and first.facts["what_to_do"] in first.remedy
+
+
+@pytest.mark.parametrize("more", range(3))
+@pytest.mark.parametrize("is_alike", [True, False])
+def test_a_sentence_names_as_many_ranks_and_values_as_one_of_python(is_alike: bool, more: int) -> None:
+    """The facts are of all ranks. `is_alike`: all but the first have one value; else each has its own."""
+    size = 16 + more + is_alike
+    lengths = [1, *[2] * (size - 1)] if is_alike else [*range(1, size + 1)]
+    error = disagreement("grad", lengths)[0]
+    assert error.ranks == tuple(range(size))
+    assert error.values == {rank: f"({length},)" for rank, length in enumerate(lengths)}
+    assert f"of 'grad': {by_rank(error.values)}." in str(error)
 
 
 def test_facts_stay_after_pickling() -> None:

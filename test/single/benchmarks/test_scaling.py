@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from page_blocks import arguments_of
 
 pytest.importorskip("torch", reason="the benchmark trains with torch, which is not installed")
 
@@ -240,8 +240,8 @@ def test_figures_that_were_written_are_shown_again_with_a_picture(
 
 
 def test_the_commands_of_the_page_are_understood() -> None:
-    lines = re.findall(r"^python benchmarks/scaling\.py (.*)$", PAGE.read_text(), re.MULTILINE)
-    assert len(lines) == 6
-    for line in lines:
-        chosen = scaling.arguments(shlex.split(line, comments=True))
+    commands = arguments_of("benchmarks/scaling.py", "docs/benchmarks.md")
+    assert len(commands) == 6
+    for words in commands:
+        chosen = scaling.arguments(words)
         assert chosen.shown or scaling.plan(chosen)

@@ -132,22 +132,6 @@ def test_separate_submissions_share_a_bucket_and_no_coefficient() -> None:
     on_ranks(2, program, settings=settings)
 
 
-def test_every_instruction_set_gives_the_same_bytes() -> None:
-    def results(level: str) -> list[bytes]:
-        settings = _native.Settings()
-        settings.simd = level
-
-        def program(rank: int, engine: _native.Engine) -> bytes:
-            outs = [numbers(rank, 3000, dtype) for dtype in TOLERANCE]
-            for x in outs:
-                engine.wait(submit(engine, "x", x, op=ADASUM, prescale=0.3, postscale=1.7))
-            return b"".join(x.tobytes() for x in outs)
-
-        return on_ranks(2, program, settings=settings)
-
-    assert all(results(level) == results("baseline") for level in _native.simd_levels())
-
-
 def test_a_number_of_ranks_that_is_no_power_of_two_is_refused() -> None:
     def program(rank: int, engine: _native.Engine) -> None:
         x = np.ones(3, np.float32)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from feedback_twin import BLOCK, CODEC, ErrorFeedback, bit8, each, residual, step, whole
 from numpy.typing import NDArray
-from ranks import AVERAGE, DTYPES, SUM, WORLDS, numbers, on_ranks, predictable, tensor
+from ranks import AVERAGE, DTYPES, WORLDS, numbers, on_ranks, predictable, tensor
 
 from horovod import _native
 
@@ -43,49 +43,40 @@ def test_steps_have_the_bits_of_the_twin(size: int, count: int, shares_memory: b
 
 
 @pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
-def test_other_dtypes_and_factors_have_the_bits_of_the_twin(size: int, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "options", "factors"),
+    [
+        *((dtype, {}, {"prescale": 0.3, "postscale": 1.7}) for dtype in ("float16", "bfloat16", "float64")),
+        *(
+            ("float32", options, {"op": AVERAGE})
+            for options in (
+                {"name": "int8"},
+                {"name": "int4"},
+                {"name": "int4", "rotation": "hadamard", "levels": "lloyd", "seed": 5},
+                {"name": "bit8", "variant": "e5m2", "rounding": "stochastic", "seed": 3},
+                {"name": "int4", "rounding": "stochastic"},
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_other_dtypes_and_codecs_have_the_bits_of_the_twin(
+    size: int, dtype: str, options: dict[str, Any], factors: dict[str, Any]
+) -> None:
+    """Random numbers included: by parameter, how often it was reduced, stage, rank and element."""
     count = 5000
-    factors = {"prescale": 0.3, "postscale": 1.7}
+    codec = _native.get_codec(**options, block_size=BLOCK) if options else bit8()
     steps = [[numbers(rank, count, DTYPES[dtype][1], seed) for rank in range(size)] for seed in range(3)]
-    twin = ErrorFeedback(each(size), count, CODEC)
-    want = [twin.allreduce(xs, SUM, **factors) for xs in steps]
+    twin = ErrorFeedback(each(size), count, codec.name)
+    want = [twin.allreduce(xs, **factors) for xs in steps]
 
     def program(rank: int, engine: _native.Engine) -> list[Array]:
         feedback = _native.Feedback(count)
-        return [step(engine, xs[rank], feedback, **factors) for xs in steps]
+        return [step(engine, xs[rank], feedback, codec=codec, **factors) for xs in steps]
 
     for got in on_ranks(size, program):
         for one, other in zip(got, want, strict=True):
             np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"name": "int8"},
-        {"name": "int4"},
-        {"name": "int4", "rotation": "hadamard", "levels": "lloyd", "seed": 5},
-        {"name": "bit8", "variant": "e5m2", "rounding": "stochastic", "seed": 3},
-        {"name": "int4", "rounding": "stochastic"},
-    ],
-    ids=lambda options: "/".join(map(str, options.values())),
-)
-def test_other_codecs_have_the_bits_of_the_twin(size: int, options: dict[str, Any]) -> None:
-    """Random numbers included: by parameter, how often it was reduced, stage, rank and element."""
-    count = 5000
-    codec = _native.get_codec(**options, block_size=BLOCK)
-    steps = [[numbers(rank, count, np.float32, seed) for rank in range(size)] for seed in range(3)]
-    twin = ErrorFeedback(each(size), count, codec.name)
-    want = [twin.allreduce(xs, AVERAGE) for xs in steps]
-
-    def program(rank: int, engine: _native.Engine) -> list[Array]:
-        feedback = _native.Feedback(count)
-        return [step(engine, xs[rank], feedback, codec=codec, op=AVERAGE) for xs in steps]
-
-    for got in on_ranks(size, program):
-        np.testing.assert_array_equal(got, want)
 
 
 # ---- what defines it ----

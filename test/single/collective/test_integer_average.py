@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import oracle
 import pytest
-from emulated_gpu import array, gpu_tensor
+from emulated_gpu import group_allreduce, over
 from numpy.typing import NDArray
 from ranks import (
     AVERAGE,
@@ -173,17 +173,11 @@ def test_reducescatter(dtype: str, shares_memory: bool) -> None:
 @pytest.mark.parametrize("transport", ["nccl", "host"])
 @pytest.mark.parametrize("counts", [(3000,), (9, 3000, 40)], ids=str)
 def test_tensors_of_gpus(transport: str, counts: Sequence[int]) -> None:
-    settings = predictable()
-    settings.gpu_transport = transport
-
     def program(rank: int, engine: _native.Engine) -> None:
         for dtype in INTEGERS:
             xs = [everybodys(2, dtype, count) for count in counts]
-            on_gpu = [array(x[rank], rank) for x in xs]
-            tensors = [gpu_tensor(x, x) for x in on_gpu]
-            result = engine.wait(engine.allreduce(dtype, tensors, _native.Reduction(AVERAGE)))
-            for got, x in zip(on_gpu, xs, strict=True):
-                result.order(got.stream.number)
-                np.testing.assert_array_equal(got.numpy(), oracle.integer_average(x), err_msg=dtype)
+            sums = group_allreduce(engine, [x[rank] for x in xs], rank, op=AVERAGE)
+            for got, x in zip(sums, xs, strict=True):
+                np.testing.assert_array_equal(got, oracle.integer_average(x), err_msg=dtype)
 
-    on_ranks(2, program, settings=settings)
+    on_ranks(2, program, settings=over(transport))

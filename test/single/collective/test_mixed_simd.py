@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from codec_cases import NAMES
+from numpy.typing import NDArray
 from ranks import (
     ADASUM,
     AVERAGE,
@@ -18,11 +20,12 @@ from ranks import (
     numbers,
     on_ranks,
     predictable,
+    tensor,
 )
 
 from horovod import _native
 
-LEVELS = [level for level in _native.simd_levels() if level != "scalar"]
+LEVELS = _native.simd_levels()
 WAYS: dict[str, dict[str, Any]] = {
     "window gather": {"algorithm": "gather"},
     "window scatter": {"algorithm": "scatter"},
@@ -38,6 +41,13 @@ def with_level(algorithm: str, level: str) -> _native.Settings:
     return settings
 
 
+def own_rows(engine: _native.Engine, name: str, x: NDArray[Any], **reduction: Any) -> NDArray[Any]:
+    """A blocking reduce-scatter, of which each of the 4 ranks gets as much."""
+    out = np.empty(x.size // 4, x.dtype)
+    engine.wait(engine.reducescatter(name, [tensor(x, out)], _native.Reduction(**reduction)))
+    return out
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_ranks_of_several_levels_get_the_bytes_of_one(way: str) -> None:
     place = dict(WAYS[way])
@@ -50,6 +60,7 @@ def test_ranks_of_several_levels_get_the_bytes_of_one(way: str) -> None:
                 x = numbers(rank, 1500, dtype)
                 for op in (AVERAGE, SUM, MIN, MAX, PRODUCT):
                     pieces.append(allreduce(engine, name, x, op=op, prescale=0.3, postscale=1.7))
+                pieces.append(own_rows(engine, f"own {name}", x, op=AVERAGE, prescale=0.3, postscale=1.7))
                 if name in ("float16", "float32", "float64"):
                     pieces.append(allreduce(engine, name, x, op=ADASUM))
             for name in NAMES:
@@ -57,6 +68,7 @@ def test_ranks_of_several_levels_get_the_bytes_of_one(way: str) -> None:
                 for dtype in ("float32", "bfloat16"):
                     x = numbers(rank, 1500, DTYPES[dtype][1])
                     pieces.append(allreduce(engine, f"{name} {dtype}", x, codec=codec))
+                    pieces.append(own_rows(engine, f"own {name} {dtype}", x, codec=codec))
             return b"".join(piece.tobytes() for piece in pieces)
 
         settings = [with_level(algorithm, level) for level in levels]

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from refusals import refused
 
 from horovod import _native
-from horovod.common.exceptions import WrongArgument
 
 MB = 1_000_000
 
@@ -113,8 +111,3 @@ def test_a_ring_is_for_large_sums_of_hosts_that_share_nothing_inside() -> None:
     for deterministic in (False, True):
         assert route("ring", deterministic, bytes=1000, **among)[0] == "exchange ring"
     assert route(deterministic=True, bytes=100 * MB, **among)[0] == "exchange scatter"
-
-
-def test_an_unknown_algorithm_is_refused() -> None:
-    with refused(WrongArgument, "algorithm_unknown", value="tree"):
-        _native.plan_allreduce(_native.PlanFacts(), "tree")

@@ -256,30 +256,6 @@ def test_separate_reducescatters_of_one_kind_are_fused() -> None:
     on_ranks(2, program, settings=settings)
 
 
-def test_every_instruction_set_gives_the_same_bytes() -> None:
-    """The scalar loops of the baseline are the slow twin of the others."""
-
-    def results(level: str) -> list[bytes]:
-        settings = _native.Settings()
-        settings.simd = level
-
-        def program(rank: int, engine: _native.Engine) -> bytes:
-            pieces = []
-            for name in ("float16", "bfloat16", "float32", "float64", "int16"):
-                x = numbers(rank, 30_000, DTYPES[name][1]).reshape(3, -1)
-                pieces += reducescatter(engine, rank, 3, [x], op=AVERAGE, prescale=0.3, postscale=1.7)
-                if name != "int16":
-                    codec = _native.get_codec("bit8", level=level)
-                    pieces += reducescatter(engine, rank, 3, [x], prescale=0.3, codec=codec)
-            return b"".join(piece.tobytes() for piece in pieces)
-
-        return on_ranks(3, program, settings=settings)
-
-    levels = _native.simd_levels()
-    assert "baseline" in levels
-    assert all(results(level) == results("baseline") for level in levels)
-
-
 class TestReducescatterRefusals:
     def test_before_anything_is_sent(self) -> None:
         def program(rank: int, engine: _native.Engine) -> None:

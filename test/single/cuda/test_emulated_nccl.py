@@ -1,19 +1,20 @@
-"""The emulated NCCL through the core's Communicator: threads of a process, processes, errors, abort."""
+"""The emulated NCCL through the core's Communicator: processes, errors, abort.
+
+What it computes and moves, test_device_collectives.py asks through the engine.
+"""
 
 import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from ctypes import c_void_p
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import busy
-import numpy as np
 import pytest
-from ml_dtypes import bfloat16
+from ranks import in_threads
 
 EMULATION = Path(__file__).resolve().parents[2] / "emulated_cuda"
 sys.path.insert(0, str(EMULATION))
@@ -22,12 +23,9 @@ from device_trials import Communicator, DeviceError, Gpu, make_id, refused_there
 
 import build  # noqa: E402
 
+T = TypeVar("T")
 PATIENCE = 60.0  # seconds for a whole program of all ranks
-SUM, PRODUCT, MIN, MAX = range(4)
-DTYPES: list[tuple[int, Any]] = [
-    *((0, np.uint8), (1, np.int8), (3, np.int32), (4, np.int64), (5, np.float16)),
-    *((6, np.float32), (7, np.float64), (9, bfloat16)),
-]
+SUMMED = [0, 1, *range(3, 8), 9]  # numbers of dtypes
 
 
 @pytest.fixture(autouse=True)
@@ -35,50 +33,17 @@ def emulated_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOROVOD_NCCL_LIBRARY", str(build.nccl_path()))
 
 
-def on_ranks(size: int, work: Callable[[Communicator], Any]) -> list[Any]:
-    """What the work gave on each rank, each a thread with a GPU of its own; an exception is a result too."""
-    results: list[Any] = [TimeoutError("the rank did not end")] * size
+def on_ranks(size: int, work: Callable[[Communicator], T]) -> list[T]:
+    """What the work gave on each rank, each a thread with a GPU of its own."""
     unique = make_id()
 
-    def one(rank: int) -> None:
-        try:
-            communicator = Communicator(Gpu(rank), unique, rank, size)
-            results[rank] = work(communicator)
-            communicator.destroy()
-        except Exception as error:
-            results[rank] = error
+    def one(rank: int) -> T:
+        communicator = Communicator(Gpu(rank), unique, rank, size)
+        result = work(communicator)
+        communicator.destroy()
+        return result
 
-    threads = [threading.Thread(target=one, args=(rank,), daemon=True) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    return results
-
-
-def values(rank: int, count: int, dtype: Any) -> Any:
-    return (np.random.default_rng([rank, count]).integers(1, 4, count)).astype(dtype)
-
-
-@pytest.mark.parametrize("size", [1, 2, 4])
-@pytest.mark.parametrize(("number", "dtype"), DTYPES)
-def test_allreduce(size: int, number: int, dtype: Any) -> None:
-    def work(own: Communicator) -> list[Any]:
-        results = []
-        for op in (SUM, PRODUCT, MIN, MAX):
-            memory = own.gpu.upload(values(own.rank, 1003, dtype), own.stream)
-            target = memory if op % 2 == 0 else own.gpu.allocate(1003 * 8)
-            own.allreduce(memory, target, 1003, number, op)
-            results.append(own.gpu.download(target, 1003, dtype, own.stream))
-        return results
-
-    contributions = np.stack([values(rank, 1003, dtype).astype(np.float64) for rank in range(size)])
-    combine = (np.sum, np.prod, np.min, np.max)
-    expected = [of(contributions, axis=0).astype(dtype) for of in combine]
-    for results in on_ranks(size, work):
-        assert not isinstance(results, Exception), results
-        for result, wanted in zip(results, expected, strict=True):
-            assert np.array_equal(result, wanted)
+    return in_threads(size, one)
 
 
 def test_what_nccl_does_not_sum() -> None:
@@ -88,65 +53,18 @@ def test_what_nccl_does_not_sum() -> None:
         return [own.serves(number) for number in range(10)]
 
     (result,) = on_ranks(1, work)
-    assert not isinstance(result, Exception), result
-    served = [number for number, is_served in enumerate(result) if is_served]
-    assert served == [number for number, _ in DTYPES]
-
-
-@pytest.mark.parametrize("root", [0, 3])
-def test_broadcast(root: int) -> None:
-    def work(own: Communicator) -> Any:
-        memory = own.gpu.upload(values(own.rank, 300_001, np.int64), own.stream)
-        own.broadcast(memory, 300_001 * 8, root)
-        return own.gpu.download(memory, 300_001, np.int64, own.stream)
-
-    for result in on_ranks(4, work):
-        assert np.array_equal(result, values(root, 300_001, np.int64))
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_exchange_of_unequal_parts(size: int) -> None:
-    """Rank i sends two parts of 1000 (i + 3 j) elements to rank j: some are empty, some go to itself."""
-
-    def count(source: int, target: int) -> int:
-        return (source + 3 * target) * 1000
-
-    def work(own: Communicator) -> list[Any]:
-        gpu, out, into, targets = own.gpu, [], [], []
-        for peer in range(size):
-            for part in range(2):
-                sent = values(own.rank * 10 + part, count(own.rank, peer), np.float32)
-                out.append((peer, gpu.upload(sent, own.stream), sent.nbytes))
-                memory = gpu.allocate(count(peer, own.rank) * 4)
-                into.append((peer, memory, count(peer, own.rank) * 4))
-                targets.append((peer, part, memory))
-        own.exchange(out, into)
-        return [
-            (peer, part, gpu.download(memory, count(peer, own.rank), np.float32, own.stream))
-            for peer, part, memory in targets
-        ]
-
-    for rank, results in enumerate(on_ranks(size, work)):
-        assert not isinstance(results, Exception), results
-        for peer, part, result in results:
-            assert np.array_equal(result, values(peer * 10 + part, count(peer, rank), np.float32))
+    assert [number for number, is_served in enumerate(result) if is_served] == SUMMED
 
 
 def test_two_ranks_on_one_gpu_are_refused() -> None:
-    unique, errors = make_id(), []
+    unique = make_id()
 
-    def one(rank: int) -> None:
-        try:
+    def one(rank: int) -> DeviceError:
+        with pytest.raises(DeviceError) as caught:
             Communicator(Gpu(0), unique, rank, 2)
-        except DeviceError as error:
-            errors.append(error)
+        return caught.value
 
-    threads = [threading.Thread(target=one, args=(rank,), daemon=True) for rank in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert len(errors) == 2
+    errors = in_threads(2, one)
     for error in errors:
         assert (error.kind, error.code) == ("DeviceFailure", "nccl_failed")
         assert error.facts["call"] == "ncclCommInitRankConfig"
@@ -154,21 +72,12 @@ def test_two_ranks_on_one_gpu_are_refused() -> None:
     assert {error.facts["rank"] for error in errors} == {"0", "1"}
 
 
-def until(condition: Callable[[], Any]) -> Any:
-    deadline = busy.limit(PATIENCE)
-    while time.monotonic() < deadline:
-        if result := condition():
-            return result
-        time.sleep(0.01)
-    raise TimeoutError("the condition did not come true")
-
-
 def fail_and_abort(own: Communicator, count: int) -> tuple[str, bool, str]:
     """A sum that does not end: what failure() says, whether the stream stood still, what it says later."""
     memory = own.gpu.allocate(4 * 1000)
     own.allreduce(memory, memory, count, 6)
     event = own.gpu.record(own.stream)
-    failure = until(own.failure)
+    failure = busy.until(own.failure, PATIENCE)
     stood_still = not own.gpu.is_done(event)
     own.abort()
     own.gpu.synchronize(event)
@@ -195,7 +104,7 @@ def test_asynchronous_errors(operation: int, monkeypatch: pytest.MonkeyPatch, tm
         both_made.wait(PATIENCE)
         if own.rank == 0 or operation == 1:
             return fail_and_abort(own, 100)
-        failure = until(own.failure)
+        failure = busy.until(own.failure, PATIENCE)
         own.abort()
         return failure, True, own.failure()
 

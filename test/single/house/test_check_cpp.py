@@ -41,49 +41,43 @@ std::string both(std::string text) {
 }
 """
 
-needs_clang = pytest.mark.skipif(
-    not shutil.which("clang++"), reason="there is no clang++; apt-get install clang"
-)
+COMPILER = ["clang++", *check_cpp.flags(), "-fsyntax-only", *check_cpp.STRICT, "{}"]
+LINTER = ["clang-tidy", "--quiet", f"--config-file={ROOT / '.clang-tidy'}", "{}", "--", *check_cpp.flags()]
 
 
-needs_tidy = pytest.mark.skipif(
-    not shutil.which("clang-tidy"), reason="there is no clang-tidy; apt-get install clang-tidy"
-)
+@pytest.fixture(autouse=True)
+def nothing_has_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_cpp, "PASSED", tmp_path / "passed")
 
 
-def checked(source: Path) -> bool:
-    return check_cpp.check(
-        [source], ["clang++", *check_cpp.flags(), "-fsyntax-only", *check_cpp.STRICT, "{}"]
-    )
+def checked(source: Path, command: list[str] = COMPILER) -> bool:
+    if not shutil.which(command[0]):
+        pytest.skip(f"there is no {command[0]}; apt-get install clang clang-tidy")
+    return check_cpp.check([source], command)
 
 
-@needs_clang
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("command", "text", "said"),
     [
-        (MEMBER.replace("BODY", "return ++value_"), "requires holding mutex 'mutex_'"),
-        (UNUSED, "unused variable 'unused'"),
+        (COMPILER, MEMBER.replace("BODY", "return ++value_"), "requires holding mutex 'mutex_'"),
+        (COMPILER, UNUSED, "unused variable 'unused'"),
+        (LINTER, MOVED, "bugprone-use-after-move"),
     ],
+    ids=["mutex", "unused", "tidy"],
 )
 def test_clang_refuses(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    text: str,
-    said: str,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str], text: str, said: str
 ) -> None:
-    monkeypatch.setattr(check_cpp, "PASSED", tmp_path / "passed")
+    """Each time: what is refused has not passed."""
     (tmp_path / "wrong.cc").write_text(text)
-    assert not checked(tmp_path / "wrong.cc")
-    assert not checked(tmp_path / "wrong.cc")
-    assert capsys.readouterr().out.count(said) == 2
+    for _ in range(2):
+        assert not checked(tmp_path / "wrong.cc", command)
+        assert said in capsys.readouterr().out
 
 
-@needs_clang
 def test_what_has_passed_is_read_again_when_it_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(check_cpp, "PASSED", tmp_path / "passed")
     source = tmp_path / "right.cc"
     source.write_text(MEMBER.replace("BODY", LOCKED))
     assert checked(source)
@@ -96,7 +90,6 @@ def test_what_has_passed_is_read_again_when_it_changes(
 def test_how_far_a_tool_is_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(check_cpp, "PASSED", tmp_path / "passed")
     monkeypatch.setattr(show_build, "EVERY", 0.05)
     tool, last = tmp_path / "tool", tmp_path / "last.cc"
     tool.write_text("#!/bin/sh\ncase $1 in *last.cc) sleep 0.5 ;; esac\n")
@@ -111,17 +104,6 @@ def test_how_far_a_tool_is_is_said(
 def test_clang_reads_what_has_mutexes() -> None:
     engine, codec = check_cpp.NATIVE / "schedule" / "engine.cc", check_cpp.NATIVE / "codec" / "codec.cc"
     assert check_cpp.with_mutexes([codec, engine]) == [engine]
-
-
-@needs_tidy
-def test_clang_tidy_refuses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(check_cpp, "PASSED", tmp_path / "passed")
-    (tmp_path / "wrong.cc").write_text(MOVED)
-    options = ["--quiet", f"--config-file={ROOT / '.clang-tidy'}", "{}", "--", *check_cpp.flags()]
-    assert not check_cpp.check([tmp_path / "wrong.cc"], ["clang-tidy", *options])
-    assert "bugprone-use-after-move" in capsys.readouterr().out
 
 
 def test_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,14 +105,6 @@ def test_a_tag_publishes_what_has_been_looked_at() -> None:
     assert upload["with"]["path"] == build["run"].split()[-1] == "dist"
 
 
-def test_at_night_one_wheel_meets_the_oldest_and_the_newest_torch() -> None:
-    (job,) = WORKFLOWS["nightly"]["jobs"].values()
-    rows = {(row["python"], row["torch"]) for row in job["strategy"]["matrix"]["include"]}
-    assert rows == {("3.11", "2.4.1"), ("3.13", "newest")}
-    scripts = re.findall(r"(?:python3|\}) (scripts/\S+\.py)", "\n".join(lines("nightly")))
-    assert scripts == ["scripts/make_wheels.py", "scripts/test_wheel.py"]
-
-
 def test_a_wheel_is_tested_as_the_sources_are() -> None:
     """scripts/test_wheel.py runs what the Makefile's `test` runs."""
     makefile = (ROOT / "Makefile").read_text()

@@ -23,7 +23,7 @@ from horovod.made_hosts.errors import HostsError
 @pytest.mark.parametrize(
     ("argument", "value", "row"),
     [
-        ("name", "a b", errors.no_name),
+        *(("name", text, errors.no_name) for text in ("a b", "a-b", "../a")),
         ("prefix", "h-", errors.no_name),
         *(("rtt", text, errors.no_round_trip) for text in ("20", "11s", "0ms")),
         *(("count", count, errors.no_such_count) for count in (0, 251)),
@@ -63,6 +63,8 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert system.why_not() == "not installed: tc, sshd (apt-get install iproute2 openssh-server)"
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert system.why_not() == "making hosts needs root"
+    with refused(errors.not_possible):
+        MadeHosts(1).up()
 
 
 def test_clusters_that_nobody_has_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulated_gpu import Gate, array, gpu_allreduce, gpu_submit, gpu_tensor
-from ranks import on_ranks, predictable
+from emulated_gpu import Gate, array, gpu_allreduce, gpu_submit, gpu_tensor, over
+from ranks import on_ranks
 from refusals import refused
 
 from horovod import _native
@@ -23,8 +23,7 @@ from horovod.common.exceptions import WrongArgument
 
 class TestTimeline:
     def traced(self, tmp_path: Path, transport: str) -> list[dict[str, Any]]:
-        settings = predictable()
-        settings.gpu_transport = transport
+        settings = over(transport)
         settings.timeline = str(tmp_path / "trace.json")
 
         def program(rank: int, engine: _native.Engine) -> None:
@@ -56,8 +55,7 @@ class TestTimeline:
 
     def test_each_member_of_a_group_has_the_route_of_its_dtype(self, tmp_path: Path) -> None:
         """NCCL has no int16."""
-        settings = predictable()
-        settings.gpu_transport = "nccl"
+        settings = over("nccl")
         settings.timeline = str(tmp_path / "trace.json")
 
         def program(rank: int, engine: _native.Engine) -> None:
@@ -92,8 +90,7 @@ def test_the_stages_of_the_host_are_counted_when_they_are_done(hosts: tuple[int,
         engine.wait(engine.barrier("all rounds look at what the GPU has done"))
         return engine.counters()
 
-    settings = predictable()
-    settings.gpu_transport = "host"
+    settings = over("host")
     for counters in on_ranks(len(hosts), program, settings=settings, hosts=hosts):
         times = {stage: counters[f"gpu_{stage}_microseconds"] for stage in STAGES}
         assert min(times.values()) > 0 and max(times.values()) == times["whole"], times
@@ -119,8 +116,8 @@ assert "cuda" not in open("/proc/self/maps").read()
 
 def test_what_gpus_take_is_measured_once_and_known_alike(capfd: pytest.CaptureFixture[str]) -> None:
     def measured(deterministic: bool) -> list[str]:
-        settings = predictable()
-        settings.gpu_transport, settings.log_level, settings.deterministic = "nccl", "info", deterministic
+        settings = over("nccl")
+        settings.log_level, settings.deterministic = "info", deterministic
 
         def program(rank: int, engine: _native.Engine) -> None:
             for step in range(2):

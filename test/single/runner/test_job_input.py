@@ -1,59 +1,16 @@
 """What becomes of horovodrun's standard input: JobInput sends it, RankInput gives it to rank 0's command."""
 
 import contextlib
-import fcntl
 import os
 import select
-import termios
 from collections.abc import Iterator
 from pathlib import Path
+from pipes import held_by
 
 import pytest
 
 from horovod.runner.job_input import FRAME_SIZE, MESSAGE_SIZE, WINDOW, JobInput
 from horovod.runner.rank_input import RankInput, frame
-
-
-def test_input_that_comes_with_the_news_that_nobody_reads_it_is_left() -> None:
-    """One poll may tell of both; the pipe to mpirun is closed then."""
-    source, writer = os.pipe()
-    there, target = os.pipe()
-    try:
-        job = JobInput(source, target)
-        job.begin(os.uname().nodename)
-        os.write(writer, b"y\n")
-        assert job.wanted() == {source: select.POLLIN}
-        job.take(-1)
-        job.go_on(source)
-        assert job.wanted() == {}
-        assert os.read(source, 9) == b"y\n"
-        assert os.read(there, 9) == b""  # its only writer has closed it
-    finally:
-        for descriptor in (source, writer, there):
-            os.close(descriptor)
-
-
-def test_what_does_not_fit_waits_and_nothing_is_lost() -> None:
-    source, writer = os.pipe()
-    there, target = os.pipe()
-    try:
-        job = JobInput(source, target)
-        job.begin(os.uname().nodename)
-        filled = 0
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                filled += os.write(target, bytes(4096))
-        os.write(writer, b"y\n")
-        job.go_on(source)
-        assert job.wanted() == {target: select.POLLOUT}
-        while filled:
-            filled -= len(os.read(there, filled))
-        job.go_on(target)
-        assert os.read(there, 99) == frame(b"y\n")
-        assert job.wanted() == {source: select.POLLIN}
-    finally:
-        for descriptor in (source, writer, there, target):
-            os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -110,12 +67,6 @@ def test_what_a_command_has_no_room_for_waits_and_is_counted_when_it_is_taken() 
         assert received == whole and given.taken == len(whole) and given.target == -1
 
 
-def held_by(pipe: int) -> int:
-    held = bytearray(4)
-    fcntl.ioctl(pipe, termios.FIONREAD, held)
-    return int.from_bytes(held, "little")
-
-
 def test_a_command_that_reads_no_more_ends_its_input() -> None:
     with between_pipes() as (given, mpirun, command):
         os.close(command)
@@ -137,13 +88,13 @@ def test_input_ends_with_mpirun_and_where_there_is_none() -> None:
 
 
 @contextlib.contextmanager
-def job_input() -> Iterator[tuple[JobInput, int, int, int]]:
-    """(an input, its source, who writes there, what has come out)."""
+def job_input() -> Iterator[tuple[JobInput, int, int, int, int]]:
+    """(an input, its source, who writes there, what has come out, where it sends it)."""
     source, writer = os.pipe()
     out, target = os.pipe()
     job = JobInput(source, target)
     try:
-        yield job, source, writer, out
+        yield job, source, writer, out, target
     finally:
         job.close()
         for descriptor in (source, writer, out):
@@ -152,7 +103,7 @@ def job_input() -> Iterator[tuple[JobInput, int, int, int]]:
 
 
 def test_nothing_is_read_before_rank_0_is_there() -> None:
-    with job_input() as (job, source, _, _):
+    with job_input() as (job, source, *_):
         assert job.wanted() == {}
         job.begin("elsewhere")
         assert job.wanted() == {source: select.POLLIN}
@@ -163,7 +114,7 @@ def test_only_so_much_is_read_ahead_of_what_rank_0_has_taken() -> None:
         (os.uname().nodename, FRAME_SIZE, WINDOW),
         ("elsewhere", MESSAGE_SIZE, MESSAGE_SIZE),  # a message, and the next once it has been taken
     ):
-        with job_input() as (job, source, writer, out):
+        with job_input() as (job, source, writer, out, _):
             job.begin(host)
             sent = 0
             while job.wanted():
@@ -181,14 +132,14 @@ def test_only_so_much_is_read_ahead_of_what_rank_0_has_taken() -> None:
 
 
 def test_the_end_of_input_is_told_and_so_is_what_cannot_be_read(tmp_path: Path) -> None:
-    with job_input() as (job, source, writer, out):
+    with job_input() as (job, source, writer, out, _):
         job.begin("h")
         os.close(writer)
         job.go_on(source)
         assert (os.read(out, 9), os.read(out, 9)) == (frame(b""), b"")
         assert job.wanted() == {} and job.error == ""
         job.go_on(source)  # late news of a poll
-    with job_input() as (job, source, writer, out):
+    with job_input() as (job, source, writer, out, _):
         job.begin("h")
         folder = os.open(tmp_path, os.O_RDONLY)
         os.dup2(folder, source)
@@ -197,8 +148,37 @@ def test_the_end_of_input_is_told_and_so_is_what_cannot_be_read(tmp_path: Path) 
         assert (os.read(out, 9), job.wanted(), job.error) == (frame(b""), {}, "Is a directory")
 
 
+def test_input_that_comes_with_the_news_that_nobody_reads_it_is_left() -> None:
+    """One poll may tell of both; the pipe to mpirun is closed then."""
+    with job_input() as (job, source, writer, out, _):
+        job.begin(os.uname().nodename)
+        os.write(writer, b"y\n")
+        assert job.wanted() == {source: select.POLLIN}
+        job.take(-1)
+        job.go_on(source)
+        assert job.wanted() == {}
+        assert (os.read(source, 9), os.read(out, 9)) == (b"y\n", b"")  # its only writer has closed it
+
+
+def test_what_does_not_fit_waits_and_nothing_is_lost() -> None:
+    with job_input() as (job, source, writer, out, target):
+        job.begin(os.uname().nodename)
+        filled = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                filled += os.write(target, bytes(4096))
+        os.write(writer, b"y\n")
+        job.go_on(source)
+        assert job.wanted() == {target: select.POLLOUT}
+        while filled:
+            filled -= len(os.read(out, filled))
+        job.go_on(target)
+        assert os.read(out, 99) == frame(b"y\n")
+        assert job.wanted() == {source: select.POLLIN}
+
+
 def test_input_is_left_when_mpirun_has_ended() -> None:
-    with job_input() as (job, source, writer, out):
+    with job_input() as (job, source, writer, out, _):
         job.begin("h")
         os.close(out)
         os.write(writer, b"y")
@@ -208,7 +188,7 @@ def test_input_is_left_when_mpirun_has_ended() -> None:
 
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_a_terminal_is_read_in_the_foreground_only(monkeypatch: pytest.MonkeyPatch, is_ours: bool) -> None:
-    with job_input() as (job, source, _, _):
+    with job_input() as (job, source, *_):
         job.begin("h")
         monkeypatch.setattr(os, "isatty", lambda descriptor: True)
         monkeypatch.setattr(os, "tcgetpgrp", lambda descriptor: os.getpgrp() + (not is_ours))

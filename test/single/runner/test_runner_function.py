@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import fake_ssh
 import pytest
 from refusals import refused
 
@@ -678,23 +679,9 @@ def test_a_damaged_payload_is_refused(damage: str) -> None:
         payload.unpacked(made)
 
 
-# ssh [options] -- HOST COMMAND. Of "quiet" nothing is heard, and "deaf" does not end.
-FAKE_SSH = """#!/bin/sh
-while [ "$1" != -- ]; do shift; done
-case $2 in
-  good*) exec sh -c "$3" ;;
-  locked) echo "me@locked: Permission denied (publickey)." >&2; exit 255 ;;
-  quiet) exec sleep 60 ;;
-  deaf) sh -c "$3"; exec sleep 60 ;;
-esac
-"""
-
-
 @pytest.fixture
 def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ssh:
-    (tmp_path / "ssh").write_text(FAKE_SSH)
-    (tmp_path / "ssh").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    fake_ssh.put_first(tmp_path, monkeypatch)
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setattr(tempfile, "tempdir", None)

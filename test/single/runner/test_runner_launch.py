@@ -7,13 +7,14 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from pipes import closed_pipe, full_device
 from typing import Any
 
 import pytest
 
 import horovod
 from horovod.common.launched import MARK
-from horovod.runner import errors, launch, launchers, payload
+from horovod.runner import launch, launchers, payload
 from horovod.runner.errors import LaunchError
 from horovod.runner.host_cache import HostCache
 from horovod.runner.rank import PAYLOAD_VARIABLE
@@ -60,14 +61,6 @@ def test_what_it_says_without_a_job(
     assert capsys.readouterr().out == f"{horovod.__version__}\n"
 
 
-def test_a_completion_that_cannot_be_made(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "shtab", None)
-    assert launch.main(["--print-completion", "bash"]) == launch.USAGE_ERROR
-    assert capsys.readouterr() == ("", f"horovodrun: {errors.no_completion(shell='bash')}\n")
-
-
 @pytest.mark.parametrize(
     ("what", "code", "said"),
     [
@@ -90,35 +83,21 @@ def test_how_a_job_ended_is_said_in_a_line_and_by_the_code(
     assert capsys.readouterr() == ("", said)
 
 
-def closed_pipe() -> Any:
-    reader, writer = os.pipe()
-    os.close(reader)
-    return open(writer, "w")
-
-
-def full_device() -> Any:
-    return open("/dev/full", "w")
-
-
 @pytest.mark.parametrize(
     ("opened", "code", "said"),
     [
         (closed_pipe, 141, ""),
-        (
-            full_device,
-            1,
-            "horovodrun: standard output cannot be written: No space left on device\n",
-        ),
+        (full_device, 1, "horovodrun: standard output cannot be written: No space left on device\n"),
     ],
 )
 def test_a_standard_output_that_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    opened: Callable[[], Any],
+    opened: Callable[[str], Any],
     code: int,
     said: str,
 ) -> None:
-    with opened() as stream:
+    with opened("w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
         assert launch.main(["--version"]) == code
         monkeypatch.undo()

@@ -34,6 +34,42 @@ def blamed(*reports: tuple[int, str], without: tuple[int, ...] = ()) -> tuple[in
     return code, begin
 
 
+DONE_FIRST = "ended with code 0 before the others were done; ranks 0, 2 ended when told to; mpirun exited"
+
+
+@pytest.mark.parametrize(
+    ("reports", "mpirun", "code", "said"),
+    [
+        ([(0, "ended 0 0"), (2, "ended 0 0")], 0, 1, "rank 1 on host1 did not report how it ended; "),
+        ([(1, "ended 0 0"), (0, "killed 15 1"), (2, "killed 15 1")], 1, 1, f"rank 1 {DONE_FIRST}"),
+        (
+            [(1, "ended 3 0"), (0, "ended 1 0"), (2, "killed 15 1")],
+            0,
+            3,
+            "rank 1 on host host1 exited with code 3; ",
+        ),
+        (
+            [(0, "ended 14 0"), (2, "killed 9 0")],
+            14,
+            137,
+            "rank 2 on host host2 was killed by signal 9 (SIGKILL); ",
+        ),
+        ([(0, "refused 127 no command x")], 1, 127, "rank 0 on host host0 could not run: no command x; "),
+    ],
+)
+def test_ranks_that_write_no_notes(reports: list[tuple[int, str]], mpirun: int, code: int, said: str) -> None:
+    found, message = outcome(*reports, without=(0, 1, 2)).conclusion(mpirun)
+    assert found == code and message.startswith(said)
+
+
+def test_success_is_the_word_of_every_rank() -> None:
+    assert outcome((0, "ended 0 0"), (1, "ended 0 0"), (2, "ended 0 0")).conclusion(1) == (0, "")
+
+
+def test_no_rank_has_begun() -> None:
+    assert Outcome(2).conclusion(213)[1].startswith("mpirun exited with code 213 before any rank ")
+
+
 def test_followers_come_first_and_are_not_blamed() -> None:
     followers = [(0, SHUT_DOWN), (0, "note leaving"), (0, "ended 1 0"), (2, SHUT_DOWN), (2, "ended 1 0")]
     assert blamed(*followers, (1, "ended 3 0")) == (3, "rank 1 on host host1 exited with code 3")

@@ -3,7 +3,6 @@
 # private: _checked_software: hosts with other software than this one
 
 import json
-import os
 import socket
 import stat
 import subprocess
@@ -12,6 +11,7 @@ import time
 from ipaddress import IPv4Address
 from pathlib import Path
 
+import fake_ssh
 import pytest
 from refusals import refused
 
@@ -24,41 +24,12 @@ from horovod.runner.host_cache import LIFETIME, HostCache
 from horovod.runner.shell import Ssh
 from horovod.runner.supervise import Ending, Launch
 
-# ssh [options] -- HOST COMMAND: what is after the host's name says what the host is like.
-FAKE_SSH = """#!/bin/sh
-while [ "$1" != -- ]; do shift; done
-echo "$2" >> "$LOG"
-case $2 in
-  other-*) answer=$(sh -c "$3"); what=${2#other-}
-           echo "$answer" | sed 's/"'$what'": "[^"]*"/"'$what'": "'${THERE:-0.1}'"/' ;;
-  good*) export SSH_CONNECTION="10.9.0.1 4000 10.9.0.2 22"; echo Welcome; exec sh -c "$3" ;;
-  gone) echo "ssh: Could not resolve hostname gone: Name or service not known" >&2; exit 255 ;;
-  locked) echo "me@locked: Permission denied (publickey)." >&2; exit 255 ;;
-  new) echo "Host key verification failed." >&2; exit 255 ;;
-  down) echo "ssh: connect to host down port 22: Connection timed out" >&2; exit 255 ;;
-  shut) echo "ssh: connect to host shut port 22: Connection refused" >&2; exit 255 ;;
-  slow) grep -qc slow "$LOG.2" 2>/dev/null || { echo slow > "$LOG.2"; echo "Connection reset" >&2; exit 255; }
-        exec sh -c "$3" ;;
-  bare) exec sh -c "$(echo "$3" | sed 's#[^ ]*/python[0-9.]*#/no/python#')" ;;
-  old) exec sh -c "$(echo "$3" | sed 's#[^ ]*/host_agent.py#/no/agent.py#')" ;;
-  odd) echo "something odd" >&2; exit 3 ;;
-  torn) echo 'horovodrun-host {"addresses": ' ;;
-  mute) exit 0 ;;
-esac
-"""
-
 
 @pytest.fixture
 def ssh_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Puts the fake ssh first on PATH; returns the file in which it writes which hosts it was asked for."""
-    (tmp_path / "ssh").write_text(FAKE_SSH)
-    (tmp_path / "ssh").chmod(0o755)
-    log = tmp_path / "log"
-    log.touch()
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("LOG", str(log))
+    """Which hosts it was asked for."""
     monkeypatch.setattr(preflight.time, "sleep", lambda _: None)
-    return log
+    return fake_ssh.put_first(tmp_path, monkeypatch)
 
 
 def refusal(*hosts: str) -> HostsRefused:
@@ -99,11 +70,6 @@ def test_every_host_that_fails_is_named_with_the_reason(ssh_log: Path) -> None:
     asked = ssh_log.read_text().split()
     assert (asked.count("shut"), asked.count("down"), asked.count("locked")) == (3, 2, 1)
     assert set(refusal("torn").facts["failures"]) == {"torn"} and "Expecting value" in str(refusal("torn"))
-
-
-def test_answers_are_found_in_what_login_scripts_print() -> None:
-    assert host_agent.answer_in(b'motd\nno newline\nhorovodrun-host {"a": 1}\nbye\n') == {"a": 1}
-    assert host_agent.answer_in(b"motd only\n") is None
 
 
 def test_reaching_addresses() -> None:
@@ -320,7 +286,13 @@ def test_an_agent_that_is_given_a_payload_keeps_it_as_long_as_it_is_connected(
 
 @pytest.mark.parametrize(
     ("said", "answer"),
-    [(b"", None), (b"x horovodrun-host 1", None), (b"\xff\nhorovodrun-host [1]\n", [1])],
+    [
+        (b"", None),
+        (b"motd only\n", None),
+        (b"x horovodrun-host 1", None),
+        (b"\xff\nhorovodrun-host [1]\n", [1]),
+        (b'motd\nno newline\nhorovodrun-host {"a": 1}\nbye\n', {"a": 1}),
+    ],
 )
 def test_answers_are_found_among_what_else_is_said(said: bytes, answer: object) -> None:
     assert host_agent.answer_in(said) == answer

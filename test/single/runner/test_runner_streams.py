@@ -9,11 +9,11 @@ import os
 import select
 import signal
 import sys
-import termios
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from pipes import held_by
 from typing import Any
 
 import busy
@@ -25,12 +25,6 @@ from horovod.runner.output import Cell, Decoder, RankOutput
 from horovod.runner.streams import Sink, WriteLimit, say
 
 WHOLE = bytes(range(256)) * 4096  # 1 MiB: many times what a pipe holds
-
-
-def held_by(pipe: int) -> int:
-    held = bytearray(4)
-    fcntl.ioctl(pipe, termios.FIONREAD, held)
-    return int.from_bytes(held, "little")
 
 
 def room_of(pipe: int) -> int:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from pipes import closed_pipe, full_device
 from types import SimpleNamespace
 from typing import Any
 
@@ -149,9 +150,11 @@ def test_reports_that_make_no_sense_are_left_aside(
 class Clock(io.BytesIO):
     """Standard output; and the clock of horovodrun, of which `step` seconds go by with each line."""
 
+    BEGIN = 1000.0
+
     def __init__(self, monkeypatch: pytest.MonkeyPatch, step: float) -> None:
         super().__init__()
-        self.now, self.step = 1000.0, step
+        self.now, self.step = self.BEGIN, step
         monkeypatch.setattr(supervise, "time", SimpleNamespace(monotonic=lambda: self.now))
 
     def write(self, data: Any) -> int:
@@ -240,25 +243,33 @@ def test_ranks_that_wait_for_one_that_has_left_are_ended(
     assert "ended with code 0 before hvd.init(), and rank 0 cannot begin without it" in ending.message
 
 
-@pytest.mark.parametrize("works", ["", "busy", "output"])
-def test_who_does_nothing_while_all_others_have_ended_is_ended(works: str, shell: ShellJobs) -> None:
+@pytest.mark.parametrize("work", [b"", reports((1, "busy")), cell(1, cells.OUTPUT, "step\n")])
+def test_who_does_nothing_while_all_others_have_ended_is_ended(
+    work: bytes, shell: ShellJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And has its time again whenever it does something."""
+    shell.stdout = clock = Clock(monkeypatch, 0.3)
+    (shell.folder / "more").write_bytes(TICK + work)
+    (shell.folder / "tick").write_bytes(TICK)
+    works = 'for i in $(seq 12); do cat "$1" >&2; sleep 0.02; done'
+    waits = f"while :; do cat {shell.folder}/tick >&2; sleep 0.02; done"
     said = started() + reports((1, "note outside 1"), (0, "ended 0 0"))
-    work = cell(1, cells.OUTPUT, "step\n") if works == "output" else reports((1, works))
-    (shell.folder / "more").write_bytes(work)
-    often = 'for i in $(seq 30); do cat "$1" >&2; sleep 0.1; done;' if works else ""
-    trap = "trap 'exit 1' TERM"
-    began = time.monotonic()
-    ending = shell.run(said, f"{often} sleep 60 & wait", trap, exit_timeout=1.0)
+    ending = shell.run(said, f"{works}; {waits}" if work else waits, "trap 'exit 1' TERM", exit_timeout=1.0)
     assert (ending.code, ending.culprit) == (1, None)
     assert ending.message.startswith("rank 1 on host h1 did not end") and "--exit-timeout" in ending.message
-    assert time.monotonic() - began > 3.0 * bool(works)
+    assert clock.now - Clock.BEGIN > (3.6 if work else 1.0)
 
 
-def test_without_an_exit_timeout_nobody_is_ended(shell: ShellJobs) -> None:
+@pytest.mark.parametrize(("timeout", "code"), [(0.0, 0), (1.0, 1)])
+def test_without_an_exit_timeout_nobody_is_ended(
+    shell: ShellJobs, monkeypatch: pytest.MonkeyPatch, timeout: float, code: int
+) -> None:
+    shell.stdout = Clock(monkeypatch, 0.6)
     said = started() + reports((1, "note outside 1"), (0, "ended 0 0"))
-    (shell.folder / "more").write_bytes(reports((1, "ended 0 0")))
-    assert shell.run(said, 'sleep 1; cat "$1" >&2', exit_timeout=0.0).code == 0
+    (shell.folder / "more").write_bytes(TICK)
+    (shell.folder / "end").write_bytes(reports((1, "ended 0 0")))
+    script = f'for i in $(seq 9); do cat "$1" >&2; sleep 0.02; done; cat {shell.folder}/end >&2'
+    assert shell.run(said, script, "trap 'exit 1' TERM", exit_timeout=timeout).code == code
 
 
 def test_a_host_that_falls_silent_is_given_up(shell: ShellJobs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,16 +301,6 @@ def test_a_signal_to_horovodrun_ends_the_job(
     assert waited < 20 and (waited > 0.4 or number != signal.SIGINT)
 
 
-def closed_pipe() -> io.BufferedWriter:
-    reader, writer = os.pipe()
-    os.close(reader)
-    return open(writer, "wb")
-
-
-def full_device() -> io.BufferedWriter:
-    return open("/dev/full", "wb")
-
-
 @pytest.mark.parametrize(
     ("opened", "code", "said"),
     [
@@ -313,9 +314,9 @@ def full_device() -> io.BufferedWriter:
     ],
 )
 def test_output_that_cannot_be_written_ends_the_job(
-    shell: ShellJobs, opened: Callable[[], io.BufferedWriter], code: int, said: str
+    shell: ShellJobs, opened: Callable[[str], Any], code: int, said: str
 ) -> None:
-    with opened() as stream:
+    with opened("wb") as stream:
         output = RankOutput(2, stream, shell.stderr)
         ending = shell.run(started() + cell(0, cells.OUTPUT, "x\n"), ENDLESS, output=output)
     assert (ending.code, ending.message, ending.culprit) == (code, said, None)

@@ -42,6 +42,7 @@ def test_gathering_ends_with_the_byte_that_fills_a_bucket(second: int, is_enough
         assert not engine.step()
         submit(engine, "b", tensors[1])
         assert engine.step() == is_enough
+        assert engine.counters()["announcements"] == engine.counters()["buckets"] == int(is_enough)
 
 
 def test_each_gathering_counts_from_nothing() -> None:
@@ -64,9 +65,9 @@ def test_all_tensors_of_a_group_count() -> None:
 def test_one_submission_waits_for_a_cycle() -> None:
     with stepped_engines(1, settings()) as [engine]:
         x = elements(1)
-        submit(engine, "a", x)
-        assert not engine.step(CYCLE - 0.001)
-        assert engine.step(0.001)
+        handle = submit(engine, "a", x)
+        assert not engine.step(CYCLE - 0.001) and not engine.poll(handle)
+        assert engine.step(0.001) and engine.poll(handle)
 
 
 def announced_after(times: Sequence[float]) -> float:
@@ -142,6 +143,11 @@ def buckets(sizes: Sequence[int | tuple[int, ...]], **given: Any) -> int:
 )
 def test_a_bucket_is_full_at_the_threshold(sizes: list[int | tuple[int, ...]], count: int) -> None:
     assert buckets(sizes) == count
+
+
+@pytest.mark.parametrize(("is_apart", "count"), [(False, 1), (True, 2)])
+def test_groups_can_be_kept_apart(is_apart: bool, count: int) -> None:
+    assert buckets([(5, 5), 5], disable_group_fusion=is_apart) == count
 
 
 def test_a_threshold_of_one_byte_and_of_none() -> None:

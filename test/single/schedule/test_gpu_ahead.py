@@ -7,8 +7,8 @@ import time
 
 import numpy as np
 import pytest
-from emulated_gpu import Gate, GpuArray, Stream, gpu_allreduce, gpu_submit, gpu_values
-from ranks import add_set, allreduce, ends_within, on_ranks, predictable
+from emulated_gpu import Gate, GpuArray, Stream, gpu_allreduce, gpu_submit, gpu_values, over
+from ranks import add_set, allreduce, ends_within, on_ranks
 
 from horovod import _native
 
@@ -17,8 +17,7 @@ ONES = np.ones(8, np.float32)
 
 
 def settings_for(transport: str) -> _native.Settings:
-    settings = predictable()
-    settings.gpu_transport = transport
+    settings = over(transport)
     settings.fusion_threshold = 0
     return settings
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any
 import busy
 import numpy as np
 import pytest
+import ranks
 from emulated_gpu import (
     Gate,
     GpuArray,
@@ -23,6 +27,7 @@ from emulated_gpu import (
     gpu_tensor,
     gpu_values,
     last_error,
+    over,
 )
 from ranks import (
     ADASUM,
@@ -35,22 +40,22 @@ from ranks import (
     ends_within,
     numbers,
     on_ranks,
-    predictable,
     source_only,
     submit,
 )
 from refusals import expect, refused
+from tcp_worlds import TcpJob, tcp_settings
 
 from horovod import _native
-from horovod.common.exceptions import DeviceFailure, Disagreement, HorovodInternalError, WrongArgument
+from horovod.common.exceptions import (
+    DeviceFailure,
+    Disagreement,
+    HorovodInternalError,
+    LostRank,
+    WrongArgument,
+)
 
 TRANSPORTS = ["nccl", "host"]
-
-
-def over(transport: str) -> _native.Settings:
-    settings = predictable()
-    settings.gpu_transport = transport
-    return settings
 
 
 def ones(count: int = 8) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -321,6 +326,42 @@ class TestSets:
 
         on_ranks(2, program, settings=over(transport))
 
+    def test_a_rank_that_has_joined_and_has_no_gpu(self) -> None:
+        """Its engine finds that, and no call of its caller: no mistake of an argument any more."""
+        tcp = TcpJob(2)
+        secret, endpoint = tcp.secret.hex(), tcp.endpoints[0][0]
+        command = [sys.executable, "-c", JOINS_WITHOUT_GPU, secret, endpoint]
+        environment = {**os.environ, "EMULATED_CUDA_DEVICES": "0"}
+        with subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE) as other:
+            assert other.stdout is not None
+            tcp.endpoints[1] = [other.stdout.readline().strip()]
+            engine = _native.Engine(tcp.open_one(0), tcp_settings(deterministic=True))
+            with pytest.raises(LostRank) as caught:
+                gpu_allreduce(engine, "x", ones(), 0)
+            engine.shutdown()
+            said = other.stdout.read().split()
+        assert caught.value.ranks == (1,)
+        assert said == ["HorovodInternalError", "operation_failed", "cuda_does_not_work", "x", "(1,)"]
+
+
+JOINS_WITHOUT_GPU = f"""
+import sys
+sys.path.insert(0, {str(Path(ranks.__file__).parent)!r})
+import emulated_gpu
+from tcp_worlds import TcpJob, tcp_settings
+from horovod import _native
+
+tcp = TcpJob(2)
+print(tcp.endpoints[1][0], flush=True)
+tcp.secret, tcp.endpoints[0] = bytes.fromhex(sys.argv[1]), [sys.argv[2]]
+engine = _native.Engine(tcp.open_one(1), tcp_settings(deterministic=True))
+try:
+    engine.wait(engine.join())
+except Exception as error:
+    print(type(error).__name__, error.code, error.facts["cause"], error.tensor, error.ranks)
+engine.shutdown()
+"""
+
 
 class TestEnd:
     def test_what_is_in_flight_is_finished_before_the_end(self) -> None:
@@ -361,7 +402,7 @@ class TestEnd:
             return raised.value
 
         first, _ = on_ranks(2, program, settings=over("nccl"))
-        about = {"operation": "'late', 32 bytes", "rank": 0, "cause": "gpu_failed"}
+        about = {"tensor": "late", "operation": "'late', 32 bytes", "rank": 0, "cause": "gpu_failed"}
         expect(first, DeviceFailure, "operation_failed", remedy="The job cannot go on", **about)
 
     def test_what_is_pending_fails_when_a_rank_is_lost(self) -> None:

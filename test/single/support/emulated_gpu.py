@@ -13,14 +13,14 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from ranks import NUMBERS
+from ranks import NUMBERS, predictable, tensor
 
 from horovod import _native
 
@@ -197,6 +197,13 @@ class Gate:
             _collector.go_on()
 
 
+def over(transport: str, algorithm: str = "auto") -> _native.Settings:
+    """Of ranks as threads: what carries their GPU tensors, and the pattern of allreduces."""
+    settings = predictable(algorithm)
+    settings.gpu_transport = transport
+    return settings
+
+
 def array(values: NDArray[Any], gpu: int = 0) -> GpuArray:
     """Values in the memory of a GPU, with a stream of their own."""
     return GpuArray(values, Stream(gpu))
@@ -246,6 +253,33 @@ def gpu_allreduce(
     out = GpuArray(np.empty_like(values), x.stream)
     handle = engine.allreduce(name, [gpu_tensor(x, out)], _native.Reduction(**reduction), process_set)
     return gpu_values(engine, handle, out)
+
+
+def group_allreduce(
+    engine: _native.Engine,
+    xs: list[NDArray[Any]],
+    gpu: int | None,
+    codec: str = "",
+    feedback: Sequence[_native.Feedback | None] = (),
+    process_set: int = 0,
+    **reduction: Any,
+) -> list[NDArray[Any]]:
+    """One group's allreduce in place, on a GPU or, where there is none, on the CPU.
+
+    Under one name, as random numbers depend on that.
+    """
+    how = _native.Reduction(codec=_native.codec_named(codec) if codec else None, **reduction)
+    kept = feedback or [None] * len(xs)
+    if gpu is None:
+        xs = [x.copy() for x in xs]
+        tensors = [tensor(x, None, keep) for x, keep in zip(xs, kept, strict=True)]
+        engine.wait(engine.allreduce("group", tensors, how, process_set))
+        return xs
+    stream = Stream(gpu)
+    there = [GpuArray(x, stream) for x in xs]
+    tensors = [gpu_tensor(x, None, keep) for x, keep in zip(there, kept, strict=True)]
+    engine.wait(engine.allreduce("group", tensors, how, process_set)).order(stream.number)
+    return [x.numpy() for x in there]
 
 
 def gpu_received(result: _native.Result, like: GpuArray) -> NDArray[Any]:

@@ -142,7 +142,7 @@ def test_a_receiver_may_be_later_than_the_limit_of_silence() -> None:
             sent = data(0, 9, size)
             first.finish(first.start([place(1, sent)], []))
             return
-        until = busy.limit(5)
+        until = busy.limit(3)
         while time.monotonic() < until:
             second.wait(100_000, False)
         room = np.zeros(size, np.uint8)
@@ -233,11 +233,10 @@ def test_a_hundred_jobs_leave_nothing_open(opened: Worlds) -> None:
 def test_more_than_two_gib(opened: Worlds, request: pytest.FixtureRequest) -> None:
     if request.node.callspec.params["opened"] == "tcp with lanes" or IS_SANITIZED:
         pytest.skip("as the others, and slower")
-    size = (1 << 31) + 4097
-    sent = np.zeros(size, np.uint8)
-    sent[:: 1 << 20] = np.arange(len(sent[:: 1 << 20]), dtype=np.uint8)
+    size, page = (1 << 31) + 4097, 1 << 20
+    sent, room = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
+    sent[::page] = 1 + np.arange(len(sent[::page])) % 251
     sent[-1] = 77
-    room = np.empty(size, np.uint8)
 
     def body(world: native.World) -> None:
         if world.rank == 0:
@@ -246,4 +245,5 @@ def test_more_than_two_gib(opened: Worlds, request: pytest.FixtureRequest) -> No
             world.finish(world.start([], [place(0, room)]))
 
     on_all(opened(2), body)
-    assert room[-1] == 77 and np.array_equal(room, sent)
+    for begin in range(0, size, page):  # a copy of all of it would take longer than the transfer
+        assert room[begin : begin + page].tobytes() == sent[begin : begin + page].tobytes(), begin

@@ -14,12 +14,9 @@ EMULATED_CUDA_API cudaError_t cudaGetDeviceCount(int* count);
 EMULATED_CUDA_API cudaError_t cudaGetDevice(int* device);
 EMULATED_CUDA_API cudaError_t cudaSetDevice(int device);
 EMULATED_CUDA_API cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
-EMULATED_CUDA_API cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 EMULATED_CUDA_API cudaError_t cudaDeviceCanAccessPeer(int* can_access, int device, int peer);
 EMULATED_CUDA_API cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
 EMULATED_CUDA_API cudaError_t cudaDeviceSynchronize();
-EMULATED_CUDA_API cudaError_t cudaRuntimeGetVersion(int* version);
-EMULATED_CUDA_API cudaError_t cudaDriverGetVersion(int* version);
 
 EMULATED_CUDA_API cudaError_t cudaMalloc(void** memory, size_t bytes);
 EMULATED_CUDA_API cudaError_t cudaFree(void* memory);
@@ -27,10 +24,8 @@ EMULATED_CUDA_API cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigne
 EMULATED_CUDA_API cudaError_t cudaFreeHost(void* memory);
 EMULATED_CUDA_API cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned flags);
 EMULATED_CUDA_API cudaError_t cudaHostUnregister(void* memory);
-EMULATED_CUDA_API cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
 EMULATED_CUDA_API cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
 EMULATED_CUDA_API cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* memory);
-EMULATED_CUDA_API cudaError_t cudaMemset(void* memory, int byte, size_t bytes);
 EMULATED_CUDA_API cudaError_t cudaMemsetAsync(void* memory, int byte, size_t bytes, cudaStream_t stream);
 
 EMULATED_CUDA_API cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);

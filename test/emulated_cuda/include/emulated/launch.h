@@ -25,15 +25,3 @@ cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 bloc
   return emulated_cuda::launch_kernel([kernel, copies = std::move(copies)] { std::apply(kernel, copies); }, grid, block,
                                       shared_bytes, stream);
 }
-
-template <typename Kernel>
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel*, int, size_t) {
-  *blocks = 2;
-  return cudaSuccess;
-}
-
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
-template <typename Kernel>
-cudaError_t cudaFuncSetAttribute(Kernel*, cudaFuncAttribute, int bytes) {
-  return bytes <= 227 * 1024 ? cudaSuccess : cudaErrorInvalidValue;
-}

@@ -12,22 +12,17 @@
 namespace emulated_cuda {
 
 struct Coordinates {
-  uint3 thread;
-  uint3 block;
-  dim3 block_size;
-  dim3 grid_size;
+  dim3 thread, block, block_size;
 };
 // Of the calling coroutine, which keeps them: the compiler may ask once.
 __attribute__((const, visibility("default"))) const Coordinates& here();
 __attribute__((visibility("default"))) std::byte* dynamic_shared();
 
-enum class Meeting : uint8_t { kSync, kShuffle, kBallot, kAdd, kMin, kMax, kMinSigned, kMaxSigned, kAnd, kOr, kXor, kMatch };
+enum class Meeting : uint8_t { kSync, kShuffle, kBallot };
 // The operation of a warp: waits for the lanes of the mask, and gives this lane's result. `lane` is whose value it asks for.
 __attribute__((visibility("default"))) uint64_t meet(Meeting operation, unsigned mask, uint64_t value, int lane);
-__attribute__((visibility("default"))) unsigned active_lanes();
 __attribute__((visibility("default"))) int own_lane();
-// A barrier of the block. Gives how many threads came with a predicate that is true.
-__attribute__((visibility("default"))) int block_barrier(bool predicate);
+__attribute__((visibility("default"))) void block_barrier();
 
 template <typename T>
 T shuffle(unsigned mask, T value, int lane) {
@@ -44,14 +39,13 @@ T shuffle(unsigned mask, T value, int lane) {
 #define threadIdx (::emulated_cuda::here().thread)
 #define blockIdx (::emulated_cuda::here().block)
 #define blockDim (::emulated_cuda::here().block_size)
-#define gridDim (::emulated_cuda::here().grid_size)
-inline constexpr int warpSize = 32;
 
-inline void __syncthreads() { emulated_cuda::block_barrier(false); }
-inline int __syncthreads_count(int predicate) { return emulated_cuda::block_barrier(predicate != 0); }
-inline int __syncthreads_or(int predicate) { return emulated_cuda::block_barrier(predicate != 0) > 0; }
+inline void __syncthreads() { emulated_cuda::block_barrier(); }
 inline void __syncwarp(unsigned mask = 0xffffffffu) { emulated_cuda::meet(emulated_cuda::Meeting::kSync, mask, 0, 0); }
-inline unsigned __activemask() { return emulated_cuda::active_lanes(); }
+inline unsigned __ballot_sync(unsigned mask, int predicate) {
+  return static_cast<unsigned>(emulated_cuda::meet(emulated_cuda::Meeting::kBallot, mask, predicate != 0, 0));
+}
+inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 
 // A lane outside of the segment of `width` leaves the value as it is.
 template <typename T>
@@ -60,18 +54,7 @@ T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
   return emulated_cuda::shuffle(mask, value, first + (source & (width - 1)));
 }
 template <typename T>
-T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-  const int lane = emulated_cuda::own_lane(), source = lane - static_cast<int>(delta);
-  return emulated_cuda::shuffle(mask, value, source < (lane & ~(width - 1)) ? lane : source);
-}
-template <typename T>
-T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-  const int lane = emulated_cuda::own_lane(), source = lane + static_cast<int>(delta);
-  return emulated_cuda::shuffle(mask, value, source > (lane | (width - 1)) ? lane : source);
-}
-template <typename T>
 T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32) {
   const int lane = emulated_cuda::own_lane(), source = lane ^ lanes;
   return emulated_cuda::shuffle(mask, value, source > (lane | (width - 1)) ? lane : source);
 }
-#include "emulated/votes.h"

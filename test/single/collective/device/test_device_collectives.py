@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulated_gpu import GpuArray, array, gpu_received, gpu_source, gpu_tensor
+from emulated_gpu import GpuArray, array, gpu_received, gpu_source, gpu_tensor, over
 from numpy.typing import NDArray
 from ranks import (
     AVERAGE,
@@ -20,7 +20,6 @@ from ranks import (
     add_set,
     numbers,
     on_ranks,
-    predictable,
     received,
     source_only,
     tensor,
@@ -33,12 +32,6 @@ COUNTS = (5000, 0, 1, 129, 9000, 31)  # of tensors that are reduced together
 CODECS = ["bit16", "bit8/128", "bit8/128/e5m2", "bit8/128/e3m4", "int8/128", "int4/128"]
 CODECS += ["int4/128/hadamard/lloyd"]
 IN_FLOAT32 = ["float32", "float16", "bfloat16"]
-
-
-def over_nccl(algorithm: str = "auto") -> _native.Settings:
-    settings = predictable(algorithm)
-    settings.gpu_transport = "nccl"
-    return settings
 
 
 def inputs(rank: int, dtype: str, counts: Sequence[int] = COUNTS) -> Arrays:
@@ -92,7 +85,7 @@ def assert_twins(
 @pytest.mark.parametrize("algorithm", ["gather", "scatter"])
 def test_codes_by_any_route(codec: str, algorithm: str) -> None:
     for size, dtype in ((2, "float16"), (3, "float32"), (4, "bfloat16")):
-        assert_twins(size, lambda: over_nccl(algorithm), lambda rank, dtype=dtype: inputs(rank, dtype),
+        assert_twins(size, lambda: over("nccl", algorithm), lambda rank, dtype=dtype: inputs(rank, dtype),
                      op=AVERAGE, prescale=0.5, codec=_native.codec_named(codec))  # fmt: skip
 
 
@@ -100,14 +93,14 @@ def test_codes_by_any_route(codec: str, algorithm: str) -> None:
 @pytest.mark.parametrize("codec", ["bit16", "bit8/128", "int4/128/hadamard"])
 def test_codes_over_several_hosts(codec: str, hosts: Sequence[int]) -> None:
     for dtype in IN_FLOAT32:
-        assert_twins(len(hosts), lambda: over_nccl("hierarchical"), lambda rank, t=dtype: inputs(rank, t),
+        assert_twins(len(hosts), lambda: over("nccl", "hierarchical"), lambda rank, t=dtype: inputs(rank, t),
                      hosts, op=AVERAGE, prescale=2.0, codec=_native.codec_named(codec))  # fmt: skip
 
 
 @pytest.mark.parametrize("algorithm", ["gather", "scatter", "hierarchical"])
 def test_random_rounding_has_the_numbers_of_the_cpu(algorithm: str) -> None:
     hosts = (0, 0, 1, 1) if algorithm == "hierarchical" else ()
-    assert_twins(4, lambda: over_nccl(algorithm), lambda rank: inputs(rank, "float32"), hosts,
+    assert_twins(4, lambda: over("nccl", algorithm), lambda rank: inputs(rank, "float32"), hosts,
                  codec=_native.codec_named("int8/128/stochastic/seed3"))  # fmt: skip
 
 
@@ -115,7 +108,7 @@ def test_random_rounding_has_the_numbers_of_the_cpu(algorithm: str) -> None:
 @pytest.mark.parametrize("algorithm", ["auto", "gather", "scatter"])
 def test_exact_sums_in_rank_order(algorithm: str, dtype: str) -> None:
     """Of more than two ranks: that is what HOROVOD_DETERMINISTIC promises, too."""
-    assert_twins(3, lambda: over_nccl(algorithm), lambda rank: inputs(rank, dtype),
+    assert_twins(3, lambda: over("nccl", algorithm), lambda rank: inputs(rank, dtype),
                  op=AVERAGE, prescale=3.0)  # fmt: skip
 
 
@@ -144,7 +137,7 @@ def test_an_average_of_halves_does_not_overflow() -> None:
     def program(rank: int, engine: _native.Engine) -> Arrays:
         return reduced(engine, [np.full(100, 60000, np.float16)] * 2, rank, True, op=AVERAGE)
 
-    for got in on_ranks(2, program, settings=over_nccl()):
+    for got in on_ranks(2, program, settings=over("nccl")):
         assert all((x == 60000).all() for x in got)
 
 
@@ -153,20 +146,20 @@ def test_a_nan_wins() -> None:
         x = np.array([np.nan if rank == 0 else 1.0], np.float32)
         return float(reduced(engine, [x], rank, True, op=MAX)[0][0])
 
-    assert all(np.isnan(x) for x in on_ranks(2, program, settings=over_nccl()))
+    assert all(np.isnan(x) for x in on_ranks(2, program, settings=over("nccl")))
 
 
 @pytest.mark.parametrize("postscale", [1.0, 0.25])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "bool"])
 def test_a_world_of_one(dtype: str, postscale: float) -> None:
     scales = {"prescale": 3.0, "postscale": postscale}
-    assert_twins(1, over_nccl, lambda rank: inputs(rank, dtype), op=AVERAGE, **scales)
+    assert_twins(1, lambda: over("nccl"), lambda rank: inputs(rank, dtype), op=AVERAGE, **scales)
 
 
 def test_many_tensors() -> None:
     counts = [17 * i % 300 for i in range(150)]
     for algorithm in ("gather", "scatter"):
-        settings = over_nccl(algorithm)
+        settings = over("nccl", algorithm)
         assert_twins(3, lambda settings=settings: settings, lambda rank: inputs(rank, "float32", counts),
                      codec=_native.codec_named("bit8/128"))  # fmt: skip
 
@@ -182,7 +175,7 @@ def test_several_steps_are_under_way_at_once(algorithm: str, codec: str | None, 
     def xs(rank: int) -> Arrays:
         return [numbers(rank, 1000, np.float16), numbers(rank, count, np.float16)]
 
-    assert_twins(4, lambda: over_nccl(algorithm), xs, hosts, codec=named)
+    assert_twins(4, lambda: over("nccl", algorithm), xs, hosts, codec=named)
 
 
 def test_process_sets_have_communicators_of_their_own() -> None:
@@ -200,7 +193,7 @@ def test_process_sets_have_communicators_of_their_own() -> None:
             sums.append(float(x.numpy()[0]))
         return sums
 
-    for rank, sums in enumerate(on_ranks(4, program, settings=over_nccl())):
+    for rank, sums in enumerate(on_ranks(4, program, settings=over("nccl"))):
         assert sums == ([10, 6, 10, 10] if rank % 2 else [10, 10, 10])
 
 
@@ -216,7 +209,7 @@ def test_joining_ranks_send_zeros() -> None:
         reduced(engine, [np.ones(3, np.float32)], rank, True)  # so that every rank has shown its GPU
         return program(rank, engine)
 
-    assert on_ranks(2, prepared, settings=over_nccl()) == [1.0, 2.0]
+    assert on_ranks(2, prepared, settings=over("nccl")) == [1.0, 2.0]
 
 
 @pytest.mark.parametrize("codec", [None, "bit8/128", "int4/128"])
@@ -244,7 +237,7 @@ def test_reducescatter(dtype: str, codec: str | None) -> None:
                 result.order(to.stream.number)
             return [to.numpy().tobytes() for to in results]
 
-        return on_ranks(size, body, settings=over_nccl())
+        return on_ranks(size, body, settings=over("nccl"))
 
     assert program(True) == program(False)
 
@@ -268,7 +261,7 @@ def test_what_moves_bytes(size: int) -> None:
             engine.wait(engine.broadcast(f"b{root}", gpu_tensor(y), root)).order(y.stream.number)
             assert y.numpy().tobytes() == numbers(root, 1000, np.float16).tobytes()
 
-    on_ranks(size, program, settings=over_nccl())
+    on_ranks(size, program, settings=over("nccl"))
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -281,7 +274,7 @@ def test_a_broadcast_counts_as_a_ring_that_ends_before_the_root(size: int) -> No
             counted.append(engine.counters()["wire_bytes"])
         return [after - before for before, after in pairwise(counted)]
 
-    sent = on_ranks(size, program, settings=over_nccl())
+    sent = on_ranks(size, program, settings=over("nccl"))
     for root in range(size):
         last = (root - 1) % size
         assert [by_root[root] for by_root in sent] == [0 if rank == last else 2000 for rank in range(size)]

@@ -5,25 +5,17 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import busy
 import numpy as np
 import pytest
-from emulated_gpu import Gate, GpuArray, Stream, array, gpu_allreduce, gpu_submit, gpu_tensor
-from ranks import numbers, on_ranks, predictable
+from emulated_gpu import Gate, GpuArray, Stream, array, gpu_allreduce, gpu_submit, gpu_tensor, over
+from ranks import numbers, on_ranks
 from refusals import expect, refused
 
 from horovod import _native
 from horovod.common.exceptions import DeviceFailure, HorovodInternalError, LostRank
-
-
-def over(transport: str) -> _native.Settings:
-    settings = predictable("scatter")
-    settings.gpu_transport = transport
-    return settings
 
 
 def repeated(rank: int, engine: _native.Engine, times: int = 400) -> HorovodInternalError | None:
@@ -45,7 +37,7 @@ def repeated(rank: int, engine: _native.Engine, times: int = 400) -> HorovodInte
 @pytest.mark.parametrize("size", [2, 3])
 def test_an_asynchronous_error_ends_all_ranks(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMULATED_NCCL_ASYNC", "1:7:6")
-    errors = on_ranks(size, repeated, settings=over("nccl"))
+    errors = on_ranks(size, repeated, settings=over("nccl", "scatter"))
     assert all(errors), errors
     assert any(isinstance(error, DeviceFailure) and "nccl" in str(error).lower() for error in errors)
 
@@ -59,7 +51,7 @@ def test_an_error_at_any_time_ends_all_ranks(tmp_path: Path, monkeypatch: pytest
             threading.Timer(0.3, lambda: words.write_text("0:0:2")).start()
         return repeated(rank, engine, 100_000)
 
-    errors = on_ranks(2, program, settings=over("nccl"))
+    errors = on_ranks(2, program, settings=over("nccl", "scatter"))
     assert all(errors), errors
 
 
@@ -70,7 +62,7 @@ def test_ranks_that_share_a_gpu_are_told_so() -> None:
         with refused(HorovodInternalError, "operation_failed", cause="nccl_cannot_be", why=why):
             engine.wait(engine.allreduce("x", [gpu_tensor(x)], _native.Reduction()))
 
-    on_ranks(3, program, settings=over("nccl"))
+    on_ranks(3, program, settings=over("nccl", "scatter"))
 
 
 def test_ranks_that_share_a_gpu_go_by_the_host_unless_told_otherwise() -> None:
@@ -79,21 +71,12 @@ def test_ranks_that_share_a_gpu_go_by_the_host_unless_told_otherwise() -> None:
         engine.wait(engine.allreduce("x", [gpu_tensor(x)], _native.Reduction())).order(x.stream.number)
         return float(x.numpy().sum())
 
-    assert on_ranks(2, program, settings=over("auto")) == [20.0, 20.0]
+    assert on_ranks(2, program, settings=over("auto", "scatter")) == [20.0, 20.0]
 
 
-@pytest.fixture
-def failing_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def test_a_communicator_that_cannot_be_is_an_error_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMULATED_NCCL_FAIL", "ncclGetUniqueId:1:3")
-    yield
-
-
-@pytest.mark.usefixtures("failing_start")
-def test_a_communicator_that_cannot_be_is_an_error_everywhere() -> None:
-    def program(rank: int, engine: _native.Engine) -> Any:
-        return repeated(rank, engine, 1)
-
-    errors = on_ranks(3, program, settings=over("nccl"))
+    errors = on_ranks(3, lambda rank, engine: repeated(rank, engine, 1), settings=over("nccl", "scatter"))
     assert all(errors), errors
     joining = [error for error in errors if error.facts["cause"] == "nccl_cannot_join"]
     assert joining and all(isinstance(error, DeviceFailure) and error.ranks == (0,) for error in joining)
@@ -102,12 +85,16 @@ def test_a_communicator_that_cannot_be_is_an_error_everywhere() -> None:
 def test_a_communicator_that_one_rank_cannot_make_is_an_error_everywhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The others hear it from that rank: NCCL goes on waiting for it."""
+    """The others hear it from that rank: NCCL goes on waiting for it. They have lost it; their GPUs work."""
     monkeypatch.setenv("EMULATED_NCCL_FAIL", "ncclCommInitRankConfig:1:3")  # of whichever rank comes first
     start = time.monotonic()
-    errors = on_ranks(3, lambda rank, engine: repeated(rank, engine, 1), settings=over("nccl"))
-    assert all(errors), errors
-    assert any(isinstance(e, DeviceFailure) and "ncclCommInitRankConfig" in str(e) for e in errors), errors
+    errors = on_ranks(3, lambda rank, engine: repeated(rank, engine, 1), settings=over("nccl", "scatter"))
+    [failed] = [rank for rank, error in enumerate(errors) if isinstance(error, DeviceFailure)]
+    for rank, error in enumerate(errors):
+        assert error is not None
+        expect(error, DeviceFailure if rank == failed else LostRank, ranks=(failed,), tensor="x")
+        assert error.facts["cause"] == "nccl_cannot_join"
+    assert "ncclCommInitRankConfig" in str(errors[failed])
     assert time.monotonic() - start < 60, "that is NCCL's patience, and not ours"
 
 
@@ -122,7 +109,7 @@ def test_a_rank_that_gives_up_before_its_first_transfer(monkeypatch: pytest.Monk
             engine.wait(engine.broadcast("x", gpu_tensor(x), 0))
         return raised.value
 
-    errors = on_ranks(2, program, settings=over("nccl"))
+    errors = on_ranks(2, program, settings=over("nccl", "scatter"))
     [failed] = [rank for rank, error in enumerate(errors) if isinstance(error, DeviceFailure)]
     expect(errors[failed], DeviceFailure, cause="nccl_failed", why=re.compile("^ncclBroadcast"))
     expect(errors[1 - failed], LostRank, ranks=(failed,))
@@ -137,7 +124,7 @@ def test_a_host_far_ahead_of_its_gpu_hears_of_failures(
     words = tmp_path / "async"
     monkeypatch.setenv("EMULATED_NCCL_ASYNC_FILE", str(words))
     together = threading.Barrier(2)
-    settings = over("nccl")
+    settings = over("nccl", "scatter")
     settings.fusion_threshold = 0
 
     def program(rank: int, engine: _native.Engine) -> None:

@@ -6,19 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulated_gpu import array, gpu_tensor
+from emulated_gpu import array, gpu_tensor, group_allreduce, over
 from numpy.typing import NDArray
-from ranks import AVERAGE, numbers, on_ranks, predictable, tensor
+from ranks import AVERAGE, numbers, on_ranks
 
 from horovod import _native
 
 COUNT = 1000
-
-
-def over(transport: str, algorithm: str) -> _native.Settings:
-    settings = predictable(algorithm)
-    settings.gpu_transport = transport
-    return settings
 
 
 def residuals(feedback: _native.Feedback) -> list[tuple[int, bytes]]:
@@ -33,14 +27,8 @@ def step(
     engine: _native.Engine, feedback: _native.Feedback, values: NDArray[Any], gpu: int | None, codec: str
 ) -> bytes:
     """An allreduce with feedback, on the CPU or on a GPU."""
-    reduction = _native.Reduction(op=AVERAGE, codec=_native.codec_named(codec))
-    if gpu is None:
-        out = values.copy()
-        engine.wait(engine.allreduce("x", [tensor(out, feedback=feedback)], reduction))
-        return out.tobytes()
-    x = array(values, gpu)
-    engine.wait(engine.allreduce("x", [gpu_tensor(x, feedback=feedback)], reduction)).order(x.stream.number)
-    return x.numpy().tobytes()
+    [got] = group_allreduce(engine, [values], gpu, codec, [feedback], op=AVERAGE)
+    return got.tobytes()
 
 
 @pytest.mark.parametrize("codec", ["int4/128/hadamard/lloyd", "bit8/128/stochastic/seed1", "bit16"])

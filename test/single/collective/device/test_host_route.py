@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 from emulated_gpu import (
     GpuArray,
-    Stream,
     array,
     gpu_received,
     gpu_source,
     gpu_tensor,
     gpu_values,
+    group_allreduce,
+    over,
     pinned_bytes,
 )
 from numpy.typing import NDArray
@@ -31,7 +32,6 @@ from ranks import (
     add_set,
     numbers,
     on_ranks,
-    predictable,
     received,
     source_only,
     tensor,
@@ -46,37 +46,6 @@ CODECS = ["", "bit16", "bit8/128", "bit8/32/e5m2/stochastic", "int8/128", "int4/
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
 
 
-def settings(algorithm: str) -> _native.Settings:
-    chosen = predictable(algorithm)
-    chosen.gpu_transport = "host"
-    return chosen
-
-
-def reduce_all(
-    engine: _native.Engine,
-    xs: list[Array],
-    gpu: int | None,
-    codec: str = "",
-    feedback: list[_native.Feedback] | None = None,
-    process_set: int = 0,
-    **reduction: Any,
-) -> list[Array]:
-    """One group in place, of the CPU or, on ranks that share it, of a GPU."""
-    reduction["codec"] = _native.codec_named(codec) if codec else None
-    kept: list[Any] = [None] * len(xs) if feedback is None else list(feedback)
-    if gpu is None:
-        xs = [x.copy() for x in xs]
-        tensors = [tensor(x, None, keep) for x, keep in zip(xs, kept, strict=True)]
-        engine.wait(engine.allreduce("group", tensors, _native.Reduction(**reduction), process_set))
-        return xs
-    stream = Stream(gpu)
-    there = [GpuArray(x, stream) for x in xs]
-    tensors = [gpu_tensor(x, None, keep) for x, keep in zip(there, kept, strict=True)]
-    handle = engine.allreduce("group", tensors, _native.Reduction(**reduction), process_set)
-    engine.wait(handle).order(stream.number)
-    return [x.numpy() for x in there]
-
-
 def results(
     hosts: list[int], algorithm: str, gpu: int | None, program: Callable[..., Any], window: bool = True
 ) -> list[Any]:
@@ -85,9 +54,18 @@ def results(
         len(hosts),
         lambda rank, engine: program(rank, engine, gpu),
         shares_memory=window,
-        settings=settings(algorithm),
+        settings=over("host", algorithm),
         hosts=hosts,
     )
+
+
+def assert_as_on_the_cpu(
+    hosts: list[int], algorithm: str, program: Callable[..., Any], window: bool = True
+) -> list[Any]:
+    """program(rank, engine, gpu) gives the same bytes with a GPU and without one."""
+    got = results(hosts, algorithm, 0, program, window)
+    assert_same(got, results(hosts, algorithm, None, program, window))
+    return got
 
 
 def assert_same(got: Any, want: Any) -> None:
@@ -107,22 +85,20 @@ class TestFlatAllreduce:
             for dtype in FLOATS:
                 counts = (5000, 0, 1, 127, 129, 20_003)
                 xs = [numbers(rank, count, DTYPES[dtype][1], count) for count in counts]
-                everything += reduce_all(engine, xs, gpu, codec, op=AVERAGE, prescale=0.5, postscale=3.0)
+                everything += group_allreduce(engine, xs, gpu, codec, op=AVERAGE, prescale=0.5, postscale=3.0)
             assert engine.counters()["wire_bytes"] > 0
             return everything
 
-        got = results(hosts, "scatter", 0, program, window)
-        assert_same(got, results(hosts, "scatter", None, program, window))
+        got = assert_as_on_the_cpu(hosts, "scatter", program, window)
         assert_same(got, [got[0]] * len(hosts))
 
     @pytest.mark.parametrize("codec", ["", "bit8/128"])
     @pytest.mark.parametrize("window", [True, False], ids=["window", "messages"])
     def test_more_than_all_slots_hold(self, codec: str, window: bool) -> None:
         def program(rank: int, engine: _native.Engine, gpu: int | None) -> list[Array]:
-            return reduce_all(engine, [numbers(rank, 3_000_001, np.float32)], gpu, codec, op=SUM)
+            return group_allreduce(engine, [numbers(rank, 3_000_001, np.float32)], gpu, codec, op=SUM)
 
-        got = results([0, 0], "scatter", 0, program, window)
-        assert_same(got, results([0, 0], "scatter", None, program, window))
+        assert_as_on_the_cpu([0, 0], "scatter", program, window)
 
     @pytest.mark.parametrize("count", [100, 100_000, 3_000_001])
     def test_in_one_host_the_window_is_all_the_memory_it_takes(self, count: int) -> None:
@@ -133,7 +109,7 @@ class TestFlatAllreduce:
             everybody.wait()
             before = pinned_bytes()
             everybody.wait()
-            reduce_all(engine, [numbers(rank, count, np.float32)], gpu, "bit8/128", op=SUM)
+            group_allreduce(engine, [numbers(rank, count, np.float32)], gpu, "bit8/128", op=SUM)
             everybody.wait()
             return pinned_bytes() - before
 
@@ -143,28 +119,28 @@ class TestFlatAllreduce:
     def test_many_tiny_tensors(self) -> None:
         def program(rank: int, engine: _native.Engine, gpu: int | None) -> list[Array]:
             xs = [numbers(rank, i % 4, np.float32, i) for i in range(300)]
-            return reduce_all(engine, xs, gpu, "int8/128", op=SUM)
+            return group_allreduce(engine, xs, gpu, "int8/128", op=SUM)
 
-        assert_same(results([0, 0, 0], "scatter", 0, program), results([0, 0, 0], "scatter", None, program))
+        assert_as_on_the_cpu([0, 0, 0], "scatter", program)
 
     @pytest.mark.parametrize("op", [AVERAGE, SUM, MAX])
     def test_every_other_dtype(self, op: int) -> None:
         def program(rank: int, engine: _native.Engine, gpu: int | None) -> list[Array]:
             others = [dtype for name, (_, dtype) in DTYPES.items() if name not in FLOATS]
-            return reduce_all(engine, [numbers(rank, 1001, dtype) for dtype in others], gpu, op=op)
+            return group_allreduce(engine, [numbers(rank, 1001, dtype) for dtype in others], gpu, op=op)
 
-        assert_same(results([0, 0, 0], "scatter", 0, program), results([0, 0, 0], "scatter", None, program))
+        assert_as_on_the_cpu([0, 0, 0], "scatter", program)
 
     def test_in_a_process_set(self) -> None:
         def program(rank: int, engine: _native.Engine, gpu: int | None) -> list[Array]:
             members = add_set(engine, 0, 2)
             xs = [numbers(rank, 40_000, np.float32)]
             if rank != 1:
-                xs = reduce_all(engine, xs, gpu, "bit8/128", process_set=members, op=SUM)
+                xs = group_allreduce(engine, xs, gpu, "bit8/128", process_set=members, op=SUM)
             engine.wait(engine.barrier("everybody is done"))
             return xs
 
-        assert_same(results([0, 0, 0], "scatter", 0, program), results([0, 0, 0], "scatter", None, program))
+        assert_as_on_the_cpu([0, 0, 0], "scatter", program)
 
     @pytest.mark.parametrize("codec", ["bit16", "int4/128", "int4/128/stochastic/hadamard"])
     def test_feedback_over_several_operations(self, codec: str) -> None:
@@ -175,14 +151,14 @@ class TestFlatAllreduce:
             everything: list[Array] = []
             for step in range(3):
                 xs = [numbers(rank, count, np.float32, step) for count in counts]
-                everything += reduce_all(engine, xs, gpu, codec, feedback, op=AVERAGE)
+                everything += group_allreduce(engine, xs, gpu, codec, feedback, op=AVERAGE)
             for keep in feedback:
                 for stage in ("sent", "result"):
                     begin, values = keep.read(stage)
                     everything += [np.array([begin]), np.from_dlpack(values)]
             return everything
 
-        assert_same(results([0, 0, 0], "scatter", 0, program), results([0, 0, 0], "scatter", None, program))
+        assert_as_on_the_cpu([0, 0, 0], "scatter", program)
 
 
 @pytest.mark.parametrize("hosts", [[0, 0, 1, 1], [0, 0, 1], [0, 1]], ids=["2x2", "2+1", "1+1"])
@@ -192,17 +168,16 @@ class TestSeveralHosts:
             everything: list[Array] = []
             for dtype in FLOATS:
                 xs = [numbers(rank, count, DTYPES[dtype][1], count) for count in (5000, 0, 1, 70_003)]
-                everything += reduce_all(engine, xs, gpu, op=AVERAGE, prescale=0.5)
+                everything += group_allreduce(engine, xs, gpu, op=AVERAGE, prescale=0.5)
             return everything
 
-        got = results(hosts, "hierarchical", 0, program)
-        assert_same(got, results(hosts, "hierarchical", None, program))
+        assert_as_on_the_cpu(hosts, "hierarchical", program)
 
     @pytest.mark.parametrize("codec", CODECS[1:])
     def test_codes_differ_by_their_quantisations_only(self, hosts: list[int], codec: str) -> None:
         def program(rank: int, engine: _native.Engine, gpu: int | None) -> list[Array]:
             xs = [numbers(rank, count, np.float32, count) for count in (5000, 0, 1, 400_003)]
-            return reduce_all(engine, xs, gpu, codec, op=AVERAGE, prescale=0.5)
+            return group_allreduce(engine, xs, gpu, codec, op=AVERAGE, prescale=0.5)
 
         got = results(hosts, "hierarchical", 0, program)
         assert_same(got, [got[0]] * len(hosts))
@@ -225,7 +200,7 @@ class TestSeveralHosts:
             for step in range(steps + 1):
                 is_skipped = step == outlier
                 factor = np.float32(1e10 if is_skipped and rank == len(hosts) - 1 else 1)
-                got = reduce_all(engine, [x * factor], gpu, "int4/128", feedback, op=SUM)[0]
+                got = group_allreduce(engine, [x * factor], gpu, "int4/128", feedback, op=SUM)[0]
                 total += 0 if is_skipped else got
             return [total / steps]
 
@@ -242,7 +217,7 @@ class TestSeveralHosts:
             feedback = [_native.Feedback(count) for count in counts]
             for step in range(3):
                 xs = [numbers(rank, count, np.float32, step) for count in counts]
-                reduce_all(engine, xs, gpu, "int4/128", feedback, op=SUM)
+                group_allreduce(engine, xs, gpu, "int4/128", feedback, op=SUM)
             return [np.from_dlpack(keep.read("sent")[1]) for keep in feedback]
 
         for kept in results(hosts, "hierarchical", 0, program):
@@ -310,21 +285,21 @@ class TestOtherOperations:
             sent = gpu_received(engine.wait(engine.alltoall("a", gpu_source(there), splits)), there)
             return [big, own, gathered, sent]
 
-        assert_same(results(hosts, "scatter", 0, program), results(hosts, "scatter", None, program))
+        assert_as_on_the_cpu(hosts, "scatter", program)
 
     def test_adasum(self) -> None:
         def program(rank: int, engine: _native.Engine, gpu: int | None) -> list[Array]:
             xs = [numbers(rank, count, np.float32) for count in (1, 900)]
-            return reduce_all(engine, xs, gpu, op=ADASUM)
+            return group_allreduce(engine, xs, gpu, op=ADASUM)
 
-        assert_same(results([0, 0], "scatter", 0, program), results([0, 0], "scatter", None, program))
+        assert_as_on_the_cpu([0, 0], "scatter", program)
 
 
 @pytest.mark.parametrize("hosts", [[0, 0, 0], [0, 0, 1]], ids=["window", "hierarchy"])
 def test_a_rank_that_is_lost_ends_the_others_too(hosts: list[int]) -> None:
     worlds = _native.local_worlds(3, True, hosts)
-    engines = [_native.Engine(world, settings("auto")) for world in worlds[:2]]
-    late = _native.Engine(worlds[2], settings("auto"), False)
+    engines = [_native.Engine(world, over("host")) for world in worlds[:2]]
+    late = _native.Engine(worlds[2], over("host"), False)
     reduction = _native.Reduction(codec=_native.codec_named("bit8/128"))
     arrays: list[GpuArray] = [array(numbers(rank, 100_000, np.float32), 0) for rank in range(3)]
     handles = [e.allreduce("x", [gpu_tensor(x)], reduction) for e, x in zip(engines, arrays, strict=False)]

@@ -76,12 +76,6 @@ def test_what_the_core_reads_something_uses() -> None:
     assert not [o.variable for o in ROWS if not re.search(rf"settings_?(\.|->){o.member}\b", text)]
 
 
-def test_words_for_yes_and_no() -> None:
-    option = next(option for option in ROWS if option.type == "bool")
-    for words, means in (("1 true yes on True", True), ("0 false no off NO", False)):
-        assert {option.read({option.variable: word}) for word in words.split()} == {means}
-
-
 def test_what_python_reads_something_uses() -> None:
     folder = Path(horovod.__file__).parent  # the installed one, where a wheel is tested
     sources = [path for path in folder.rglob("*.py") if path.parent != folder / "common" / "options"]
@@ -97,18 +91,6 @@ def test_what_the_core_cannot_read_is_no_row() -> None:
     option = Option("hosts", variable="HOROVOD_HOSTS", type="list", part=CORE)
     with pytest.raises(ValueError, match="HOROVOD_HOSTS: the core has no settings of type list"):
         settings_rows.text([option])
-
-
-def test_values_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOROVOD_FUSION_THRESHOLD", "1024")
-    monkeypatch.setenv("HOROVOD_CYCLE_TIME", "2.5")
-    monkeypatch.setenv("HOROVOD_TIMELINE_MARK_CYCLES", "1")
-    monkeypatch.setenv("HOROVOD_LOG_LEVEL", "INFO")
-    settings = _native.Settings.from_environment()
-    assert settings.fusion_threshold == 1024
-    assert settings.cycle_time == 2.5
-    assert settings.timeline_mark_cycles is True
-    assert settings.log_level == "info"
 
 
 def test_an_empty_variable_means_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,19 +121,24 @@ def test_what_cannot_be_understood_is_refused_by_name(monkeypatch: pytest.Monkey
         _native.Settings.from_environment()
 
 
-@pytest.mark.parametrize("option", [o for o in ROWS if o.choices], ids=lambda option: option.variable)
-def test_choices_are_those_of_the_table(monkeypatch: pytest.MonkeyPatch, option: Option) -> None:
-    for choice in option.choices:
-        monkeypatch.setenv(option.variable, choice.upper())
-        assert getattr(_native.Settings.from_environment(), option.member) == choice
+def values_of(option: Option) -> dict[str, object]:
+    """What stands in the environment -> what it means: the ends of numbers, and all words for yes and no."""
+    if option.type == "bool":
+        yes, no = ("1", "true", "yes", "on", "True"), ("0", "false", "no", "off", "NO")
+        return {**dict.fromkeys(yes, True), **dict.fromkeys(no, False)}
+    if option.type in ("int", "float"):
+        return {str(number): number for number in (option.minimum, option.highest(), 2)}
+    return {choice.upper(): choice for choice in option.choices}
 
 
-def test_limits_are_those_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    for option in ROWS:
-        if option.type in ("int", "float"):
-            for number in (option.minimum, option.highest()):
-                monkeypatch.setenv(option.variable, str(number))
-                assert getattr(_native.Settings.from_environment(), option.member) == number
+@pytest.mark.parametrize("option", ROWS, ids=lambda option: option.variable)
+def test_values_are_those_of_the_table(monkeypatch: pytest.MonkeyPatch, option: Option) -> None:
+    """To the core, and to Python, which reads the words of switches too."""
+    for text, value in values_of(option).items():
+        monkeypatch.setenv(option.variable, text)
+        assert getattr(_native.Settings.from_environment(), option.member) == value
+        if option.type == "bool":
+            assert option.read({option.variable: text}) is value
 
 
 def test_what_is_the_jobs_is_compared() -> None:

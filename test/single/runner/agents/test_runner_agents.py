@@ -8,8 +8,6 @@ import hashlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,11 +16,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from host_agents import host_agent
 from refusals import refused
 
 from horovod.common.agent_messages import MessageParser, Place, object_in, packed
 from horovod.runner import errors, job_hosts, launchers, starting
-from horovod.runner.agents import agent, driver, frames, link
+from horovod.runner.agents import driver, frames, link
 from horovod.runner.agents.fixed_job import FixedJob
 from horovod.runner.agents.frames import Frame, FrameParser, Order
 from horovod.runner.agents.job import (
@@ -64,12 +63,22 @@ FRAMES = [
 ]
 
 
+def fed(parser: Any, data: bytes, step: int = 1 << 20) -> list[Any]:
+    """What it finds in a stream that comes in pieces of so many bytes."""
+    pieces = (data[at : at + step] for at in range(0, len(data), step))
+    return [found for piece in pieces for found in parser.feed(piece)]
+
+
+def of_driver(data: bytes) -> Frame:
+    """The one frame of a driver that this is."""
+    (frame,) = fed(FrameParser(from_agent=False), data)
+    assert isinstance(frame, Frame)
+    return frame
+
+
 @pytest.mark.parametrize("step", [1, 2, 7, 4096, 1 << 20])
 def test_frames_are_found_however_a_stream_is_cut(step: int) -> None:
-    data = b"".join(FRAMES)
-    parser, found = FrameParser(from_agent=False), list[Frame]()
-    for at in range(0, len(data), step):
-        found += parser.feed(data[at : at + step])
+    found = fed(FrameParser(from_agent=False), b"".join(FRAMES), step)
     assert [frames.frame(*one) for one in found] == FRAMES
     assert Order.of(found[1]) == (3, ["sh", "-c", "\udc80"], {"A": "b"}, True)
     assert found[2].record(worker=int, signal=int) == {"worker": 3, "signal": 15}
@@ -79,10 +88,7 @@ def test_frames_are_found_however_a_stream_is_cut(step: int) -> None:
 @pytest.mark.parametrize("step", [1, 3, 1000])
 def test_what_a_login_script_says_before_an_agent_is_left_aside(step: int) -> None:
     data = b"welcome\nhorovodrun agent\n" * 3 + frames.MAGIC + frames.frame(frames.BEAT)
-    parser, found = FrameParser(from_agent=True), list[Frame]()
-    for at in range(0, len(data), step):
-        found += parser.feed(data[at : at + step])
-    assert found == [Frame(frames.BEAT, b"")]
+    assert fed(FrameParser(from_agent=True), data, step) == [Frame(frames.BEAT, b"")]
 
 
 @pytest.mark.parametrize(
@@ -129,11 +135,8 @@ def test_an_order_without_a_command_and_a_frame_without_a_number_are_errors() ->
 
 def test_messages_are_found_however_a_stream_is_cut() -> None:
     said = [{"id": 1, "do": "get", "key": "k"}, {}, {"x": "y" * 5000}]
-    data = b"".join(map(packed, said))
-    parser, found = MessageParser(), list[bytes]()
-    for byte in data:
-        found += parser.feed(bytes([byte]))
-    assert list(map(object_in, found)) == said
+    parser = MessageParser()
+    assert list(map(object_in, fed(parser, b"".join(map(packed, said)), 1))) == said
     with pytest.raises(ValueError, match="is announced"):
         parser.feed(b"\x7f\0\0\0")
     with pytest.raises(ValueError, match="too long"):
@@ -209,16 +212,62 @@ def test_a_place_on_its_way() -> None:
 # a job
 
 
+class Elastic:
+    """Decisions as those of a job whose hosts come and go: whatever a test says."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[Any, ...]] = []
+        self.next: list[Action] = []
+
+    def _answer(self, *event: Any) -> list[Action]:
+        self.heard.append(event)
+        actions, self.next = self.next, []
+        return actions
+
+    def begin(self) -> list[Action]:
+        return self._answer("begin")
+
+    def worker_started(self, worker: int) -> list[Action]:
+        return self._answer("started", worker)
+
+    def worker_asks(self, worker: int, after: int) -> list[Action]:
+        return self._answer("asks", worker, after)
+
+    def worker_raised(self, worker: int) -> list[Action]:
+        return self._answer("raised", worker)
+
+    def worker_accused(self, by: int, generation: int, rank: int, reason: str) -> list[Action]:
+        return self._answer("accused", by, generation, rank, reason)
+
+    def worker_ended(self, worker: int, end: End) -> list[Action]:
+        return self._answer("ended", worker, end)
+
+    def hosts_found(self, hosts: Mapping[str, int]) -> list[Action]:
+        return self._answer("hosts", hosts)
+
+    def host_lost(self, host: str, reason: str) -> list[Action]:
+        return self._answer("lost", host)
+
+    def tick(self) -> list[Action]:
+        return self._answer("tick") if self.next else []
+
+
 class Driver:
-    """A job on made hosts, whose agents and workers a test plays."""
+    """A job on made hosts, whose agents and workers a test plays, and as a rule its decisions too."""
 
-    def __init__(self, decisions: Any, is_elastic: bool = False) -> None:
-        self.job = Job(decisions, ["python", "train.py"], NONCE, is_elastic)
+    def __init__(self, decisions: FixedJob | None = None, is_elastic: bool = False) -> None:
+        self.decides = Elastic()
+        self.job = Job(decisions or self.decides, ["python", "train.py"], NONCE, is_elastic)
         self.now = 100.0
-        self.done: list[Any] = []
 
-    def begin(self) -> list[Any]:
+    def begin(self, *actions: Action) -> list[Any]:
+        self.decides.next = list(actions)
         self.job.begin()
+        return self.effects()
+
+    def decide(self, *actions: Action) -> list[Any]:
+        self.decides.next = list(actions)
+        self.job.tick(self.now)
         return self.effects()
 
     def effects(self) -> list[Any]:
@@ -241,8 +290,7 @@ class Driver:
 def answers(effects: list[Any]) -> list[tuple[int, dict[str, Any]]]:
     found = []
     for effect in effects:
-        (frame,) = FrameParser(from_agent=False).feed(effect.data)
-        number, text = frame.numbered()
+        number, text = of_driver(effect.data).numbered()
         (message,) = MessageParser().feed(text)
         found.append((number, object_in(message)))
     return found
@@ -250,8 +298,7 @@ def answers(effects: list[Any]) -> list[tuple[int, dict[str, Any]]]:
 
 def orders(effects: list[Any], kind: bytes) -> list[tuple[str, dict[str, Any]]]:
     """The frames of this kind, with their agents."""
-    told = [(effect.host, effect.data) for effect in effects if isinstance(effect, ToAgent)]
-    parsed = [(host, FrameParser(from_agent=False).feed(data)[0]) for host, data in told]
+    parsed = [(each.host, of_driver(each.data)) for each in effects if isinstance(each, ToAgent)]
     return [(host, json.loads(frame.body)) for host, frame in parsed if frame.kind == kind]
 
 
@@ -395,7 +442,7 @@ def test_whoever_does_not_end_is_given_up() -> None:
 def test_input_is_for_the_first_rank() -> None:
     driver = two_hosts()
     assert driver.job.take_input(b"abc") == "a"
-    ((frame),) = FrameParser(from_agent=False).feed(driver.effects()[0].data)
+    frame = of_driver(driver.effects()[0].data)
     assert (frame.kind, frame.numbered()) == (frames.INPUT, (0, b"abc"))
     driver.end(0, "a", 0)
     assert driver.job.take_input(b"abc") is None and driver.effects() == []
@@ -430,18 +477,11 @@ def test_an_agent_keeps_the_function_that_workers_call(tmp_path: Path) -> None:
         frames.in_parts(frames.PAYLOAD, data),
         Order(0, ["sh", "-c", f"sha256sum {folder}/payload >&2"], {}).frame(),
     ]
-    words = [sys.executable, "-I", "-S", agent.__file__]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(b"".join(told))
-        process.stdin.flush()
-        parser, found = FrameParser(from_agent=True), list[Frame]()
-        while frames.ENDED not in {one.kind for one in found}:
-            found += parser.feed(os.read(process.stdout.fileno(), 1 << 16))
+    with host_agent() as host:
+        host.say(*told)
+        host.hear(frames.ENDED)
         assert (folder / "payload").read_bytes() == data
-        process.stdin.close()
-        assert process.wait(20) == 0
-    output = b"".join(one.numbered()[1] for one in found if one.kind == frames.OUTPUT)
+    output = b"".join(each.numbered()[1] for each in host.heard if each.kind == frames.OUTPUT)
     assert output.split()[0].decode() == hashlib.sha256(data).hexdigest()
     assert not folder.exists(), "it goes with the agent"
 
@@ -449,85 +489,31 @@ def test_an_agent_keeps_the_function_that_workers_call(tmp_path: Path) -> None:
 def test_a_driver_sends_the_function_to_hosts_that_may_have_come_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    name, data, said = fresh_name(), os.urandom(2 * frames.MOST_BYTES + 1), list[str]()
-    outbox = Collector()
+    name, data = fresh_name(), os.urandom(2 * frames.MOST_BYTES + 1)
+    said, sent = list[str](), list[bytes]()
     monkeypatch.setenv("HOROVOD_RUN_PAYLOAD", name)
-    connection: Any = SimpleNamespace(outbox=outbox)
+    connection: Any = SimpleNamespace(outbox=SimpleNamespace(put=sent.append))
     one: Any = SimpleNamespace(_job=SimpleNamespace(say=said.append))
     with stored(name, data):
         driver.Driver._send_function(one, "b", connection)
-    found = FrameParser(from_agent=False).feed(outbox.data)
+    found = fed(FrameParser(from_agent=False), b"".join(sent))
     assert {frame.kind for frame in found} == {frames.PAYLOAD} and len(found) == 4
     assert found[-1].body == b"" and b"".join(frame.body for frame in found) == data
     driver.Driver._send_function(one, "b", connection)
     assert len(said) == 1 and said[0].startswith("the function cannot be sent to b: ")
 
 
-class Collector:
-    def __init__(self) -> None:
-        self.data = b""
-
-    def put(self, data: bytes) -> None:
-        self.data += data
-
-
-class Elastic:
-    """Decisions as those of a job whose hosts come and go: whatever a test says."""
-
-    def __init__(self) -> None:
-        self.heard: list[tuple[Any, ...]] = []
-        self.next: list[Action] = []
-
-    def _answer(self, *event: Any) -> list[Action]:
-        self.heard.append(event)
-        actions, self.next = self.next, []
-        return actions
-
-    def begin(self) -> list[Action]:
-        return self._answer("begin")
-
-    def worker_started(self, worker: int) -> list[Action]:
-        return self._answer("started", worker)
-
-    def worker_asks(self, worker: int, after: int) -> list[Action]:
-        return self._answer("asks", worker, after)
-
-    def worker_raised(self, worker: int) -> list[Action]:
-        return self._answer("raised", worker)
-
-    def worker_accused(self, by: int, generation: int, rank: int, reason: str) -> list[Action]:
-        return self._answer("accused", by, generation, rank, reason)
-
-    def worker_ended(self, worker: int, end: End) -> list[Action]:
-        return self._answer("ended", worker, end)
-
-    def hosts_found(self, hosts: Mapping[str, int]) -> list[Action]:
-        return self._answer("hosts", hosts)
-
-    def host_lost(self, host: str, reason: str) -> list[Action]:
-        return self._answer("lost", host)
-
-    def tick(self) -> list[Action]:
-        return self._answer("tick") if self.next else []
-
-
 def test_workers_come_and_go_as_decided() -> None:
     one, (first, second) = places_of([("a", 1)])[0], places_of([("a", 1), ("b", 1)], generation=2)
-    decides = Elastic()
-    driver = Driver(decides)
-    decides.next = [Start(10, "a", one)]
-    driver.begin()
+    driver = Driver()
+    driver.begin(Start(10, "a", one))
     driver.hear("a", frames.HELLO, host="a")
     driver.hear("a", frames.STARTED, worker=10, pid=1)
-    assert decides.heard[-1] == ("started", 10)
+    assert driver.decides.heard[-1] == ("started", 10)
     assert driver.ask("a", 10, id=1, do="assign", after=0) == []
-    decides.next = [Publish(1, {10: one})]
-    driver.job.tick(driver.now)
-    assert answers(driver.effects()) == [(10, {"id": 1, "ok": one.record()})]
+    assert answers(driver.decide(Publish(1, {10: one}))) == [(10, {"id": 1, "ok": one.record()})]
     assert driver.ask("a", 10, id=2, do="assign", after=1) == [], "generation 1 is none after 1"
-    decides.next = [Start(11, "b", second), Notify([10], 5.5, 1), Publish(2, {10: first, 11: second})]
-    driver.job.tick(driver.now)
-    effects = driver.effects()
+    effects = driver.decide(Start(11, "b", second), Notify([10], 5.5, 1), Publish(2, {10: first, 11: second}))
     assert StartAgent("b") in effects and orders(effects, frames.START)[0][1]["worker"] == 11
     told = [e for e in effects if isinstance(e, ToAgent) and e.data[4:5] == frames.MESSAGE]
     assert answers(told) == [
@@ -536,60 +522,51 @@ def test_workers_come_and_go_as_decided() -> None:
     ]
     assert driver.ask("b", 11, id=1, do="assign", after=0)[0][1]["ok"]["rank"] == 1, "published before"
     driver.ask("a", 10, do="lost", generation=2, rank=1, reason="no\nanswer")
-    assert decides.heard[-1] == ("accused", 10, 2, 1, "no answer")
+    assert driver.decides.heard[-1] == ("accused", 10, 2, 1, "no answer")
     driver.ask("b", 11, id=2, do="assign", after=2)
-    decides.next = [Publish(3, {10: one}, out={11: "its host is going"}), Stop(11), Say("fewer")]
-    driver.job.tick(driver.now)
-    effects = driver.effects()
+    effects = driver.decide(Publish(3, {10: one}, out={11: "its host is going"}), Stop(11), Say("fewer"))
     assert answers(effects[:1]) == [(11, {"id": 2, "ok": {"out": "its host is going"}})]
     assert orders(effects, frames.STOP) == [("b", {"worker": 11, "signal": 15})]
     assert Show(b"horovodrun: fewer\n") in effects
     driver.end(11, "b", 15)
-    assert decides.heard[-1] == ("ended", 11, End(signal_number=15))
-    decides.next = [EndJob(4, "enough")]
-    driver.job.tick(driver.now)
-    effects = driver.effects()
+    assert driver.decides.heard[-1] == ("ended", 11, End(signal_number=15))
+    effects = driver.decide(EndJob(4, "enough"))
     assert orders(effects, frames.STOP) == [("a", {"worker": 10, "signal": 15})]
     assert reports(effects) == [(0, "over enough")], "for horovodrun to say it last"
-    decides.next = [Start(12, "a", one)]
+    driver.decides.next = [Start(12, "a", one)]
     assert driver.end(10, "a", 0) == [CloseAgent("a"), CloseAgent("b")], "nobody starts any more"
 
 
 def test_why_a_membership_was_made_and_a_worker_is_stopped_is_said() -> None:
-    decides = Elastic()
-    driver = met(decides)
+    driver = met()
     second = places_of([("a", 1)], generation=2)
-    decides.next = [Stop(2, "rank 1 is stopped"), Stop(1), Publish(2, {1: second[0]}, "the job goes on")]
-    driver.job.tick(driver.now)
-    shown = [effect.data for effect in driver.effects() if isinstance(effect, Show)]
+    goes_on = Publish(2, {1: second[0]}, "the job goes on")
+    effects = driver.decide(Stop(2, "rank 1 is stopped"), Stop(1), goes_on)
+    shown = [effect.data for effect in effects if isinstance(effect, Show)]
     assert shown == [b"horovodrun: rank 1 is stopped\n", b"horovodrun: the job goes on\n"]
 
 
 def test_output_of_each_worker_has_a_label_of_its_own() -> None:
     """Also where two live workers have begun as the same rank; and it is said when it is all there."""
     places = places_of([("a", 1), ("b", 1)])
-    decides = Elastic()
-    driver = Driver(decides, is_elastic=True)
-    decides.next = [Start(0, "a", places[0]), Start(1, "b", places[1])]
-    begun = driver.begin()
+    driver = Driver(is_elastic=True)
+    begun = driver.begin(Start(0, "a", places[0]), Start(1, "b", places[1]))
     assert reports(begun) == [(0, "named 0"), (1, "named 1")]
     assert [told["variables"]["HOROVOD_WORKER"] for _, told in orders(begun, frames.START)] == ["0", "1"]
     driver.hear("a", frames.HELLO, host="a")
-    decides.next = [Start(2, "b", places[1])]
+    driver.decides.next = [Start(2, "b", places[1])]
     effects = driver.end(0, "a", 9)
     assert reports(effects) == [(0, "unreported 9"), (0, "gone"), (2, "named 1.2")]
-    decides.next = [Start(3, "a", places[1])]
+    driver.decides.next = [Start(3, "a", places[1])]
     driver.hear("b", frames.HELLO, host="b")
     driver.job.lose("b", "cut")
     assert reports(driver.effects()) == [(1, "lost b"), (1, "gone"), (2, "gone"), (3, "named 1.3")]
 
 
 def test_why_a_job_ends_is_reported_however_long_it_is() -> None:
-    decides = Elastic()
-    driver = Driver(decides, is_elastic=True)
+    driver = Driver(is_elastic=True)
     why = "\N{SNOWMAN} because " * 40
-    decides.next = [EndJob(1, why)]
-    parts = [text for _, text in reports(driver.begin())]
+    parts = [text for _, text in reports(driver.begin(EndJob(1, why)))]
     outcome = ElasticOutcome(9, "the driver")
     for part in parts:
         outcome.take(0, part)
@@ -605,14 +582,12 @@ def test_input_that_was_lost_with_the_first_rank_0_is_said(
 ) -> None:
     """Nobody else gets the rest: what that worker has read of it is not known."""
     places = places_of([("a", 1), ("b", 1)])
-    decides = Elastic()
-    driver = Driver(decides, is_elastic=True)
-    decides.next = [Start(0, "a", places[0]), Start(1, "b", places[1])]
-    driver.begin()
+    driver = Driver(is_elastic=True)
+    driver.begin(Start(0, "a", places[0]), Start(1, "b", places[1]))
     driver.hear("a", frames.HELLO, host="a")
     for data in sent:
         assert driver.job.take_input(data) == "a"
-    decides.next = [Start(2, "b", places_of([("b", 1)])[0])]
+    driver.decides.next = [Start(2, "b", places_of([("b", 1)])[0])]
     effects = driver.end(0, "a", status)
     text = b"horovodrun: nobody reads the rest of standard input: the first rank 0 had it, which is lost\n"
     assert (Show(text) in effects) == is_said
@@ -620,69 +595,56 @@ def test_input_that_was_lost_with_the_first_rank_0_is_said(
     assert driver.job.take_input(b"more") is None
 
 
-def met(decides: Elastic, hosts: Sequence[tuple[str, int]] = (("a", 1), ("b", 1))) -> Driver:
+def met(hosts: Sequence[tuple[str, int]] = (("a", 1), ("b", 1))) -> Driver:
     """Workers 1, 2, ... of generation 1, one on each host, that have asked and have their places."""
-    driver, places = Driver(decides), places_of(hosts)
-    decides.next = [Start(number, place.hosts[place.rank], place) for number, place in enumerate(places, 1)]
-    driver.begin()
+    driver, places = Driver(), places_of(hosts)
+    driver.begin(*(Start(number, place.hosts[place.rank], place) for number, place in enumerate(places, 1)))
     for number, place in enumerate(places, 1):
         driver.hear(place.hosts[place.rank], frames.HELLO, host=place.hosts[place.rank])
         driver.ask(place.hosts[place.rank], number, id=1, do="assign", after=0)
-    decides.next = [Publish(1, dict(enumerate(places, 1)))]
-    driver.job.tick(driver.now)
-    driver.effects()
+    driver.decide(Publish(1, dict(enumerate(places, 1))))
     return driver
 
 
 def test_who_meets_the_others_of_a_worker_that_is_gone_is_told_so() -> None:
-    decides = Elastic()
-    driver = met(decides, [("a", 1), ("b", 1), ("c", 1)])
+    driver = met([("a", 1), ("b", 1), ("c", 1)])
     assert driver.ask("a", 1, id=2, do="get", key="hello/2") == []
     told = answers([effect for effect in driver.end(3, "c", 9) if isinstance(effect, ToAgent)])
     assert told == [(1, {"id": 2, "error": "a worker of this generation has ended; ask for the next one"})]
-    assert decides.heard[-1] == ("ended", 3, End(signal_number=9))
+    assert driver.decides.heard[-1] == ("ended", 3, End(signal_number=9))
     (_, refused) = driver.ask("b", 2, id=2, do="set", key="hello/1", value="")[0]
     assert "has ended; ask for the next one" in refused["error"], "also who comes later"
     assert driver.ask("b", 2, id=3, do="assign", after=1) == []
     second = places_of([("a", 1), ("b", 1)], generation=2)
-    decides.next = [Publish(2, {1: second[0], 2: second[1]})]
-    driver.job.tick(driver.now)
-    driver.effects()
+    driver.decide(Publish(2, {1: second[0], 2: second[1]}))
     assert driver.ask("b", 2, id=4, do="set", key="hello/1", value="YQ==") == [(2, {"id": 4, "ok": None})]
     assert driver.ask("b", 2, id=5, do="check", keys=["hello/1"]) == [(2, {"id": 5, "ok": True})]
 
 
 def test_what_an_earlier_generation_said_is_forgotten() -> None:
-    decides = Elastic()
-    driver = met(decides)
+    driver = met()
     driver.ask("a", 1, id=2, do="set", key="card", value="YQ==")
     second = places_of([("a", 1), ("b", 1)], generation=2)
-    decides.next = [Publish(2, {1: second[0], 2: second[1]})]
-    driver.job.tick(driver.now)
-    driver.effects()
+    driver.decide(Publish(2, {1: second[0], 2: second[1]}))
     assert driver.ask("a", 1, id=3, do="check", keys=["card"]) == [(1, {"id": 3, "ok": False})]
 
 
 def test_an_exception_of_the_script_is_known_when_it_ends() -> None:
-    decides = Elastic()
-    driver = met(decides)
+    driver = met()
     driver.ask("a", 1, do="raised")
-    assert decides.heard[-1] == ("raised", 1)
+    assert driver.decides.heard[-1] == ("raised", 1)
     driver.end(1, "a", 1 << 8)
-    assert decides.heard[-1] == ("ended", 1, End(code=1, raised=True))
+    assert driver.decides.heard[-1] == ("ended", 1, End(code=1, raised=True))
 
 
 def test_hosts_that_are_found_and_workers_that_are_out() -> None:
-    decides = Elastic()
-    driver = met(decides)
+    driver = met()
     driver.ask("b", 2, id=2, do="assign", after=1)
-    decides.next = [Leave(2, "its host is gone")]
+    driver.decides.next = [Leave(2, "its host is gone")]
     driver.job.hosts_found({"a": 1})
-    assert decides.heard[-1] == ("hosts", {"a": 1})
+    assert driver.decides.heard[-1] == ("hosts", {"a": 1})
     assert answers(driver.effects()) == [(2, {"id": 2, "ok": {"out": "its host is gone"}})]
-    decides.next = [Leave(1, "it does not ask")]
-    driver.job.tick(driver.now)
-    assert driver.effects() == [], "it is told when it asks"
+    assert driver.decide(Leave(1, "it does not ask")) == [], "it is told when it asks"
 
 
 # plan, connection of ssh, and which way it goes

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,9 +18,10 @@ from typing import Any
 
 import busy
 import pytest
+from host_agents import HostAgent, host_agent
 
 from horovod.runner.agents import agent, frames, warm
-from horovod.runner.agents.frames import Frame, FrameParser, Order
+from horovod.runner.agents.frames import Order
 from horovod.runner.agents.warm import WarmServer, can_be_warm
 from horovod.runner.daemon_agent import packed
 
@@ -61,10 +62,8 @@ def stand_in(folder: Path, text: str) -> str:
 
 def test_one_that_has_ended_takes_nothing(tmp_path: Path) -> None:
     server = WarmServer(stand_in(tmp_path, "exit 3"), environment())
-    until = busy.limit(30)
-    while server.descriptor >= 0:
-        assert server.answers() == {} and time.monotonic() < until
-        time.sleep(0.01)
+    assert busy.until(lambda: server.answers() or server.descriptor < 0) is True
+    assert server.answers() == {}
     assert os.waitstatus_to_exitcode(os.waitpid(server.pid, 0)[1]) in (3, -15)
     assert not server.ask(0, ["nonce", "/", "python", "a.py"], {}, [NULL] * 4)
 
@@ -94,52 +93,28 @@ def test_what_is_too_long_for_a_message_is_not_taken(tmp_path: Path) -> None:
 # the agent
 
 
-class HostAgent:
-    """A real one, of a job whose ranks are started again; `python` is the interpreter of its ranks."""
+class RestartingHost:
+    """A real agent of a job whose ranks are started again; `python` is the interpreter of its ranks."""
 
-    def __init__(self, process: subprocess.Popen[bytes], python: str) -> None:
-        self._process, self._python = process, python
-        self._parser, self._heard = FrameParser(from_agent=True), list[Frame]()
-
-    def say(self, *said: bytes) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(b"".join(said))
-        self._process.stdin.flush()
+    def __init__(self, agent: HostAgent, python: str) -> None:
+        self._agent, self._python = agent, python
+        self.hear = agent.hear
+        variables = {**os.environb, b"HOROVOD_ELASTIC_RESTART": b"1"}
+        agent.say(frames.frame(frames.ENVIRONMENT, packed(variables.items())))
 
     def start(self, worker: int, cold: str) -> None:
         """`cold`: what a shell does where there is no server."""
-        self.say(Order(worker, ["sh", "-c", cold, "sh", "nonce", "/", self._python, "a.py"], {}).frame())
+        words = ["sh", "-c", cold, "sh", "nonce", "/", self._python, "a.py"]
+        self._agent.say(Order(worker, words, {}).frame())
 
     def stop(self, worker: int) -> None:
-        self.say(frames.record(frames.STOP, {"worker": worker, "signal": 15}))
-
-    def hear(self, kind: bytes) -> dict[str, Any]:
-        """The first frame of that kind, and forget it."""
-        assert self._process.stdout is not None
-        until = busy.limit(30)
-        while kind not in {frame.kind for frame in self._heard}:
-            assert time.monotonic() < until, self._heard  # an agent that lives beats once a second
-            self._heard += self._parser.feed(os.read(self._process.stdout.fileno(), 1 << 16))
-        found = next(frame for frame in self._heard if frame.kind == kind)
-        self._heard.remove(found)
-        told: dict[str, Any] = json.loads(found.body)
-        return told
+        self._agent.say(frames.record(frames.STOP, {"worker": worker, "signal": 15}))
 
 
 @contextmanager
-def host_agent(python: str) -> Iterator[HostAgent]:
-    words = [sys.executable, "-I", "-S", agent.__file__]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        try:
-            told = HostAgent(process, python)
-            variables = {**os.environb, b"HOROVOD_ELASTIC_RESTART": b"1"}
-            told.say(frames.frame(frames.ENVIRONMENT, packed(variables.items())))
-            yield told
-            assert process.stdin is not None
-            process.stdin.close()
-            assert process.wait(20) == 0
-        finally:
-            process.kill()
+def restarting_host(python: str) -> Iterator[RestartingHost]:
+    with host_agent() as agent:
+        yield RestartingHost(agent, python)
 
 
 def answering(folder: Path, text: str) -> str:
@@ -156,16 +131,9 @@ def answering(folder: Path, text: str) -> str:
     return stand_in(folder, f'exec {sys.executable} -I -S {body} "$@"')
 
 
-def wait_for(what: Callable[[], object]) -> None:
-    until = busy.limit(30)
-    while not what():
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
 @pytest.mark.timeout(60)
 def test_a_worker_that_waits_for_the_server_can_be_ended(tmp_path: Path) -> None:
-    with host_agent(stand_in(tmp_path, "exec sleep 600")) as host:
+    with restarting_host(stand_in(tmp_path, "exec sleep 600")) as host:
         host.start(3, "sleep 600")
         host.stop(3)
         assert host.hear(frames.ENDED) == {"worker": 3, "status": 15}
@@ -173,10 +141,10 @@ def test_a_worker_that_waits_for_the_server_can_be_ended(tmp_path: Path) -> None
 
 @pytest.mark.timeout(60)
 def test_a_worker_that_the_server_cannot_make_starts_by_itself(tmp_path: Path) -> None:
-    with host_agent(answering(tmp_path, "answer(0)")) as host:
+    with restarting_host(answering(tmp_path, "answer(0)")) as host:
         host.start(3, f"touch {tmp_path}/cold; sleep 600")
         assert host.hear(frames.STARTED)["worker"] == 3
-        wait_for((tmp_path / "cold").exists)
+        busy.until((tmp_path / "cold").exists)
         host.stop(3)
         assert host.hear(frames.ENDED) == {"worker": 3, "status": 15}
 
@@ -197,14 +165,14 @@ os.waitpid(maker, 0)
 
 @pytest.mark.timeout(60)
 def test_what_is_made_for_a_worker_that_was_told_to_end_is_ended(tmp_path: Path) -> None:
-    with host_agent(answering(tmp_path, LATE)) as host:
+    with restarting_host(answering(tmp_path, LATE)) as host:
         host.start(3, "sleep 600")
         host.stop(3)
         assert host.hear(frames.ENDED)["worker"] == 3
         (tmp_path / "go").touch()
         made = tmp_path / "made"
-        wait_for(lambda: made.exists() and made.read_text())
-        wait_for(lambda: not Path(f"/proc/{made.read_text()}").exists())
+        busy.until(lambda: made.exists() and made.read_text())
+        busy.until(lambda: busy.has_ended(int(made.read_text())))
 
 
 def test_a_wrapper_that_comes_while_orphans_are_looked_for_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,18 +99,9 @@ def test_a_script_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> No
     with refused(errors.script_too_slow, seconds=0.5):
         HostDiscoveryScript(command, 1, timeout=0.5).find_available_hosts_and_slots()
     assert time.monotonic() - began < busy.patience(20)
-    for pid in pids.read_text().split():
-        deadline = busy.limit(10)
-        while is_running(int(pid)):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    left = list(map(int, pids.read_text().split()))
+    assert len(left) == 2
+    busy.until(lambda: all(map(busy.has_ended, left)), 10)
 
 
 def test_what_a_script_leaves_running_is_not_waited_for() -> None:

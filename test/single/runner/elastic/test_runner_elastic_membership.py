@@ -5,7 +5,7 @@ The rules themselves are in `membership_model`, and `test_runner_elastic_random`
 
 from __future__ import annotations
 
-from membership_job import KILLED, Job, two_hosts
+from elastic_jobs import KILLED, Job, two_hosts
 
 from horovod.runner.elastic.actions import EndJob, Leave, Notify, Place, Publish, Say, Start, Stop
 from horovod.runner.elastic.reasons import FAILED, RESETS
@@ -98,15 +98,6 @@ def test_survivors_go_on_in_their_order_and_the_whole_host_is_out() -> None:
     assert job.wait(700) == [], "it is stopped once, and host a never comes back"
 
 
-def test_too_few_survivors_end_at_once_where_no_hosts_will_come() -> None:
-    job = two_hosts(least=3, hosts_may_come=False)
-    job.end(0, KILLED)
-    job.ask(2)
-    assert job.over().message.startswith(
-        f"{FAILED}: at least 3 workers are needed, and 2 are left; there is no host for another: "
-    )
-
-
 def test_without_survivors_the_state_is_lost() -> None:
     job = two_hosts()
     job.find({"a": 2, "b": 2, "c": 2})
@@ -174,31 +165,6 @@ def test_an_exception_of_a_newcomer_does_not_end_others_work() -> None:
 # Hosts that come and go.
 
 
-def test_newcomers_start_at_once_and_members_hear_of_them_when_they_are_ready() -> None:
-    job = two_hosts()
-    job.find({"a": 2, "b": 2, "c": 2})
-    assert job.started()[4:] == [(4, "c", 0, 4), (5, "c", 1, 5)]
-    assert job.last(Start).place.size == 6
-    assert job.wait(3) == []
-    assert job.ask(5) == []
-    assert job.ask(4) == [Notify((0, 1, 2, 3), job.now, 1)]
-    job.ask(0, 1, 2)
-    assert len(job.all(Publish)) == 1
-    job.ask(3)
-    assert job.order() == [0, 1, 2, 3, 4, 5] and len(job.all(Notify)) == 1
-    assert job.last(Publish).why == "the job goes on with 6 workers on 3 hosts; new: 2 on host c"
-
-
-def test_a_newcomer_waits_for_others_for_a_while_only() -> None:
-    job = two_hosts(newcomer_window=8)
-    job.find({"a": 2, "b": 2, "c": 2})
-    job.ask(4)
-    assert job.wait(7.5) == []
-    assert [type(action) for action in job.wait(1)] == [Notify]
-    job.ask(0, 1, 2, 3)
-    assert job.order() == [0, 1, 2, 3, 4]
-
-
 def test_a_host_that_has_gone_is_notified_and_left_out() -> None:
     job = two_hosts()
     assert job.find({"b": 2}) == [Notify((0, 1, 2, 3), job.now, 2)]
@@ -214,13 +180,6 @@ def test_a_host_that_has_gone_is_notified_and_left_out() -> None:
     job.end(1, End(1))
     assert not job.machine.is_over, "how they end says nothing"
     assert job.wait(700) == []
-
-
-def test_fewer_slots_take_the_last_local_rank() -> None:
-    job = two_hosts()
-    job.find({"a": 1, "b": 2})
-    job.ask(0, 1, 2, 3)
-    assert job.order() == [0, 2, 3] and job.last(Publish).out == {1: "there is no slot for it any more"}
 
 
 # The reset limit.
@@ -272,16 +231,6 @@ def test_after_the_first_success_nobody_is_started_and_the_others_end_their_work
     assert job.over() == EndJob(0, "")
 
 
-def test_work_that_others_took_up_is_no_failure() -> None:
-    job = two_hosts()
-    job.end(0, End())
-    job.end(1, KILLED)
-    job.ask(2, 3)
-    job.end(2, End())
-    job.end(3, End())
-    assert job.over() == EndJob(0, "")
-
-
 def test_work_that_nobody_took_up_is_a_failure() -> None:
     job = Job({"a": 1, "b": 1}, np=2)
     job.ask(0, 1)
@@ -317,18 +266,6 @@ def test_an_accused_worker_that_does_not_ask_is_stopped() -> None:
     assert job.order() == [2, 3], "host a is out, its other worker too"
 
 
-def test_an_accused_worker_has_more_time_where_another_has_died() -> None:
-    job = Job({"a": 1, "b": 1, "c": 1}, np=3, accusation_grace=2, doubtful_grace=10)
-    job.ask(0, 1, 2)
-    job.end(0, KILLED)
-    job.accuse(2, 1)
-    job.ask(2)
-    job.wait(9)
-    assert not job.all(Stop)
-    job.ask(1)
-    assert job.order() == [1, 2]
-
-
 def test_who_is_never_heard_is_out_after_three_generations() -> None:
     job = Job({"a": 1, "b": 1, "c": 1}, np=3)
     job.ask(0, 1, 2)
@@ -355,12 +292,3 @@ def test_the_worker_of_a_rank() -> None:
         and job.machine.worker(2, 2) is None
         and job.machine.worker(2, -1) is None
     )
-
-
-# Events that come late, or twice.
-
-
-def test_events_of_nobody_say_nothing() -> None:
-    job = two_hosts()
-    machine = job.machine
-    assert machine.worker_asks(9, 0) == machine.worker_ended(9, KILLED) == machine.worker_started(9) == []

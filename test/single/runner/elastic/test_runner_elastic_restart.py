@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
+from elastic_jobs import KILLED, Decided
 
 from horovod.runner.agents.decisions import Decisions
 from horovod.runner.agents.restart_job import ACCUSED, AFTER_CHANGE, AFTER_ERROR, RestartJob
@@ -13,26 +14,25 @@ from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publis
 from horovod.runner.elastic.limits import Limits
 from horovod.runner.outcome import End
 
-KILLED, TERMINATED, LEFT = End(signal_number=9), End(signal_number=15), End(75)
-AnyAction = TypeVar("AnyAction", bound=Action)
+TERMINATED, LEFT = End(signal_number=15), End(75)
 THREE = {"a": 1, "b": 1, "c": 1}
 
 
-class Job:
-    """The decisions with a clock, and the processes that run by them."""
+class Job(Decided):
+    """RestartJob, and the processes that run by its decisions."""
 
     def __init__(self, hosts: dict[str, int], np: int, least: int = 1, **more: Any) -> None:
-        self.now = 1000.0
-        limits = Limits(np=np, min_np=least, max_np=more.pop("most", None), **more)
-        self.decisions: Decisions = RestartJob(limits, hosts, lambda: self.now)
-        self.actions: list[Action] = []
+        super().__init__(Limits(np=np, min_np=least, max_np=None, **more))
+        self.decisions: Decisions = RestartJob(self.limits, hosts, lambda: self.now)
         self.running: dict[int, str] = {}
         self.ranks: dict[int, tuple[int, int, int]] = {}  # process -> generation, rank, size
         self.take(self.decisions.begin())
 
+    def tick(self) -> list[Action]:
+        return self.decisions.tick()
+
     def take(self, actions: list[Action]) -> list[Action]:
-        self.actions += actions
-        for action in actions:
+        for action in super().take(actions):
             if isinstance(action, Start):
                 assert action.worker not in self.running, "a number is never used again"
                 self.running[action.worker] = action.host
@@ -44,14 +44,6 @@ class Job:
                 assert action.worker in self.running
         return actions
 
-    def all(self, kind: type[AnyAction]) -> list[AnyAction]:
-        return [action for action in self.actions if isinstance(action, kind)]
-
-    def wait(self, seconds: float) -> None:
-        for _ in range(round(seconds * 10)):
-            self.now += 0.1
-            self.take(self.decisions.tick())
-
     def ask(self, *processes: int) -> None:
         for process in processes:
             self.take(self.decisions.worker_started(process))
@@ -61,8 +53,21 @@ class Job:
         del self.running[process]
         return self.take(self.decisions.worker_ended(process, end))
 
-    def leave(self, process: int, commits: int = 1, is_lost: bool = True) -> None:
+    def terminated(self, *processes: int) -> list[Action]:
+        """They end, as they were told."""
+        return [action for process in processes for action in self.end(process, TERMINATED)]
+
+    def says_it_leaves(self, process: int, commits: int = 1, is_lost: bool = True) -> None:
         self.take(self.decisions.worker_leaves(process, "lost rank 1", commits, is_lost))
+
+    def leave(self, *processes: int, **how: Any) -> None:
+        """They say so, and end."""
+        for process in processes:
+            self.says_it_leaves(process, **how)
+            self.end(process, LEFT)
+
+    def find(self, hosts: dict[str, int]) -> None:
+        self.take(self.decisions.hosts_found(hosts))
 
     def stopped(self) -> set[int]:
         return {stop.worker for stop in self.all(Stop)}
@@ -83,7 +88,7 @@ def test_a_death_starts_all_others_again() -> None:
         "ends 2 workers on a, c: those that stay in the job are started again"
     ]
     assert not any(stop.why for stop in job.all(Stop)), "which says it of all"
-    started = job.end(0, TERMINATED)
+    started = job.terminated(0)
     assert [(s.worker, s.host, s.place.rank, s.place.size) for s in started if isinstance(s, Start)] == [
         (3, "a", 0, 2)
     ]
@@ -97,7 +102,6 @@ def test_a_death_starts_all_others_again() -> None:
 def test_who_has_gone_by_itself_is_not_told() -> None:
     job = formed()
     job.leave(0)
-    job.end(0, LEFT)
     job.end(1, KILLED)
     assert job.stopped() == {2}
     job.end(2, TERMINATED)
@@ -116,8 +120,7 @@ def test_the_host_of_the_one_that_failed_goes_whole() -> None:
     job.ask(0, 1, 2, 3)
     job.end(3, KILLED)
     assert job.stopped() == {0, 1, 2}
-    for process in (0, 1, 2):
-        job.end(process, TERMINATED)
+    job.terminated(0, 1, 2)
     assert job.running == {4: "a", 5: "a"}
     job.ask(4, 5)
     assert job.ranks[5] == (2, 1, 2)
@@ -125,13 +128,11 @@ def test_the_host_of_the_one_that_failed_goes_whole() -> None:
 
 def test_newcomers_are_not_ended_and_come_in() -> None:
     job = formed(hosts_may_come=True)
-    job.take(job.decisions.hosts_found({**THREE, "d": 1}))
+    job.find({**THREE, "d": 1})
     job.ask(3)
     (notify,) = job.all(Notify)
     assert set(notify.workers) == {0, 1, 2}
-    for process in (0, 1, 2):
-        job.leave(process, is_lost=False)
-        job.end(process, LEFT)
+    job.leave(0, 1, 2, is_lost=False)
     assert job.running == {3: "d", 4: "a", 5: "b", 6: "c"} and not job.stopped()
     job.wait(7)
     assert len(job.all(Notify)) == 1, "processes without a place are not told"
@@ -141,14 +142,12 @@ def test_newcomers_are_not_ended_and_come_in() -> None:
 
 def test_a_host_that_goes_is_left_without_a_failure() -> None:
     job = formed(hosts_may_come=True)
-    job.take(job.decisions.hosts_found({"a": 1, "c": 1}))
-    for process in (0, 1, 2):
-        job.leave(process, is_lost=False)
-        job.end(process, LEFT)
+    job.find({"a": 1, "c": 1})
+    job.leave(0, 1, 2, is_lost=False)
     assert job.running == {3: "a", 4: "c"}
     job.ask(3, 4)
     assert job.ranks[4] == (2, 1, 2)
-    job.take(job.decisions.hosts_found({"a": 1, "b": 1, "c": 1}))
+    job.find({"a": 1, "b": 1, "c": 1})
     assert job.running[5] == "b", "it is on no blacklist"
 
 
@@ -156,7 +155,6 @@ def test_a_host_that_goes_is_left_without_a_failure() -> None:
 def test_who_does_not_leave_with_the_others_is_ended(is_lost: bool, grace: float) -> None:
     job = formed()
     job.leave(0, is_lost=is_lost)
-    job.end(0, LEFT)
     job.wait(grace - 0.5)
     assert not job.stopped()
     job.wait(1)
@@ -167,7 +165,7 @@ def test_who_does_not_leave_with_the_others_is_ended(is_lost: bool, grace: float
 
 def test_who_says_that_it_leaves_and_does_not_is_ended() -> None:
     job = Job(dict(THREE), 3)
-    job.leave(1)
+    job.says_it_leaves(1)
     job.wait(AFTER_CHANGE + 0.5)
     assert job.stopped() == {1}
     job.end(1, TERMINATED)
@@ -177,11 +175,10 @@ def test_who_says_that_it_leaves_and_does_not_is_ended() -> None:
 def test_an_accused_process_that_does_not_leave_has_failed() -> None:
     job = formed()
     job.take(job.decisions.worker_accused(0, 1, 1, "silent"))
-    job.leave(0)
+    job.says_it_leaves(0)
     job.wait(ACCUSED + 0.3)
     assert job.stopped() == {1, 2}
-    for process in (0, 1, 2):
-        job.end(process, TERMINATED)
+    job.terminated(0, 1, 2)
     assert job.running == {3: "a", 4: "c"}
 
 
@@ -189,22 +186,9 @@ def test_an_accused_process_that_leaves_has_not() -> None:
     job = formed()
     job.take(job.decisions.worker_accused(0, 1, 1, "silent"))
     job.take(job.decisions.worker_accused(1, 1, 0, "silent"))
-    for process in (0, 1, 2):
-        job.leave(process)
-        job.end(process, LEFT)
+    job.leave(0, 1, 2)
     job.wait(20)  # the new ones load torch
     assert job.running == {3: "a", 4: "b", 5: "c"} and not job.stopped()
-
-
-def test_new_processes_have_the_elastic_timeout_to_ask() -> None:
-    job = formed()
-    job.end(1, KILLED)
-    job.end(0, TERMINATED)
-    job.end(2, TERMINATED)
-    job.ask(3)
-    job.wait(300)
-    job.ask(4)
-    assert (job.ranks[3], job.ranks[4]) == ((2, 0, 2), (2, 1, 2))
 
 
 def test_a_lost_host() -> None:
@@ -214,49 +198,12 @@ def test_a_lost_host() -> None:
     assert job.stopped() == {0, 2}
 
 
-def test_a_death_while_the_new_ones_meet() -> None:
-    job = formed()
-    job.end(1, KILLED)
-    job.end(0, TERMINATED)
-    job.end(2, TERMINATED)
-    job.ask(3)
-    job.end(4, KILLED)
-    assert job.stopped() == {0, 2}, "who waits for a place has met nobody"
-    assert job.ranks[3] == (2, 0, 1)
-
-
-def test_an_exception_of_the_script_ends_the_job() -> None:
-    job = formed()
-    job.end(1, End(1, raised=True))
-    (end,) = job.all(EndJob)
-    assert end.code == 1
-
-
-def test_nobody_left() -> None:
-    job = Job({"a": 1, "b": 1}, 2)
-    job.ask(0, 1)
-    job.end(0, KILLED)
-    job.end(1, TERMINATED)
-    job.end(2, KILLED)
-    assert job.all(EndJob)
-
-
-def test_the_limit_of_resets() -> None:
-    job = formed(reset_limit=0)
-    job.end(1, KILLED)
-    job.end(0, TERMINATED)
-    job.end(2, TERMINATED)
-    job.ask(3)
-    (end,) = job.all(EndJob)
-    assert "--reset-limit 0" in end.message
-
-
 @pytest.mark.parametrize("commits", [0, 1])
 def test_a_script_that_fails_again_and_again(commits: int) -> None:
     job = formed()
     for _ in range(3):
         for process in list(job.running):
-            job.leave(process, commits)
+            job.says_it_leaves(process, commits)
             job.end(process, LEFT) if not job.all(EndJob) else None
         job.ask(*job.running) if not job.all(EndJob) else None
     assert bool(job.all(EndJob)) == (commits == 0)
@@ -265,8 +212,7 @@ def test_a_script_that_fails_again_and_again(commits: int) -> None:
 def test_success_after_a_restart() -> None:
     job = formed()
     job.end(1, KILLED)
-    job.end(0, TERMINATED)
-    job.end(2, TERMINATED)
+    job.terminated(0, 2)
     job.ask(3, 4)
     job.end(3, End(0))
     job.end(4, End(0))
@@ -281,11 +227,11 @@ def something(job: Job, hosts: dict[str, int], draw: random.Random) -> None:
     if what < 0.5:
         job.ask(one)
     elif what < 0.6:
-        job.leave(one, commits=1, is_lost=draw.random() < 0.5)
+        job.says_it_leaves(one, is_lost=draw.random() < 0.5)
     elif what < 0.63:
         job.end(one, draw.choice([KILLED, LEFT]))
     elif what < 0.66:
-        job.take(job.decisions.hosts_found({h: n for h, n in hosts.items() if draw.random() < 0.7}))
+        job.find({h: n for h, n in hosts.items() if draw.random() < 0.7})
     elif what < 0.69:
         job.take(job.decisions.worker_accused(one, job.ranks.get(one, (0, 0, 0))[0], 0, "silent"))
     else:
@@ -328,9 +274,7 @@ def test_an_exception_of_one_ends_the_job_though_others_leave_first() -> None:
     """They hear that it shuts down, and leave; its own end may take longer than they are waited for."""
     job = formed()
     job.take(job.decisions.worker_raised(1))
-    for other in (0, 2):
-        job.leave(other)
-        job.end(other, LEFT)
+    job.leave(0, 2)
     job.wait(AFTER_ERROR + 1)
     assert 1 not in job.stopped()
     job.end(1, End(1, raised=True))

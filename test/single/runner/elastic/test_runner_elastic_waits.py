@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from membership_job import KILLED, Job, two_hosts
+from elastic_jobs import KILLED, Job, two_hosts
 
 from horovod.runner.elastic.actions import EndJob, Leave, Publish, Say, Stop
 from horovod.runner.elastic.reasons import FAILED
@@ -66,21 +66,6 @@ def test_who_is_accused_on_a_host_that_has_failed_has_not() -> None:
     assert job.accuse(2, 1) == []
     job.ask(2, 3)
     assert [type(action) for action in job.wait(11)] == [Stop]
-
-
-def test_too_few_survivors_wait_for_newcomers() -> None:
-    job = Job({"a": 1, "b": 1}, np=2, least=2)
-    job.ask(0, 1)
-    job.end(0, KILLED)
-    job.ask(1)
-    job.wait(100)
-    job.find({"a": 1, "b": 1, "c": 2})
-    assert job.started()[2:] == [(2, "c", 0, 1), (3, "c", 1, 2)]
-    job.ask(3)
-    job.wait(2)
-    assert len(job.all(Publish)) == 1, "the other newcomer is nearly there"
-    job.ask(2)
-    assert job.order() == [1, 2, 3], "newcomers in order of their hosts and local ranks"
 
 
 def test_too_few_survivors_give_up() -> None:

@@ -34,7 +34,7 @@ from tcp_worlds import (
 )
 
 from horovod import _native as native
-from horovod.common.exceptions import CannotStart, HorovodInternalError, follows_others, lost_ranks
+from horovod.common.exceptions import CannotStart, HorovodInternalError, LostRank, follows_others, lost_ranks
 
 LIMIT = 20.0
 
@@ -258,21 +258,53 @@ def test_a_frame_that_cannot_be_ends_the_job_with_a_reason(
     world, _other = tcp.open()
     room = np.zeros(100, np.uint8)
     ticket = world.start([], [(1, room.ctypes.data, room.nbytes)])
+    with rank_1_says(frame, tcp):
+        with refused(HorovodInternalError, code, **facts):
+            world.finish(ticket)
+        world.cancel()
+        del world  # closes its connections
+    assert not room.any()
 
-    def mad() -> None:
+
+@pytest.mark.parametrize(
+    ("lost", "why", "code", "facts"),
+    [
+        (2, "rank 2: its reason", "lost_says_other", {"ranks": (2,), "by": 1, "who": "rank 2: its reason"}),
+        (2, "", "other_heard_nothing", {"ranks": (2,), "by": 1}),
+        (-1, "", "peer_gave_up", {"ranks": (1,)}),
+    ],
+)
+def test_a_loss_is_of_the_same_rank_for_whoever_hears_of_it(
+    lost: int, why: str, code: str, facts: dict[str, Any]
+) -> None:
+    """Rank 0 hears it from rank 1, and rank 3 from rank 0."""
+    tcp = TcpJob(4)
+    worlds = tcp.open()
+    said = struct.pack("<i", lost) + why.encode()
+    with rank_1_says(header(4, len(said), checksum=native.crc32c(said)) + said, tcp):
+        for rank, asked in ((0, {"code": code, **facts}), (3, {"ranks": facts["ranks"]})):
+            room = np.zeros(100, np.uint8)
+            with refused(LostRank, **asked) as caught:
+                worlds[rank].finish(worlds[rank].start([], [(2, room.ctypes.data, room.nbytes)]))
+            assert lost_ranks(caught.value) == facts["ranks"]
+        worlds.clear()
+
+
+@contextmanager
+def rank_1_says(frame: bytes, tcp: TcpJob) -> Iterator[None]:
+    """To rank 0, by a connection that it has not had; until rank 0 closes it."""
+
+    def rank_1() -> None:
         with tcp.connect(0) as connection:
-            said = hello(challenge_of(connection), tcp.secret, 1, 0, 1, 2)
+            said = hello(challenge_of(connection), tcp.secret, rank=1, to=0, lane=1, size=tcp.size)
             connection.sendall(said + frame)
             received(connection, ANSWER + 1)
 
-    thread = threading.Thread(target=mad, daemon=True)
+    thread = threading.Thread(target=rank_1, daemon=True)
     thread.start()
-    with refused(HorovodInternalError, code, **facts):
-        world.finish(ticket)
-    world.cancel()
-    del world  # closes its connections
+    yield
     thread.join(LIMIT)
-    assert not thread.is_alive() and not room.any()
+    assert not thread.is_alive()
 
 
 def test_an_answer_to_another_question_is_no_error_s_text() -> None:

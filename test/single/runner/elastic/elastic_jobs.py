@@ -1,4 +1,4 @@
-"""The membership machine with a made clock, for tests that call it directly."""
+"""What decides in elastic jobs, with a made clock: the membership machine, and RestartJob."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ KILLED = End(signal_number=9)
 AnyAction = TypeVar("AnyAction", bound=Action)
 
 
-class Job:
-    """The machine with its clock, and all that it has said."""
+class Decided:
+    """A made clock, and all that was decided by it."""
 
-    def __init__(self, hosts: dict[str, int], np: int, least: int = 1, **more: Any) -> None:
+    def __init__(self, limits: Limits) -> None:
         self.now = 1000.0
-        failed = more.pop("failed", ())
-        limits = Limits(np=np, min_np=least, max_np=more.pop("most", None), **more)
-        self.machine = MembershipMachine(limits, hosts, lambda: self.now, failed)
+        self.limits = limits
         self.actions: list[Action] = []
-        self.take(self.machine.tick())
+
+    def tick(self) -> list[Action]:
+        """Have it look at the clock."""
+        raise NotImplementedError
 
     def take(self, actions: list[Action]) -> list[Action]:
         self.actions += actions
@@ -39,8 +40,25 @@ class Job:
         found: list[Action] = []
         for _ in range(round(seconds * 10)):
             self.now += 0.1
-            found += self.take(self.machine.tick())
+            found += self.take(self.tick())
         return found
+
+    def over(self) -> EndJob:
+        (end,) = self.all(EndJob)
+        return end
+
+
+class Job(Decided):
+    """The membership machine, asked directly."""
+
+    def __init__(self, hosts: dict[str, int], np: int, least: int = 1, **more: Any) -> None:
+        failed = more.pop("failed", ())
+        super().__init__(Limits(np=np, min_np=least, max_np=more.pop("most", None), **more))
+        self.machine = MembershipMachine(self.limits, hosts, lambda: self.now, failed)
+        self.take(self.tick())
+
+    def tick(self) -> list[Action]:
+        return self.machine.tick()
 
     def ask(self, *workers: int) -> list[Action]:
         return [
@@ -69,10 +87,6 @@ class Job:
         """Workers of the last generation, by rank."""
         places = self.last(Publish).places
         return sorted(places, key=lambda worker: places[worker].rank)
-
-    def over(self) -> EndJob:
-        (end,) = self.all(EndJob)
-        return end
 
 
 def two_hosts(**more: Any) -> Job:

@@ -1,0 +1,44 @@
+"""Runs programs of benchmarks/ for tests of what they print and write, and reads it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import launching
+
+__all__ = ["BENCHMARKS", "cells", "document", "run"]
+
+HERE = Path(__file__).parent
+BENCHMARKS = HERE.parents[1] / "benchmarks"
+
+
+def run(
+    script: str, *words: str, code: int = 0, limit: float = 110, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program; fails unless it ends with this exit code.
+
+    Ranks, and torch's threads in each, would fight for the cores of a small machine: they have one thread.
+    """
+    environment = launching.environment(launching.fresh_mark(), OMP_NUM_THREADS="1", **more)
+    environment["PYTHONPATH"] += f"{os.pathsep}{HERE}"  # emulated_place.py
+    done = launching.finished([sys.executable, str(BENCHMARKS / script), *words], HERE, environment, limit)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def document(path: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(path.read_text())
+    return loaded
+
+
+def cells(output: str) -> list[list[str]]:
+    """The rows of every table in the output, heading and rule left out."""
+    lines = [line.strip("|") for line in output.splitlines() if "|" in line]
+    rows = [[cell.strip() for cell in line.split("|")] for line in lines]
+    headings = {tuple(rows[i - 1]) for i, row in enumerate(rows) if row[0].startswith("--")}
+    return [row for row in rows if tuple(row) not in headings and not row[0].startswith("--")]

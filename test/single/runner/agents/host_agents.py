@@ -1,0 +1,56 @@
+"""A real agent of a host, with a test in the driver's place."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import busy
+
+from horovod.runner.agents import agent
+from horovod.runner.agents.frames import Frame, FrameParser
+
+
+class HostAgent:
+    """Its process, and the frames that have come from it."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._parser, self.heard = FrameParser(from_agent=True), list[Frame]()
+
+    def say(self, *said: bytes) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"".join(said))
+        self._process.stdin.flush()
+
+    def hear(self, kind: bytes) -> dict[str, Any]:
+        """The first frame of that kind, and forget it."""
+        assert self._process.stdout is not None
+        until = busy.limit(30)
+        while kind not in {frame.kind for frame in self.heard}:
+            assert time.monotonic() < until, self.heard  # an agent that lives beats once a second
+            self.heard += self._parser.feed(os.read(self._process.stdout.fileno(), 1 << 16))
+        found = next(frame for frame in self.heard if frame.kind == kind)
+        self.heard.remove(found)
+        told: dict[str, Any] = json.loads(found.body)
+        return told
+
+
+@contextmanager
+def host_agent() -> Iterator[HostAgent]:
+    """It ends in order when it is left."""
+    words = [sys.executable, "-I", "-S", agent.__file__]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            yield HostAgent(process)
+            assert process.stdin is not None
+            process.stdin.close()
+            assert process.wait(20) == 0
+        finally:
+            process.kill()

@@ -1,0 +1,44 @@
+"""A program in ssh's place: of which kind a host is says its name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+# ssh [options] -- HOST COMMAND. Of "quiet" nothing is heard, and "deaf" does not end.
+PROGRAM = """#!/bin/sh
+while [ "$1" != -- ]; do shift; done
+echo "$2" >> "$LOG"
+case $2 in
+  other-*) answer=$(sh -c "$3"); what=${2#other-}
+           echo "$answer" | sed 's/"'$what'": "[^"]*"/"'$what'": "'${THERE:-0.1}'"/' ;;
+  good*) export SSH_CONNECTION="10.9.0.1 4000 10.9.0.2 22"; printf Welcome; exec sh -c "$3" ;;
+  gone) echo "ssh: Could not resolve hostname gone: Name or service not known" >&2; exit 255 ;;
+  locked) echo "me@locked: Permission denied (publickey)." >&2; exit 255 ;;
+  new) echo "Host key verification failed." >&2; exit 255 ;;
+  down) echo "ssh: connect to host down port 22: Connection timed out" >&2; exit 255 ;;
+  shut) echo "ssh: connect to host shut port 22: Connection refused" >&2; exit 255 ;;
+  slow) grep -qc slow "$LOG.2" 2>/dev/null || { echo slow > "$LOG.2"; echo "Connection reset" >&2; exit 255; }
+        exec sh -c "$3" ;;
+  bare) exec sh -c "$(echo "$3" | sed 's#[^ ]*/python[0-9.]*#/no/python#')" ;;
+  old) exec sh -c "$(echo "$3" | sed 's#[^ ]*/host_agent.py#/no/agent.py#')" ;;
+  odd) echo "something odd" >&2; exit 3 ;;
+  torn) echo 'horovodrun-host {"addresses": ' ;;
+  mute) exit 0 ;;
+  quiet) exec sleep 60 ;;
+  deaf) sh -c "$3"; exec sleep 60 ;;
+esac
+"""
+
+
+def put_first(folder: Path, patch: pytest.MonkeyPatch) -> Path:
+    """On PATH; returns the file in which it writes which hosts it was asked for."""
+    (folder / "ssh").write_text(PROGRAM)
+    (folder / "ssh").chmod(0o755)
+    log = folder / "log"
+    log.touch()
+    patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    patch.setenv("LOG", str(log))
+    return log
