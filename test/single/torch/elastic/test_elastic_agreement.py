@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from typing import Any
 from unittest import mock
@@ -13,7 +12,7 @@ from unittest import mock
 import busy
 import pytest
 import torch
-from elastic_threads import PATIENCE, Launcher, Lost
+from elastic_threads import PATIENCE, Launcher, Lost, together
 from refusals import expect, refused
 
 import horovod.torch as hvd
@@ -71,10 +70,7 @@ def test_a_death_between_init_and_the_function_is_a_reset(kind: Any) -> None:
         if name == "a":
             jobs.current().running().world.abandon()
             raise Lost
-        deadline = busy.limit(PATIENCE)
-        while not jobs.current().running().engine.has_failed:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        busy.until(lambda: jobs.current().running().engine.has_failed, PATIENCE)
         model = torch.nn.Linear(hvd.size(), 1)
         hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), model.named_parameters())
         hvd.elastic.ElasticSampler(range(7))
@@ -155,7 +151,6 @@ def test_ranks_leave_out_the_synchronisation_together(kind: Any, comes: bool) ->
 
 def test_process_sets_are_made_again_whatever_the_state_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
-    launcher = Launcher()
 
     def work(name: str) -> Any:
         own = hvd.add_process_set([0, 1])
@@ -171,8 +166,7 @@ def test_process_sets_are_made_again_whatever_the_state_is(monkeypatch: pytest.M
 
         return hvd.elastic.run(train)(OfScript())
 
-    launcher.start(["a", "b", "c"], work)
-    assert launcher.wait() == {"a": 2.0, "b": 2.0}
+    assert together("abc", work) == {"a": 2.0, "b": 2.0}
 
 
 def test_a_newcomer_does_not_join_another_function() -> None:
@@ -228,7 +222,6 @@ def without_commits(state: Any, refused: Any) -> None:
 @pytest.mark.parametrize("way", [committing_again, without_commits])
 @pytest.mark.parametrize("shape", ["fixed", "random"])
 def test_what_ranks_disagree_about_is_raised_the_third_time(kind: Any, way: Any, shape: str) -> None:
-    launcher = Launcher()
     calls: Counter[str] = Counter()
     raised: list[HorovodInternalError] = []
 
@@ -247,8 +240,7 @@ def test_what_ranks_disagree_about_is_raised_the_third_time(kind: Any, way: Any,
         except HorovodInternalError as error:
             raised.append(error)
 
-    launcher.start(["a", "b"], work)
-    launcher.wait()
+    together("ab", work)
     assert raised
     for error in raised:
         expect(error, Disagreement, "disagree", tensor="allreduce.x", property="shape")
