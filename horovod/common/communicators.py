@@ -9,6 +9,7 @@ from typing import Any
 
 from horovod.common import errors, launched, util
 from horovod.common.process_sets import as_ranks
+from horovod.common.sentences import type_name
 
 __all__ = ["is_communicator", "launched_ranks", "ranks_within"]
 
@@ -33,7 +34,7 @@ def launched_ranks(comm: Any) -> list[int]:
         ranks = _translated(comm, world)
         return [] if ranks == list(range(world.Get_size())) else ranks
     if not isinstance(comm, Iterable) or isinstance(comm, str | Mapping):
-        raise errors.not_a_comm(got=repr(comm), type=str(type(comm)))
+        raise errors.not_a_comm(got=repr(comm), type=type_name(comm))
     return as_ranks(comm)
 
 

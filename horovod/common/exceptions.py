@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from horovod.common import notes
-from horovod.common.sentences import Explained
+from horovod.common.sentences import Explained, causes
 
 __all__ = [
     "CannotStart", "DeviceFailure", "Disagreement", "HorovodInternalError", "HorovodVersionMismatchError",
@@ -96,21 +96,23 @@ _IN_OTHER_WORDS = re.compile(
 )
 
 
-def _kind(error: BaseException | None) -> str:
-    """Its class; of one that could not form the job, the class of what kept it from that."""
-    own = type(error).__name__
-    return str(error.facts.get("cause_class", own)) if isinstance(error, CannotStart) else own
+def _is_of(error: BaseException, kinds: tuple[type[Explained], ...]) -> bool:
+    """Whether it is of these classes, or passes on the facts of an error that was."""
+    passed_on = error.facts.get("cause_class") if isinstance(error, Explained) else None
+    return isinstance(error, kinds) or passed_on in [kind.__name__ for kind in kinds]
 
 
 def lost_ranks(error: BaseException | None) -> tuple[int, ...]:
-    """The ranks that an error says are lost, sorted; also one that could not form the job for that."""
-    is_loss = isinstance(error, LostRank) or _kind(error) == LostRank.__name__
-    return tuple(sorted(set(error.ranks))) if is_loss and isinstance(error, Explained) else ()
+    """The ranks that an error, or one that it comes of, says are lost; sorted."""
+    for each in causes(error):
+        if isinstance(each, Explained) and _is_of(each, (LostRank,)):
+            return tuple(sorted(set(each.ranks)))
+    return ()
 
 
 def follows_others(error: BaseException | None) -> bool:
-    """Whether an error says that the cause is another rank."""
-    is_ours = isinstance(error, _FOLLOWING) or _kind(error) in [kind.__name__ for kind in _FOLLOWING]
+    """Whether an error, or one that it comes of, says that the cause is another rank."""
+    is_ours = any(_is_of(each, _FOLLOWING) for each in causes(error))
     return is_ours or _IN_OTHER_WORDS.search(str(error)) is not None
 
 

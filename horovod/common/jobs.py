@@ -45,6 +45,8 @@ class Job:
         process_sets_given: those of the last init() that was told any.
         process_sets_left: those that scripts had added to the membership before, to be made again: ranks, and
             the objects that stand for them.
+        follow_process_sets: called in each world of elastic training once its process sets are there, before
+            the state adapts: whose rank has changed may be in another set.
         resets: how often elastic training has joined another world.
         losses: how often it left one because a rank was lost.
         recovery_microseconds: from there, or from a change of hosts, until training went on.
@@ -63,6 +65,7 @@ class Job:
         self.is_rejoining = False
         self.process_sets_given: list[ProcessSet] = []
         self.process_sets_left: list[tuple[list[int], list[ProcessSet]]] = []
+        self.follow_process_sets: Callable[[], None] = lambda: None
         self.resets = self.losses = self.recovery_microseconds = 0
         self.in_function = ""
         self.timeline: tuple[str, bool] | None = None

@@ -36,6 +36,7 @@ from horovod.common.mpi_here import mpi_here
 from horovod.common.options import BY_VARIABLE
 from horovod.common.process_sets import ProcessSet, checked_ranks, global_process_set
 from horovod.common.rendezvous.mpi import MpiRendezvous
+from horovod.common.sentences import facts_of
 from horovod.common.wording import OF_HVD, Wording
 
 __all__ = ["Membership", "as_launched"]
@@ -118,8 +119,7 @@ class Membership:
             member._enter(comm, process_sets, wording.forming)
         except HorovodInternalError as error:
             member.leave()
-            cause = {"cause_class": type(error).__name__, "ranks": list(error.ranks)}
-            raise errors.forming_failed(forming=wording.forming, why=str(error), **cause) from error
+            raise errors.forming_failed(**facts_of(error, forming=wording.forming)) from error
         except BaseException:
             member.leave()
             raise

@@ -76,6 +76,7 @@ def agree(held: list[int], is_kept: bool, generation: int = 0) -> Agreement:
         )
     if conclusion.process_sets:
         rebuild(conclusion.process_sets)
+    job.follow_process_sets()
     return conclusion
 
 

@@ -6,7 +6,7 @@ A layer writes its sentences in one file, ``errors.py``, a row each: the error's
 
 Code raises a row with the facts that its braces name, and may add others:
 
-    raise errors.not_a_tensor(parameter="root", got=type(root).__name__)
+    raise errors.not_a_tensor(parameter="root", got=type_name(root))
 
 The error keeps them, so programs and tests ask for ``code`` (the row's name) and ``facts``, not for words.
 Braces may end in ``:ranks`` (``rank 1``; ``ranks 1, 2``), ``:listed`` (``a, b``) or ``:by_rank``, of a
@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import string
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Explained", "Sentence", "by_rank", "facts_of", "ranks_text"]
+__all__ = ["Explained", "Sentence", "by_rank", "causes", "facts_of", "ranks_text", "type_name"]
 
 K = TypeVar("K", bound="Explained")
 _MOST_SHOWN = 16  # ranks that a sentence names
@@ -106,10 +106,32 @@ def by_rank(values: Mapping[int, object]) -> str:
     return "; ".join(parts[:_MOST_SHOWN] + more)
 
 
-def facts_of(cause: Exception) -> dict[str, Any]:
-    """For an error that passes on another: its facts, its text as ``why``, and its code as ``because``."""
-    known = {**cause.facts, "because": cause.code} if isinstance(cause, Explained) else {}
-    return {**known, "why": str(cause)}
+def type_name(value: object) -> str:
+    """Its type, as errors name it: with its module, as others may have one of that name; builtins without."""
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and what it was raised ``from``, and so on."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        yield error
+        seen.add(id(error))
+        error = error.__cause__
+
+
+def facts_of(cause: BaseException, **own: Any) -> dict[str, Any]:
+    """For an error that passes on another: its facts, its text as ``why``, its code as ``because``, and its
+    class as ``cause_class``. ``own``: facts of the error itself, which count where both have one.
+
+    If the other has no facts, they are of the first that has some among those it was raised ``from``.
+    """
+    for each in causes(cause):
+        if isinstance(each, Explained):
+            kind = {"cause_class": type(each).__name__}  # unless it has passed on another
+            return {**kind, **each.facts, "because": each.code, "why": str(cause), **own}
+    return {"why": str(cause), **own}
 
 
 def _plain(fact: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from horovod.common.sentences import facts_of
 from horovod.lab import errors
 from horovod.lab.runs import THIS_HOST
 from horovod.runner import hosts
@@ -50,7 +51,7 @@ def check_ranks(place: str, ranks: int) -> None:
         try:
             hosts.chosen(ranks, place, None)
         except LaunchError as error:
-            raise errors.wrong_hosts(why=str(error).replace("-np", "--np")) from None
+            raise errors.wrong_hosts(**facts_of(error, why=str(error).replace("-np", "--np"))) from None
 
 
 def hosts_of(place: str, ranks: int) -> str:

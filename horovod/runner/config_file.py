@@ -9,6 +9,7 @@ from typing import Any
 
 from horovod.common.names import did_you_mean
 from horovod.common.options import OPTIONS, UNSERVED
+from horovod.common.sentences import facts_of, type_name
 from horovod.runner import errors
 
 MOST_BYTES = 1 << 20  # of a file: this says all keys a hundred times
@@ -31,7 +32,7 @@ def load(path: str) -> tuple[dict[str, Any], list[str]]:
     if content is None:
         return {}, []
     if not isinstance(content, dict):
-        raise errors.config_no_mapping(path=path, got=type(content).__name__)
+        raise errors.config_no_mapping(path=path, got=type_name(content))
     return _convert(path, content)
 
 
@@ -66,7 +67,7 @@ def _convert(path: str, content: dict[Any, Any]) -> tuple[dict[str, Any], list[s
             try:
                 values[option.name] = option.convert(value)
             except ValueError as error:
-                raise errors.config_value(path=path, key=key, why=str(error)) from None
+                raise errors.config_value(**facts_of(error, path=path, key=key)) from None
     return values, warnings
 
 

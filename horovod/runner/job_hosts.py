@@ -12,6 +12,7 @@ from typing import Any
 
 from horovod.common import interfaces, listeners
 from horovod.common.networks import Choice, Description
+from horovod.common.sentences import facts_of
 from horovod.runner import daemon_agent, errors, forwarding, hosts, slurm
 from horovod.runner import rank as wrapper
 from horovod.runner.forwarding import Forwarding
@@ -99,7 +100,7 @@ def _refuse_absent(wanted: Sequence[str]) -> None:
         if here.along(wanted):
             return
     except ValueError as error:
-        raise errors.wrong_value(option="--network-interfaces", value=named, why=str(error)) from None
+        raise errors.wrong_value(**facts_of(error, option="--network-interfaces", value=named)) from None
     has = ", ".join(f"{name} ({address.ip})" for name, address in here.addresses) or "none"
     raise errors.no_such_network(value=named, interfaces=has)
 

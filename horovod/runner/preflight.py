@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from horovod.common import software
 from horovod.common.networks import Address, Description
+from horovod.common.sentences import facts_of
 from horovod.runner import errors, host_agent
 from horovod.runner.errors import HostsRefused, Unreachable
 from horovod.runner.shell import CONNECT_TIMEOUT, Shell
@@ -170,7 +171,7 @@ def _understood(reading: Callable[[Any], T], answer: Any) -> T:
     try:
         return reading(answer)
     except ValueError as error:
-        raise errors.not_understood(why=str(error)) from None
+        raise errors.not_understood(**facts_of(error)) from None
 
 
 def _ask_once(shell: Shell, host: str, arguments: Sequence[str]) -> Any:

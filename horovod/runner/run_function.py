@@ -20,6 +20,7 @@ from typing import IO, Any, TextIO
 
 from horovod.common.exceptions import WrongArgument
 from horovod.common.options import OPTIONS, Option
+from horovod.common.sentences import facts_of
 from horovod.runner import errors, function_job, function_rank, payload
 from horovod.runner.elastic.settings import asks_for_elastic, elastic_settings, refuse_alone
 from horovod.runner.errors import FunctionFailed, LaunchError
@@ -165,7 +166,7 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
             options[option.name] = _converted(option, list(value) if isinstance(value, tuple) else value)
         except ValueError as error:
             parameter = _PARAMETER_NAMES.get(option.name, option.name)
-            raise errors.wrong_parameter(parameter=parameter, why=str(error)) from None
+            raise errors.wrong_parameter(**facts_of(error, parameter=parameter)) from None
     return options
 
 

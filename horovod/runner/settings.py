@@ -8,6 +8,7 @@ from typing import Any
 from horovod.common.exceptions import WrongSetting
 from horovod.common.options import CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED
 from horovod.common.readable import refuse_what_is_no_text
+from horovod.common.sentences import facts_of
 from horovod.common.variable_names import COMPRESSION, DDP_COMPRESSION
 from horovod.runner import errors
 from horovod.runner.config_file import asks_for_something
@@ -31,13 +32,13 @@ def merged(
             try:
                 value = option.convert(text)
             except ValueError as error:
-                raise errors.wrong_variable(variable=option.variable, why=str(error)) from None
+                raise errors.wrong_variable(**facts_of(error, variable=option.variable)) from None
             if option.part == LAUNCHER:  # the others are read by ranks, and would be refused there
                 values[option.name] = value
     try:
         refuse_what_is_no_text({**environment, **rank_environment(values)})
     except WrongSetting as error:  # as every rank would say
-        raise errors.no_text(why=str(error), **error.facts) from None
+        raise errors.no_text(**facts_of(error)) from None
     _refuse_force_alone(values, environment)
     return without_restart_of_others(values, {**file, **given})
 

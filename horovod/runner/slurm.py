@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from horovod.common import nodelists
+from horovod.common.sentences import facts_of
 from horovod.runner import errors
 from horovod.runner.hosts import Host, checked_host
 
@@ -62,7 +63,7 @@ def node_names(text: str) -> list[str]:
     try:
         names = nodelists.node_names(text)
     except ValueError as error:
-        raise errors.slurm_no_names(value=text, why=str(error)) from None
+        raise errors.slurm_no_names(**facts_of(error, value=text)) from None
     return [checked_host(name, "1", f"SLURM_JOB_NODELIST {text}").name for name in names]
 
 

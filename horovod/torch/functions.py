@@ -10,6 +10,7 @@ import torch
 
 from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.sentences import type_name
 from horovod.torch import errors
 from horovod.torch.handles import complete_all, synchronize
 from horovod.torch.movements import broadcast_, broadcast_async_
@@ -46,7 +47,7 @@ def _named_tensors(params: Any) -> list[tuple[str | None, torch.Tensor]]:
         pairs = [entry if isinstance(entry, tuple) else (None, entry) for entry in params]
     else:
         hint = "; give its state_dict()" if hasattr(params, "state_dict") else ""
-        raise errors.no_named_tensors(got=type(params).__name__, hint=hint)
+        raise errors.no_named_tensors(got=type_name(params), hint=hint)
     for pair in pairs:
         if len(pair) != 2 or not isinstance(pair[1], torch.Tensor):
             raise errors.no_tensor_pair(got=repr(pair))

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from horovod.common.sentences import facts_of
 from horovod.torch import errors
 from horovod.torch.compression import compressor_name
 from horovod.torch.reduce_ops import OP_NAMES, Average, ReduceArguments
@@ -99,14 +100,15 @@ def _added(total: torch.Tensor | None, own: Contribution, codes: torch.Tensor, r
             return total
         values: torch.Tensor = own.compressor.decompress(codes, own.ctx).to(wide)
     except Exception as error:
-        raise errors.not_decompressed(
+        about = facts_of(
+            error,
             tensor=own.label,
             ranks=[rank],
             dtype=str(codes.dtype),
             shape=list(codes.shape),
             compressor=own.terms["compressor"],
-            why=str(error),
-        ) from error
+        )
+        raise errors.not_decompressed(**about) from error
     if list(values.shape) != own.terms["shape"]:
         raise errors.decompressed_otherwise(
             tensor=own.label,
@@ -124,8 +126,8 @@ def _unwrapped(label: str, payloads: Sequence[torch.Tensor]) -> list[tuple[dict[
         try:
             parts.append(_parts_of(payload, header))
         except (ValueError, TypeError, LookupError, RuntimeError, RecursionError) as error:
-            why = f"{type(error).__name__}: {error}"
-            raise errors.not_understood(tensor=label, ranks=[rank], why=why) from error
+            about = facts_of(error, tensor=label, ranks=[rank], why=f"{type(error).__name__}: {error}")
+            raise errors.not_understood(**about) from error
     return parts
 
 

@@ -26,6 +26,7 @@ from horovod.common.elastic import is_elastic
 from horovod.common.exceptions import WrongUse
 from horovod.common.gradient_life import GradientLife, Life, TooManyPasses
 from horovod.common.process_sets import ProcessSet
+from horovod.common.sentences import type_name
 from horovod.torch import autotune, devices, errors, shared_parameters
 from horovod.torch.amp import settle_before_unscaling
 from horovod.torch.compiling import breaks_graphs
@@ -111,7 +112,7 @@ class GradientListener(torch.optim.Optimizer):
     _wrap_again: functools.partial[Any]
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
-        raise errors.not_constructed(got=f"{type(self).__name__} of {type(self).__module__}")
+        raise errors.not_constructed(got=type_name(self))
 
     def _begin(self) -> None:
         """Start to listen to gradients, if there is anybody to share them with. ValueError before init."""

@@ -22,6 +22,7 @@ from horovod.common import util
 from horovod.common.basics import basics
 from horovod.common.elastic import is_elastic
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.sentences import type_name
 from horovod.torch import errors, shared_parameters
 from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
 from horovod.torch.compiling import breaks_graphs
@@ -245,7 +246,7 @@ def DistributedOptimizer(
     checked_passes(backward_passes_per_step)
     _check_options(op, gradient_predivide_factor, unused, skip_extra_backward)
     if not hasattr(optimizer, "param_groups"):
-        raise errors.wrong_optimizer(got=type(optimizer).__name__)
+        raise errors.wrong_optimizer(got=type_name(optimizer))
     if isinstance(optimizer, GradientListener):
         raise errors.wrapped_already()
     if op == Adasum and process_set != global_process_set:

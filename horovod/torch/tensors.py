@@ -10,6 +10,7 @@ import torch.utils.dlpack
 
 from horovod import _native as native
 from horovod.common.basics import basics
+from horovod.common.sentences import type_name
 from horovod.torch import devices, errors, storage
 from horovod.torch.reduce_ops import Average
 
@@ -37,7 +38,7 @@ NATIVE_DTYPES: dict[torch.dtype, int] = {
 def check_served(tensor: torch.Tensor, operation: str) -> None:
     """Raise ValueError unless the core can work on ``tensor``; ``operation`` is its wire name."""
     if not isinstance(tensor, torch.Tensor):
-        raise errors.not_a_tensor(tensor=operation, got=type(tensor).__name__)
+        raise errors.not_a_tensor(tensor=operation, got=type_name(tensor))
     if tensor.layout != torch.strided:
         raise errors.wrong_layout(tensor=operation, got=str(tensor.type()), layout=str(tensor.layout))
     if tensor.dtype not in NATIVE_DTYPES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -33,6 +34,7 @@ class Cluster:
         self.names = self.made.names
         self.home = self.made.folder
         self.broken: set[str] = set()
+        self._ports = itertools.count(20000)  # no host chooses these itself
 
     def up(self) -> None:
         self.made.up()
@@ -45,6 +47,10 @@ class Cluster:
         for name in sorted(self.broken):
             self.made.boot(name)
         self.broken.clear()
+
+    def next_port(self) -> str:
+        """Where a job's ranks meet: another for each, as what a job before has left may hold its own."""
+        return str(next(self._ports))
 
     def break_(self, how: str, host: str) -> None:
         """how: `cut` (power), `kill` (all processes) or `unlink` (the network cable)."""

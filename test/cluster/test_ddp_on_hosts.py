@@ -86,6 +86,7 @@ def bytes_of_ten_steps(cluster: Cluster, folder: Path, per_host: int) -> int:
     """That the second host's cable carries out; two hosts, 2 M parameters in 8 bits."""
     folder.mkdir()
     program = str(Path(__file__).parent / "host_programs" / "ddp_steps.py")
+    port = cluster.next_port()
     ranks = [
         cluster.start(
             host,
@@ -93,7 +94,7 @@ def bytes_of_ten_steps(cluster: Cluster, folder: Path, per_host: int) -> int:
             RANK=str(number * per_host + local),
             WORLD_SIZE=str(2 * per_host),
             MASTER_ADDR=f"{NET}.1",
-            MASTER_PORT="29433",
+            MASTER_PORT=port,
         )
         for number, host in enumerate(("t1", "t2"))
         for local in range(per_host)

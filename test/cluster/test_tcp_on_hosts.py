@@ -14,14 +14,14 @@ from rig import NET, Cluster
 PROGRAM = str(Path(__file__).parent / "host_programs" / "digest_of_training.py")
 TRAINED = [sys.executable, PROGRAM, "100"]
 HOSTS = ("t1", "t2")
-PORT = "29411"
 LIMIT = 90.0
 Launched: TypeAlias = "list[subprocess.Popen[str]]"
 
 
 def by_hand(
-    cluster: Cluster, words: list[str], per_host: int = 2, **more: str
+    cluster: Cluster, words: list[str], per_host: int = 2, port: str = "", **more: str
 ) -> list[subprocess.Popen[str]]:
+    port = port or cluster.next_port()
     return [
         cluster.start(
             host,
@@ -29,7 +29,7 @@ def by_hand(
             RANK=str(number * per_host + local),
             WORLD_SIZE=str(2 * per_host),
             MASTER_ADDR=f"{NET}.1",
-            MASTER_PORT=PORT,
+            MASTER_PORT=port,
             **more,
         )
         for number, host in enumerate(HOSTS)
@@ -66,7 +66,7 @@ def by_torchrun(cluster: Cluster, words: list[str], **more: str) -> Launched:
         "--master-addr",
         f"{NET}.1",
         "--master-port",
-        "29412",
+        cluster.next_port(),
     ]
     launcher = [sys.executable, "-m", "torch.distributed.run", *options]
     return [
@@ -102,20 +102,21 @@ def test_all_launchers_give_the_same_training(cluster: Cluster) -> None:
     assert len(flat) == 4 and len(set(flat)) == 1  # of other routes: over TCP alone
 
 
-def listening(cluster: Cluster, host: str) -> list[str]:
-    """Addresses, but sshd's; of ports that the system chose, not which."""
+def listening(cluster: Cluster, host: str, port: str) -> list[str]:
+    """Addresses, but sshd's; with the port where it is this one, as the system chose the others."""
     rows = [line.split()[3] for line in cluster.run(host, ["ss", "-Hltn"]).stdout.splitlines()]
     ends = sorted({row for row in rows if not row.endswith(":22")})
-    return [end if end.endswith(PORT) else end.rpartition(":")[0] for end in ends]
+    return [end if end.endswith(f":{port}") else end.rpartition(":")[0] for end in ends]
 
 
 def test_ranks_listen_in_their_network_alone(cluster: Cluster) -> None:
     """And torch's store, on rank 0's host, on all addresses: docs/running.md lists all that do."""
-    both = by_hand(cluster, [sys.executable, PROGRAM, "1000000000"], per_host=1)
+    port = cluster.next_port()
+    both = by_hand(cluster, [sys.executable, PROGRAM, "1000000000"], per_host=1, port=port)
     for process in both:
         assert process.stdout is not None and "under way" in process.stdout.readline()
-    assert listening(cluster, "t1") == [f"*:{PORT}", f"{NET}.1"]
-    assert listening(cluster, "t2") == [f"{NET}.2"]
+    assert listening(cluster, "t1", port) == [f"*:{port}", f"{NET}.1"]
+    assert listening(cluster, "t2", port) == [f"{NET}.2"]
     for process in both:
         process.kill()
         process.communicate(timeout=LIMIT)

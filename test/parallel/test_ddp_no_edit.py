@@ -167,7 +167,7 @@ def run_command(place: Place, command: str) -> int:
     variables = dict(words.pop(0).split("=") for word in list(words) if re.match("[A-Z_]+=", word))
     words = [str(place.folder / word) if word.startswith("train") else word for word in words]
     if words[0] == "torchrun":
-        words[:1] = ["-m", "torch.distributed.run"]
+        words[:1] = ["-m", "torch.distributed.run", "--standalone"]  # at a port of its own
     else:
         assert words.pop(0) == "python"
     return place.python(*words, **variables)

@@ -176,7 +176,7 @@ def test_lightning(folder: Path) -> None:
     assert found["plain"] != found["callback"] == found["strategy"]
 
 
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 COMMANDS = {  # of a script that says nothing -> what of LIGHTNING_SAYS_IT it must train as. CI has the first
     "horovodrun": ([*RUN, "--compression", "bit8", sys.executable], "callback"),
     "torchrun": ([*TORCHRUN, "-m", "horovod.torch.ddp", "--compression", "bit8"], "callback"),

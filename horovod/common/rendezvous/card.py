@@ -23,6 +23,7 @@ import horovod
 from horovod.common import errors, interfaces, listeners
 from horovod.common.networks import Address, Description, Interface
 from horovod.common.options import BY_VARIABLE
+from horovod.common.sentences import facts_of
 
 __all__ = ["MOST_BYTES", "Card", "complaint", "misunderstood", "own", "own_name", "parsed", "record_of"]
 
@@ -120,7 +121,7 @@ def _checked_words(variable: str, words: list[str]) -> tuple[str, ...]:
     try:
         return _ways(words)
     except ValueError as error:
-        raise errors.no_interfaces(setting=variable, value=",".join(words)[:80], why=str(error)) from None
+        raise errors.no_interfaces(**facts_of(error, setting=variable, value=",".join(words)[:80])) from None
 
 
 def _ways(words: Any) -> tuple[str, ...]:

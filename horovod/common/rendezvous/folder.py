@@ -21,6 +21,7 @@ from horovod.common import errors
 from horovod.common.launched import Launch
 from horovod.common.options import BY_VARIABLE
 from horovod.common.rendezvous.store import StoreRendezvous, assignment_of
+from horovod.common.sentences import facts_of
 
 __all__ = ["FolderRendezvous", "FolderStore", "by_folder"]
 
@@ -101,6 +102,6 @@ def by_folder(launch: Launch, environment: Mapping[str, str], ranks: Sequence[in
     try:
         store = FolderStore(folder)
     except ValueError as error:
-        raise errors.in_no_folder(setting=option.variable, path=folder, why=str(error)) from None
+        raise errors.in_no_folder(**facts_of(error, setting=option.variable, path=folder)) from None
     assignment = assignment_of(launch.rank, launch.size, ranks)
     return FolderRendezvous(store, assignment, f"the folder {folder}", job=launch.job(environment))

@@ -9,6 +9,7 @@ from horovod.common import errors, nodelists
 from horovod.common.launched import Launch
 from horovod.common.rendezvous.store import StoreRendezvous
 from horovod.common.rendezvous.torchrun import in_torchs_store
+from horovod.common.sentences import facts_of
 
 __all__ = ["by_step", "first_host", "port_of_step"]
 
@@ -42,7 +43,7 @@ def first_host(environment: Mapping[str, str]) -> str:
     try:
         return nodelists.node_names(environment[name])[0]
     except (ValueError, IndexError) as error:
-        raise errors.hosts_not_read(setting=name, value=environment[name], why=str(error)) from None
+        raise errors.hosts_not_read(**facts_of(error, setting=name, value=environment[name])) from None
 
 
 def port_of_step(environment: Mapping[str, str]) -> int:

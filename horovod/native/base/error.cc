@@ -120,6 +120,7 @@ Failure Failure::without_end() const {
 
 Failure Failure::at_start() const {
   Failure copy = *this;
+  if (kind == ErrorKind::CannotStart) return copy;
   copy.kind = ErrorKind::CannotStart;
   copy.facts.others.emplace_back("cause_class", name_of(kind));
   return copy;
@@ -165,6 +166,25 @@ void get(ByteReader* reader, Failure* failure) {
     reader->get(&fact.is_number);
     if (!is_name(fact.name) || (fact.is_number && !is_number(fact.value))) reader->refuse("has a fact that cannot be");
   }
+}
+
+std::string packed(const Failure& failure) {
+  ByteWriter writer;
+  put(failure, &writer);
+  return {reinterpret_cast<const char*>(writer.bytes().data()), writer.bytes().size()};
+}
+
+void throw_packed(const std::string& text, int rank) {
+  Failure failure;
+  try {
+    ByteReader reader(std::as_bytes(std::span(text)), rank);
+    get(&reader, &failure);
+    reader.end();
+  } catch (const InternalError& error) {
+    failure = error.failure();
+  }
+  if (failure.facts.ranks.empty()) failure.facts.ranks = {rank};
+  throw StartupError(failure.at_start());
 }
 
 std::string ranks_text(const std::vector<int>& ranks) {

@@ -154,7 +154,12 @@ HVD_SAYS(mpi_without_threads, CannotStart, "MPI was initialised without thread s
 HVD_SAYS(mpi_without_multiple, CannotStart,
          "MPI was initialised without MPI_THREAD_MULTIPLE, but between hosts horovod's thread calls MPI beside yours",
          "initialise it with MPI_THREAD_MULTIPLE (mpi4py's default) before hvd.init(), or leave it to hvd.init()")
-HVD_SAYS(rank_complains, CannotStart, "{why}", "")
+HVD_SAYS(no_room, CannotStart,
+         "{path} of {host} is too small: {has}, and its {count} ranks need {needed} there to exchange gradients",
+         "Enlarge it (in Docker `docker run --shm-size=1g ...`, in Kubernetes a volume in memory, else "
+         "`mount -o remount,size=1g /dev/shm`), or set HOROVOD_TRANSPORT=mpi or tcp, which are slower")
+HVD_SAYS(no_window, CannotStart, "MPI_Win_allocate_shared failed: {why}", "")
+HVD_SAYS(no_memory_to_share, CannotStart, "{ranks} has no memory left for what the ranks of its host share", "")
 HVD_SAYS(left_before_begin, HorovodInternalError, "{who} has left before the job began", "its own error says why")
 HVD_SAYS(out_of_step, CannotStart,
          "{who} is not where the others are in hvd.init(), as happens where ranks of two jobs meet in one place",

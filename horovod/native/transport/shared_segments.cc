@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "base/error.h"
 #include "base/process.h"
 
 namespace hvd {
@@ -37,13 +36,10 @@ std::string in_mib(unsigned long long bytes) {
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " MiB";
 }
 
-std::string complaint(size_t bytes, int ranks, const std::string& has) {
-  const size_t needed = with_margin(bytes * static_cast<size_t>(ranks));
-  return std::string(folder()) + " of " + host_name() + " is too small: " + has + ", and its " + std::to_string(ranks) +
-         " ranks need " + in_mib(needed) +
-         " there to exchange gradients. Enlarge it (in Docker `docker run --shm-size=1g ...`, " +
-         "in Kubernetes a volume in memory, else `mount -o remount,size=1g /dev/shm`), or set HOROVOD_TRANSPORT=mpi or tcp, "
-         "which are slower";
+Failure no_room(size_t bytes, int ranks, const std::string& has) {
+  const std::string needed = in_mib(with_margin(bytes * static_cast<size_t>(ranks)));
+  return {Said::no_room,
+          {.others = {{"path", folder()}, {"host", host_name()}, {"has", has}, {"count", ranks}, {"needed", needed}}}};
 }
 
 }  // namespace
@@ -92,14 +88,14 @@ void SharedSegment::let_go() {
   descriptor_ = -1;
 }
 
-std::string why_no_room(size_t bytes, int ranks) {
+Failure why_no_room(size_t bytes, int ranks) {
   struct statvfs space{};
-  if (statvfs(folder(), &space) != 0) return "";  // then MPI has another place
-  if (space.f_blocks == 0) return "";             // it has no limit
+  if (statvfs(folder(), &space) != 0) return {};  // then MPI has another place
+  if (space.f_blocks == 0) return {};             // it has no limit
   const unsigned long long unit = space.f_frsize;
   const unsigned long long free = space.f_bavail * unit;
-  if (free >= with_margin(bytes * static_cast<size_t>(ranks))) return "";
-  return complaint(bytes, ranks, in_mib(free) + " of its " + in_mib(space.f_blocks * unit) + " are free");
+  if (free >= with_margin(bytes * static_cast<size_t>(ranks))) return {};
+  return no_room(bytes, ranks, in_mib(free) + " of its " + in_mib(space.f_blocks * unit) + " are free");
 }
 
 // By a system call that writes: where a store of ours would be SIGBUS, it says EFAULT. MADV_POPULATE_WRITE is for this, and
@@ -118,9 +114,9 @@ bool commit(std::byte* memory, size_t bytes) {
   return bytes == 0;
 }
 
-std::string no_room_left(size_t bytes, int ranks) {
-  const std::string why = why_no_room(bytes, ranks);
-  return why.empty() ? complaint(bytes, ranks, "somebody else was quicker to fill it") : why;
+Failure no_room_left(size_t bytes, int ranks) {
+  const Failure why = why_no_room(bytes, ranks);
+  return why.is_any() ? why : no_room(bytes, ranks, "somebody else was quicker to fill it");
 }
 
 }  // namespace hvd

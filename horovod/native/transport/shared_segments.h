@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <string>
 
+#include "base/error.h"
+
 namespace hvd {
 
 // Files that have no name but that of a descriptor, so nothing is left of them when the last process that has mapped them ends,
@@ -37,13 +39,13 @@ class SharedSegment {
 // Docker. The system takes files there that are larger than what it has, and ends who touches a page too many with SIGBUS,
 // perhaps an hour later, when a data loader has filled the rest.
 
-// Why segments of `bytes` for each of `ranks` do not fit, with what to do; empty where they do.
-std::string why_no_room(size_t bytes, int ranks);
+// Why segments of `bytes` for each of `ranks` do not fit, with what to do; none where they do.
+Failure why_no_room(size_t bytes, int ranks);
 
 // Have the system give all pages of this memory now, filled with zeros. False where it has no room for them.
 bool commit(std::byte* memory, size_t bytes);
 
-// The complaint of a rank for whose segment commit() has failed.
-std::string no_room_left(size_t bytes, int ranks);
+// Of a rank for whose segment commit() has failed.
+Failure no_room_left(size_t bytes, int ranks);
 
 }  // namespace hvd

@@ -20,6 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from horovod.common.sentences import facts_of
 from horovod.runner import errors
 from horovod.runner.elastic.blacklist import Blacklist
 from horovod.runner.errors import DiscoveryError, LaunchError
@@ -113,7 +114,7 @@ def hosts_from_output(output: str, slots: int, where: str) -> dict[str, int]:
             if host.name in hosts:
                 raise errors.host_twice(where=place, host=host.name)
         except LaunchError as error:
-            raise errors.script_line(why=str(error), line=number, wrong=error.code) from None
+            raise errors.script_line(**facts_of(error, line=number)) from None
         hosts[host.name] = 0 if is_drained else host.slots
     return {name: slots for name, slots in hosts.items() if slots}
 
@@ -202,7 +203,7 @@ class RepeatedDiscovery:
             hosts = self._discovery.find_available_hosts_and_slots()
         except Exception as error:  # a HostDiscovery of the user's may raise anything: it is said, or raised
             if not self.has_worked:
-                raise errors.no_hosts_found(why=str(error)) from error
+                raise errors.no_hosts_found(**facts_of(error)) from error
             now = self._clock()
             if not self._failure or (str(error) != self._failure and now - self._said_at >= SAY_AGAIN):
                 self._failure, self._said_at = str(error), now

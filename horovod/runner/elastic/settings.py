@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from horovod.common.sentences import facts_of
 from horovod.runner import errors
 from horovod.runner import hosts as host_lists
 from horovod.runner.elastic.blacklist import checked_range
@@ -212,5 +213,5 @@ def _cooldown_range(values: Mapping[str, Any]) -> tuple[int, int] | None:
     except (TypeError, ValueError) as error:
         shown = " ".join(map(str, given)) if isinstance(given, list | tuple) else repr(given)
         option = "--blacklist-cooldown-range"
-        raise errors.wrong_value(option=option, value=shown, why=str(error)) from None
+        raise errors.wrong_value(**facts_of(error, option=option, value=shown)) from None
     return lowest, highest

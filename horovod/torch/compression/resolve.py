@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from horovod import _native as native
+from horovod.common.sentences import facts_of
 from horovod.torch import devices
 from horovod.torch.compression import errors
 from horovod.torch.compression.casts import NoneCompressor
@@ -50,7 +51,7 @@ def _default_instance(cls: type, said: str) -> Any:
     try:
         return cls.default() if issubclass(cls, ConfiguredCompressor) else _instance(cls)  # type: ignore[arg-type]
     except TypeError as error:
-        raise errors.needs_arguments(said=said, why=str(error)) from error
+        raise errors.needs_arguments(**facts_of(error, said=said)) from error
 
 
 @functools.cache  # one for each class: what is remembered belongs to the instance

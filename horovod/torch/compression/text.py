@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from horovod.common.names import did_you_mean
+from horovod.common.sentences import facts_of
 from horovod.torch.compression import errors
 
 __all__ = ["configured", "parsed"]
@@ -53,7 +54,7 @@ def configured(compressor: Any, options: dict[str, str]) -> Any:
     try:
         return compressor(**values)
     except TypeError as error:
-        raise errors.wrong_call(why=str(error)) from error
+        raise errors.wrong_call(**facts_of(error)) from error
 
 
 def _converted(option: str, value: str, default: Any) -> Any:

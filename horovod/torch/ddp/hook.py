@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from horovod.common.sentences import type_name
 from horovod.torch.compression import UNSET
 from horovod.torch.ddp import alone, errors
 from horovod.torch.ddp.state import CompressionState
@@ -48,7 +49,7 @@ def compress(
             state = CompressionState(compression, model, algorithm=algorithm, may_turn_off=may_turn_off)
             alone.tell_alone("ddp.compress()")
             return state
-        got = type(model).__name__
+        got = type_name(model)
         if alone.is_alone():
             raise errors.not_ddp(got=got)
         evidence, first = alone.who_else()
@@ -95,7 +96,7 @@ def compression_hook(
 
 def _check_state(state: object) -> None:
     if not isinstance(state, CompressionState):
-        raise errors.wrong_state(got=type(state).__name__)
+        raise errors.wrong_state(got=type_name(state))
 
 
 def _then(

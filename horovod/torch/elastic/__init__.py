@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from horovod.common import rejoining
+from horovod.common import jobs, rejoining
 from horovod.common.basics import basics
 from horovod.common.elastic import ObjectState, State, is_elastic, run_fn
 from horovod.torch.elastic import sampler, state
@@ -53,6 +53,7 @@ def run(func: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(func)
     def elastic(*args: P.args, **kwargs: P.kwargs) -> T:
         passage.groups.begin()
+        jobs.current().follow_process_sets = _have_optimizers_follow
         return keeps_on(*args, **kwargs)
 
     return elastic
@@ -60,6 +61,11 @@ def run(func: Callable[P, T]) -> Callable[P, T]:
 
 if is_elastic() and os.environ.get(rejoining.AGENT):
     load_compiler()
+
+
+def _have_optimizers_follow() -> None:
+    for optimizer in listening_here():
+        optimizer._join_new_world()
 
 
 class _Passage:
@@ -81,8 +87,6 @@ class _Passage:
         """Join the world that comes next."""
         self.leave()
         rejoining.rejoin()
-        for optimizer in listening_here():
-            optimizer._join_new_world()
         if self._dropped and basics.rank() == 0:
             _log.warning("horovod: error feedback begins anew: what it owed belonged to the world before.")
         self._dropped = False

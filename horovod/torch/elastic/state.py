@@ -25,7 +25,7 @@ from horovod.torch.functions import (
     broadcast_parameters,
     can_travel,
 )
-from horovod.torch.gradient_listener import GradientListener, listening_here
+from horovod.torch.gradient_listener import GradientListener
 
 __all__ = [
     "ModelStateHandler", "OptimizerStateHandler", "SamplerStateHandler", "ScalerStateHandler",
@@ -291,9 +291,7 @@ class TorchState(ObjectState):
             _forget_at_exit(folder, local_rank, local_size)
 
     def reset(self) -> None:
-        """Samplers divide what is left among the ranks of the new world; process sets are those of it now."""
-        for optimizer in listening_here():
-            optimizer._join_new_world()
+        """Samplers divide what is left among the ranks of the new world."""
         for handler in self._handlers.values():
             if isinstance(handler.value, ElasticSampler):
                 handler.value.reset()

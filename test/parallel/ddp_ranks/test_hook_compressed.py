@@ -161,7 +161,7 @@ def test_ranks_that_were_told_differently_all_hear_of_it(form: str, rank: int, s
 def test_what_cannot_be_compressed_is_refused_with_a_reason(size: int) -> None:
     wrapped = Training("none").model
     if size > 1:  # alone it may be as a library leaves it: test/single/torch/ddp/test_ddp_alone.py
-        with refused(errors.not_wrapped, got="Sequential") as caught:
+        with refused(errors.not_wrapped, got="torch.nn.modules.container.Sequential") as caught:
             ddp.compress(layers(), "bit8")
         assert f" {size} ranks" in caught.value.facts["evidence"]
     with refused(errors.hooked_already):

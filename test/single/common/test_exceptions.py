@@ -21,7 +21,7 @@ from horovod.common.exceptions import (
     follows_others,
     lost_ranks,
 )
-from horovod.common.sentences import Explained
+from horovod.common.sentences import Explained, facts_of
 
 LOSS = {"code": "silent", "facts": {"ranks": [3, 1, 3]}}
 FOLLOWING = [LostRank("x", **LOSS), Stalled("x", code="stalled"), ShutDown("x", code="shut_down")]
@@ -46,12 +46,17 @@ def through_a_future(error: Exception) -> Exception:
 
 
 def at_the_start(error: Explained) -> Explained:
-    return errors.forming_failed(
-        forming="hvd.init()", why=str(error), cause_class=type(error).__name__, ranks=list(error.ranks)
-    )
+    return errors.forming_failed(**facts_of(error, forming="hvd.init()"))
 
 
-@pytest.mark.parametrize("way", [lambda error: error, through_a_future, at_the_start])
+def as_a_cause(error: Exception) -> Exception:
+    """Of an error of another kind, which has no facts."""
+    another = ImportError("the script's own words")
+    another.__cause__ = error
+    return another
+
+
+@pytest.mark.parametrize("way", [lambda error: error, through_a_future, at_the_start, as_a_cause])
 @pytest.mark.parametrize("error", FOLLOWING, ids=lambda error: type(error).__name__)
 def test_who_follows_others(error: HorovodInternalError, way: object) -> None:
     assert callable(way) and follows_others(way(error))
@@ -72,7 +77,9 @@ def test_who_does_not(error: Exception) -> None:
 
 def test_lost_ranks_are_named_once_and_in_order() -> None:
     lost = FOLLOWING[0]
-    assert lost_ranks(lost) == lost_ranks(at_the_start(lost)) == (1, 3)
+    assert lost_ranks(lost) == lost_ranks(at_the_start(lost)) == lost_ranks(as_a_cause(lost)) == (1, 3)
+    again = at_the_start(errors.forming_failed(**facts_of(as_a_cause(lost))))
+    assert (lost_ranks(again), again.facts["because"]) == ((1, 3), "forming_failed")
     assert lost_ranks(FOLLOWING[1]) == lost_ranks(None) == ()
 
 

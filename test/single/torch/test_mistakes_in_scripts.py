@@ -108,7 +108,7 @@ BEFORE_INIT = [
 ]
 # DO is hvd.DistributedOptimizer, C hvd.Compression.
 OF_OPTIMIZERS = [
-    case("DO(model)", errors.wrong_optimizer, got="Linear"),
+    case("DO(model)", errors.wrong_optimizer, got="torch.nn.modules.linear.Linear"),
     *[
         case(f"DO(sgd, gradient_predivide_factor=2.0, op={op})", errors.predivided_op)
         for op in (hvd.Sum, hvd.Adasum)
@@ -259,7 +259,7 @@ OF_COLLECTIVES = [
     case(
         "hvd.broadcast_parameters(model, root_rank=0)",
         errors.no_named_tensors,
-        got="Linear",
+        got="torch.nn.modules.linear.Linear",
         hint="; give its state_dict()",
     ),
     *[
@@ -297,7 +297,7 @@ OF_DDP = [
     case("ddp.compress(wrapped, 'bti8')", of_compressors.wrong_text, name="bti8"),
     case("ddp.compress(wrapped, 'bit8', bits=8)", "unexpected keyword argument 'bits'"),
     case("ddp.compress(wrapped); ddp.compress(wrapped)", of_ddp.hooked_already),
-    case("ddp.compress(sgd)", of_ddp.not_ddp, got="SGD"),
+    case("ddp.compress(sgd)", of_ddp.not_ddp, got="torch.optim.sgd.SGD"),
     case(
         "wrapped.register_comm_hook({}, ddp.compression_hook); wrapped(torch.ones(1, 4)).sum().backward()",
         of_ddp.wrong_state,

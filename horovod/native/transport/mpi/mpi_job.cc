@@ -7,6 +7,7 @@
 #include <memory>
 #include <numeric>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "transport/bootstrap.h"
 #include "transport/mpi/mpi_transport.h"
@@ -178,7 +179,7 @@ class Job final : public MpiJob {
   MPI_Win make_window(size_t bytes) {
     const int ranks = topology_.local_size;
     const bool asks = topology_.local_rank == 0 && ranks > 1;  // one rank shares with nobody: MPI takes private memory
-    throw_if_any(asks ? why_no_room(bytes, ranks) : "");
+    throw_if_any(asks ? why_no_room(bytes, ranks) : Failure());
     MPI_Win window = MPI_WIN_NULL;
     MPI_Info info;
     MPI_Info_create(&info);
@@ -186,10 +187,10 @@ class Job final : public MpiJob {
     void* mine = nullptr;
     const int code = MPI_Win_allocate_shared(static_cast<MPI_Aint>(bytes), 1, info, host_, &mine, &window);
     MPI_Info_free(&info);
-    std::string complaint;
+    Failure complaint;
     if (code != MPI_SUCCESS) {
-      const std::string room = why_no_room(bytes, ranks);
-      complaint = room.empty() ? "MPI_Win_allocate_shared failed: " + described(code) : room;
+      complaint = why_no_room(bytes, ranks);
+      if (!complaint.is_any()) complaint = {Said::no_window, {.others = {{"why", described(code)}}}};
     } else if (!commit(static_cast<std::byte*>(mine), bytes)) {
       complaint = no_room_left(bytes, ranks);
     }
@@ -203,9 +204,10 @@ class Job final : public MpiJob {
   }
 
   // Collective: the first rank's complaint becomes everybody's error.
-  void throw_if_any(const std::string& complaint) {
-    for (const std::string& each : gather(complaint)) {
-      if (!each.empty()) throw StartupError(Said::rank_complains, {.others = {{"why", each}}});
+  void throw_if_any(const Failure& complaint) {
+    const std::vector<std::string> all = gather(complaint.is_any() ? packed(complaint) : "");
+    for (int rank = 0; rank < topology_.size; ++rank) {
+      if (const std::string& each = all[static_cast<size_t>(rank)]; !each.empty()) throw_packed(each, rank);
     }
   }
 

@@ -60,23 +60,22 @@ class TcpBootstrap final : public Bootstrap {
     auto segments = std::make_shared<std::vector<std::unique_ptr<SharedSegment>>>();
     SharedSegment* own = nullptr;
     std::string name;
-    agree([&]() -> std::string {
+    agree([&] {
       segments->push_back(std::make_unique<SharedSegment>(bytes));
       own = segments->back().get();
       name = own->name();
       // All of its pages at once: nobody shall start to train where another cannot.
-      return commit(own->memory(), bytes) ? "" : "this host has no memory left for what its ranks share";
+      if (!commit(own->memory(), bytes)) throw StartupError(Said::no_memory_to_share, {.ranks = {here.rank}});
     });
     const std::vector<std::string> names = gather(name);
     SharedSegments shared{{}, segments};
-    agree([&]() -> std::string {
+    agree([&] {
       for (const int rank : ranks) {
         if (rank != here.rank) {
           segments->push_back(std::make_unique<SharedSegment>(names[static_cast<size_t>(rank)], bytes));
         }
         shared.by_local_rank.push_back(rank == here.rank ? own->memory() : segments->back()->memory());
       }
-      return "";
     });
     own->let_go();
     return shared;
@@ -107,15 +106,15 @@ class TcpBootstrap final : public Bootstrap {
   void agree(const Action& action) {
     std::string complaint;
     try {
-      complaint = action();
+      action();
     } catch (const Error& error) {
-      complaint = std::string(kComplaint) + error.what();
+      complaint = std::string(kComplaint) + packed(error.failure());
     }
     const std::vector<std::string> all = gather(complaint);
-    for (size_t rank = 0; rank < all.size(); ++rank) {
-      if (all[rank].starts_with(kComplaint))
-        throw StartupError(Said::rank_complains, {.others = {{"why", all[rank].substr(kComplaint.size())}}});
-      if (!all[rank].empty()) refuse_out_of_step(static_cast<int>(rank));
+    for (int rank = 0; rank < transport_.size(); ++rank) {
+      const std::string& said = all[static_cast<size_t>(rank)];
+      if (said.starts_with(kComplaint)) throw_packed(said.substr(kComplaint.size()), rank);
+      if (!said.empty()) refuse_out_of_step(rank);
     }
   }
 

@@ -50,18 +50,10 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     for (Peer& peer : peers_) peer.heard = now;
     last_look_ = last_beat_ = now;
     if (rank() != 0) connection_to(0, 0);
-    const auto everybody_is_here = [&] {
-      for (int r = 0; r < size(); ++r) {
-        const bool is_needed = r != rank() && (r == 0 || rank() == 0);
-        const Connection* control = peer_of(r).connections[0];
-        if (is_needed && (control == nullptr || !control->is_ready())) return false;
-      }
-      return true;
-    };
     const auto deadline = now + 2 * kLongestHandshake;
-    while (!everybody_is_here()) {
+    while (!absent().empty()) {
       pump(kBetweenLooks);
-      if (Clock::now() > deadline) throw InternalError(Said::ranks_absent, {.others = {{"rank", rank()}, {"who", absent()}}});
+      if (Clock::now() > deadline) refuse_absence();
     }
     has_begun_ = true;
   }
@@ -321,7 +313,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     peer.heard = Clock::now();
     if (!connection.is_accepted()) return;
     if (connection.lane() > kMostLanes) {
-      throw InternalError(Said::lane_wrong, {.others = {{"who", describe(connection.peer())}}});
+      throw InternalError(Said::lane_wrong, {.ranks = {connection.peer()}, .others = {{"who", describe(connection.peer())}}});
     }
     Connection*& way = peer.connections[connection.lane()];
     if (way == nullptr) {
@@ -389,7 +381,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     const auto position = peer.receiving.find(header.transfer);
     if (position == peer.receiving.end()) {
       if (header.transfer < peer.next_in) {
-        throw InternalError(Said::transfer_too_long, {.others = {{"who", describe(from.peer())}}});
+        throw InternalError(Said::transfer_too_long, {.ranks = {from.peer()}, .others = {{"who", describe(from.peer())}}});
       }
       peer.stalled.push_back(const_cast<Connection*>(&from));
       return nullptr;
@@ -398,7 +390,8 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     if (header.offset > transfer.bytes || header.bytes > transfer.bytes - header.offset) {
       throw InternalError(
           Said::transfer_of_other_size,
-          {.others = {{"who", describe(from.peer())}, {"bytes", header.offset + header.bytes}, {"expected", transfer.bytes}}});
+          {.ranks = {from.peer()},
+           .others = {{"who", describe(from.peer())}, {"bytes", header.offset + header.bytes}, {"expected", transfer.bytes}}});
     }
     return transfer.data + header.offset;
   }
@@ -603,14 +596,22 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     }
   }
 
-  std::string absent() const {
-    std::string names;
+  // Those that this rank needs at the start and is not connected to.
+  std::vector<int> absent() const {
+    std::vector<int> ranks;
     for (int r = 0; r < topology_.size; ++r) {
+      const bool is_needed = r != topology_.rank && (r == 0 || topology_.rank == 0);
       const Connection* control = peers_[static_cast<size_t>(r)].connections[0];
-      if (r != topology_.rank && (control == nullptr || !control->is_ready()))
-        names += (names.empty() ? "" : ", ") + describe(r);
+      if (is_needed && (control == nullptr || !control->is_ready())) ranks.push_back(r);
     }
-    return names;
+    return ranks;
+  }
+
+  [[noreturn]] void refuse_absence() const {
+    const std::vector<int> ranks = absent();
+    std::string names;
+    for (const int r : ranks) names += (names.empty() ? "" : ", ") + describe(r);
+    throw InternalError(Said::ranks_absent, {.ranks = ranks, .others = {{"rank", topology_.rank}, {"who", names}}});
   }
 
   // Constant after construction.

@@ -62,7 +62,7 @@ def test_no_hosts_are_no_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "line", "wrong"),
+    ("output", "line", "because"),
     [
         *(("a:2\nb:x\n", 2, "host_slots"), ("a:-1", 1, "host_slots"), ("a:", 1, "host_slots")),
         *(("a b:0", 1, "host_name"), ("a\n\n-oProxyCommand=x", 3, "host_name")),
@@ -70,8 +70,8 @@ def test_no_hosts_are_no_error() -> None:
         *(("a:0\na:1", 2, "host_twice"), ("a:1\nb\na:2", 3, "host_twice")),
     ],
 )
-def test_a_wrong_line_is_named(output: str, line: int, wrong: str) -> None:
-    with refused(errors.script_line, line=line, wrong=wrong) as error:
+def test_a_wrong_line_is_named(output: str, line: int, because: str) -> None:
+    with refused(errors.script_line, line=line, because=because) as error:
         hosts_from_output(output, 1, "the script")
     assert str(error.value).startswith(f"the script, line {line} ('{output.splitlines()[line - 1][:80]}")
 

@@ -88,7 +88,7 @@ def test_what_is_wrong_is_still_refused() -> None:
         ddp.compress(layer(), "bit9")
     with refused(of_compressors.rule_matches_nothing, pattern="head.*"):
         ddp.compress(layer(), {"head.*": "bit8"})
-    with refused(errors.not_ddp, got="SGD"):
+    with refused(errors.not_ddp, got="torch.optim.sgd.SGD"):
         ddp.compress(torch.optim.SGD(layer().parameters()), "bit8")  # type: ignore[arg-type]
 
 

@@ -149,24 +149,35 @@ def test_ranks_leave_out_the_synchronisation_together(kind: Any, comes: bool) ->
     assert synchronised == ({"a": 2, "b": 2, "new": 1} if comes else {"a": 1, "b": 1})
 
 
-def test_process_sets_are_made_again_whatever_the_state_is(monkeypatch: pytest.MonkeyPatch) -> None:
+@KINDS
+def test_optimizers_follow_process_sets_whatever_the_state_is(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a is lost, c comes into the first set, b leaves the second, and d comes into it."""
     monkeypatch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
 
     def work(name: str) -> Any:
-        own = hvd.add_process_set([0, 1])
+        sets = [hvd.add_process_set([0, 1]), hvd.add_process_set([1, 2])]
+        weights = [torch.nn.Parameter(torch.zeros(1)) for _ in sets]
+        optimizers = [
+            hvd.DistributedOptimizer(torch.optim.SGD([weight], 1.0), process_set=its_set)
+            for weight, its_set in zip(weights, sets, strict=True)
+        ]
 
-        def train(state: Any) -> Any:
+        def train(state: Any) -> list[float]:
             hvd.barrier()
-            if name == "c":
+            if name == "a":
                 raise Lost
             hvd.barrier()
-            total = float(hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=own))
+            for weight, optimizer in zip(weights, optimizers, strict=True):
+                (weight * (hvd.rank() + 1)).sum().backward()
+                optimizer.step()
             hvd.barrier()  # who ends first leaves the others
-            return total
+            return [-weight.item() for weight in weights]
 
-        return hvd.elastic.run(train)(OfScript())
+        return hvd.elastic.run(train)(kind(step=0))
 
-    assert together("abc", work) == {"a": 2.0, "b": 2.0}
+    assert together("abcd", work) == {"b": [1.5, 1.0], "c": [1.5, 2.5], "d": [3.0, 2.5]}
 
 
 def test_a_newcomer_does_not_join_another_function() -> None:

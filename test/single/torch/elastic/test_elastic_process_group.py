@@ -58,6 +58,7 @@ def test_a_group_of_before_stays() -> None:
 
 def test_which_errors_come_of_a_broken_world(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_group, "_most_seconds", lambda: 0.2)
+    monkeypatch.setattr(process_group, "_LOOKS_EVERY", 1000.0)  # connections are cut when the test says so
     groups = Groups()
     groups.begin()
     assert groups.loss_behind(BROKEN) is None, "there is no group"
@@ -69,6 +70,9 @@ def test_which_errors_come_of_a_broken_world(monkeypatch: pytest.MonkeyPatch) ->
     assert groups.loss_behind(RuntimeError("the data is damaged")) is None
     assert groups.loss_behind(ValueError(str(BROKEN))) is None
     assert isinstance(groups.loss_behind(BROKEN), HorovodInternalError)
+    assert process_group._watch is not None
+    process_group._watch.cut()
+    assert isinstance(groups.loss_behind(RuntimeError("others' words")), HorovodInternalError)
     groups.leave()
 
 

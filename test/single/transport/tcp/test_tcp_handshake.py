@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import os
@@ -246,7 +247,7 @@ def test_without_descriptors_a_job_does_not_start(left: int, rank: int) -> None:
     [
         (header(9, 0), "frame_wrong", {"ranks": (0,), "frame_kind": 9, "bytes": 0}),
         (header(1, 1 << 40), "frame_wrong", {"frame_kind": 1, "bytes": 1 << 40}),
-        (header(2, 100, transfer=0, offset=90), "transfer_of_other_size", {"bytes": 190, "expected": 100}),
+        (header(2, 100, transfer=0, offset=90), "transfer_of_other_size", {"ranks": (1,), "bytes": 190}),
         (header(2, 1 << 60, transfer=0, offset=1 << 63), "transfer_of_other_size", {"expected": 100}),
     ],
 )
@@ -329,6 +330,22 @@ def test_a_rank_that_is_lost_before_the_job_began() -> None:
         tcp.open_one(1, tcp_settings(transport="auto", deterministic=True))
     assert lost_ranks(caught.value) == (0,) and follows_others(caught.value)
     assert isinstance(caught.value, ValueError) and not isinstance(caught.value, HorovodInternalError)
+
+
+def test_what_keeps_one_rank_is_said_by_all_with_its_facts() -> None:
+    """Both ranks fail here, as they are one process; the first one's failure is everybody's."""
+    tcp = TcpJob(2, hosts=[0, 0])
+
+    def start(rank: int) -> None:
+        with refused(CannotStart, "shared_memory_failed", ranks=(0,), why=os.strerror(errno.EFBIG)):
+            tcp.open_one(rank, tcp_settings(transport="auto", deterministic=True))
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
+    try:
+        in_threads(2, start)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @contextmanager
