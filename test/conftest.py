@@ -1,6 +1,7 @@
 """Which Python processes the tests start, and how tests are divided where several processes run them.
 
 In the processes torch does without what the compiler needs until it is used: see lean_torch/lean_torch.py.
+Those of tests that are not `cold` are forks of one that has loaded it: see lean_torch/warm_server.py.
 
 Where the machine is busy, time limits of tests, and of processes that they wait for, are longer by its load.
 
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 from busy import be_patient_with_processes, times_longer
+from warm import WarmPython
 from xdist.scheduler import LoadScopeScheduling
 
 LEAN_TORCH = str(Path(__file__).parent / "lean_torch")
@@ -29,6 +31,15 @@ if LEAN_TORCH not in _path:
 
 
 be_patient_with_processes()
+WARM = WarmPython()
+# Whose ranks are forks of a process that has loaded torch, unless a test is about processes.
+WARM_FOLDERS = ("parallel",)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    folder = item.nodeid.split("/")[1]
+    WARM.choose(folder in WARM_FOLDERS and item.get_closest_marker("cold") is None)
 
 
 class InGroups(LoadScopeScheduling):

@@ -9,19 +9,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import busy
 import pytest
-from failing_rank import __file__ as program_path
-from failure_programs import Event, Moment, Program
+from elastic_job import Job, at_step
 from launching import environment, fresh_mark, horovodrun, processes_of, start
-from survival.notes import Notes
 
-PROGRAM = str(program_path)
 BEHAVIOUR = Path(__file__).with_name("plain_rank.py")
 DETERMINISTIC = {"HOROVOD_DETERMINISTIC": "1"}
 LIMIT = 200  # seconds, on a machine that does other things
@@ -31,42 +25,24 @@ def hosts(count: int) -> list[str]:
     return ["-H", ",".join(f"127.0.0.{number + 1}:1" for number in range(count))]
 
 
-class Job:
-    """A program in its folder, and what its ranks write. An event is of who has its rank then."""
-
-    def __init__(self, folder: Path, *events: Event, **more: Any) -> None:
-        folder.mkdir()
-        self.folder = folder
-        record = Program("elastic", 0, (1,), events, **more).as_record()
-        (folder / "program.json").write_text(json.dumps(record))
-
-    def notes(self, what: str) -> list[dict[str, Any]]:
-        found = Notes(self.folder)
-        found.read()
-        return [note for note in found.all() if note["what"] == what]
-
+class RestartedJob(Job):
     def undisturbed(self) -> set[str]:
         """Digests of a job that begins where the last processes did, and is left alone."""
         last = [note for note in self.notes("begins") if note["rank"] == 0][-1]
         twin = Job(self.folder / "undisturbed", resume=last["kept"])
-        words = ["--launcher", "tcp", "-np", str(last["size"]), sys.executable, PROGRAM, str(twin.folder)]
-        done = horovodrun(*words, limit=LIMIT, **DETERMINISTIC)
+        words = ["--launcher", "tcp", "-np", str(last["size"])]
+        done = horovodrun(*words, *twin.command, limit=LIMIT, **DETERMINISTIC)
         assert done.returncode == 0, done.stderr
         return {note["digest"] for note in twin.notes("ends")}
-
-
-def dies(rank: int, point: str, step: int) -> Event:
-    return Event("killed", rank, moment=Moment(point, step=step))
 
 
 @pytest.mark.timeout(2 * LIMIT)
 @pytest.mark.parametrize(("rank", "point", "step"), [(0, "step", 13), (1, "kept", 12)])
 def test_training_goes_on_from_the_newest_commit(rank: int, point: str, step: int, tmp_path: Path) -> None:
-    job = Job(tmp_path / "job", dies(rank, point, step))
+    job = RestartedJob(tmp_path / "job", at_step("killed", rank, step, point))
     options = ["--elastic-restart", "-np", "3", "--min-np", "1", *hosts(3)]
-    words = ["python", PROGRAM, str(job.folder)]
     timeline = tmp_path / "trace.json"
-    done = horovodrun(*options, *words, limit=LIMIT, HOROVOD_TIMELINE=str(timeline), **DETERMINISTIC)
+    done = horovodrun(*options, *job.command, limit=LIMIT, HOROVOD_TIMELINE=str(timeline), **DETERMINISTIC)
     assert done.returncode == 0, done.stderr
     assert f"host 127.0.0.{rank + 1} is on the blacklist" in done.stderr
     ends, begins = job.notes("ends"), job.notes("begins")
@@ -83,8 +59,8 @@ def test_training_goes_on_from_the_newest_commit(rank: int, point: str, step: in
 
 @pytest.mark.timeout(2 * LIMIT)
 def test_under_torchrun(tmp_path: Path) -> None:
-    job = Job(tmp_path / "job", dies(1, "step", 13))
-    words = ["--standalone", "--nproc-per-node", "2", "--max-restarts", "2", PROGRAM, str(job.folder)]
+    job = RestartedJob(tmp_path / "job", at_step("killed", 1, 13))
+    words = ["--standalone", "--nproc-per-node", "2", "--max-restarts", "2", *job.command[1:]]
     mark = fresh_mark()
     process = subprocess.Popen(
         [sys.executable, "-m", "torch.distributed.run", *words],
@@ -108,29 +84,13 @@ def test_under_torchrun(tmp_path: Path) -> None:
 @pytest.mark.timeout(2 * LIMIT)
 def test_a_host_comes_and_nothing_is_lost(tmp_path: Path) -> None:
     job = Job(tmp_path / "job", epochs=40)
-    found = tmp_path / "hosts"
-    found.write_text("127.0.0.1\n127.0.0.2\n")
-    words = ["--elastic-restart", "-np", "2", "--host-discovery-script", f"cat {found}"]
-    mark = fresh_mark()
-    process = start([*words, "python", PROGRAM, str(job.folder)], mark, **DETERMINISTIC)
-    try:
-        wait(lambda: len(job.notes("step")) > 6)
-        (tmp_path / "new").write_text("127.0.0.1\n127.0.0.2\n127.0.0.3\n")
-        (tmp_path / "new").rename(found)
-        wait(lambda: len([note for note in job.notes("step") if note["size"] == 3]) >= 3)
-    finally:
-        process.terminate()
-        _, err = process.communicate(timeout=60)
+    with job.started("--elastic-restart", "-np", "2"):
+        job.wait(lambda _: len(job.notes("step")) > 6, LIMIT)
+        job.hosts(1, 2, 3)
+        job.wait(lambda _: len([note for note in job.notes("step") if note["size"] == 3]) >= 3, LIMIT)
     last = max(note["step"] for note in job.notes("step") if note["size"] == 2)
-    assert {note["step"] for note in job.notes("begins") if note["size"] == 3} == {last}, err
-    assert "blacklist" not in err and not processes_of(mark)
-
-
-def wait(is_so: Callable[[], bool], seconds: float = LIMIT) -> None:
-    until = busy.limit(seconds)
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    assert {note["step"] for note in job.notes("begins") if note["size"] == 3} == {last}, job.err
+    assert "blacklist" not in job.err
 
 
 @pytest.mark.timeout(LIMIT)
@@ -146,7 +106,7 @@ def test_nothing_is_left_where_those_who_would_clean_up_are_killed(victim: str, 
     process = start(words, mark)
     try:
         written = [tmp_path / "0", tmp_path / "1"]
-        wait(lambda: all(path.exists() and path.read_text() for path in written))
+        busy.until(lambda: all(path.exists() and path.read_text() for path in written), LIMIT)
         folders = [path.read_text() for path in written]
         assert all(map(os.path.isdir, folders))
         if victim == "launcher":
@@ -154,7 +114,7 @@ def test_nothing_is_left_where_those_who_would_clean_up_are_killed(victim: str, 
         else:
             for found in [found for found in processes_of(mark) if "agent.py" in found]:
                 os.kill(int(found.partition(":")[0]), signal.SIGKILL)
-        wait(lambda: not processes_of(mark), 30)
+        busy.until(lambda: not processes_of(mark))
     finally:
         process.kill()
         process.communicate()
@@ -198,10 +158,8 @@ def test_where_torch_cannot_be_loaded_before_ranks_start_by_themselves(tmp_path:
 
 @pytest.mark.timeout(LIMIT)
 def test_an_exception_of_the_script_ends_the_job(tmp_path: Path) -> None:
-    error = Event("exception", 0, moment=Moment("step", step=5))
-    job = Job(tmp_path / "job", error)
-    words = ["--elastic-restart", "-np", "2", *hosts(2), "python", PROGRAM, str(job.folder)]
-    done = horovodrun(*words, limit=LIMIT)
+    job = Job(tmp_path / "job", at_step("exception", 0, 5))
+    done = horovodrun("--elastic-restart", "-np", "2", *hosts(2), *job.command, limit=LIMIT)
     assert done.returncode == 1 and "RuntimeError: the loss is not finite" in done.stderr
     assert len(job.notes("starts")) == 2
 

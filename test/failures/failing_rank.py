@@ -59,6 +59,11 @@ class Deeds:
     def exception_like_a_loss(self, _: int) -> None:
         raise RuntimeError("Connection closed by peer: of a database of the script's own")
 
+    def internal_error(self, _: int) -> None:
+        from horovod.common.exceptions import HorovodInternalError
+
+        raise HorovodInternalError("raised by the function itself")
+
     def rank_disk_full(self, _: int) -> None:
         Path("/dev/full").write_bytes(bytes(100_000))
 

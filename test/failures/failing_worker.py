@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from failing_rank import Striker
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from survival import worker
 from survival.worker import hvd, torch
+
+from horovod.common.agent_channel import AgentChannel, Place
 
 BULK = 8 << 20  # elements of the tensor that is on its way when a worker dies
 _rename = os.rename
@@ -24,6 +27,7 @@ class ElasticRank(worker.Worker):
     def __init__(self, program: dict[str, Any]) -> None:
         self.epochs, self.way, self.events = program["epochs"], program["way"], program["events"]
         self.striker = Striker(worker.FOLDER, program, worker.START_RANK, worker.note)
+        self.meet_or_die()
         super().__init__()
         self.adapt()
         if program["resume"]:
@@ -46,6 +50,17 @@ class ElasticRank(worker.Worker):
         if point == "idle":
             self.die_while_others_wait()
 
+    def meet_or_die(self) -> None:
+        """When the launcher has said where it belongs, and before others hear of it."""
+        assigned = AgentChannel.assign
+
+        def assign_or_die(channel: AgentChannel) -> Place:
+            place = assigned(channel)
+            self.striker.at("meeting", 0)
+            return place
+
+        AgentChannel.assign = assign_or_die  # type: ignore[method-assign]
+
     def die_while_others_wait(self) -> None:
         """In the middle of an allreduce that the others take part in."""
         for point, size in (("negotiation", 10), ("bulk", BULK)):
@@ -55,6 +70,10 @@ class ElasticRank(worker.Worker):
                 time.sleep(0.004 if point == "bulk" else 0)
                 self.striker.at(point, self.state.step)
                 hvd.synchronize(handle)
+
+    def train(self, state: Any) -> None:
+        super().train(state)
+        print(f"<{worker.HOST} ends as {hvd.rank()} of {hvd.size()}>", flush=True)
 
     def begins(self, **place: Any) -> None:
         """What is kept is for the undisturbed job."""
@@ -100,7 +119,16 @@ class State(hvd.elastic.TorchState):
         return content
 
 
+def note_a_line() -> None:
+    """Of standard input, which the first rank 0 has, and others find at its end. No lock of sys.stdin's is
+    held meanwhile: this thread may be there still when the process ends.
+    """
+    worker.note("reads", line=os.read(0, 1000).decode())
+
+
 def run(program: dict[str, Any]) -> None:
+    threading.Thread(target=note_a_line, daemon=True).start()
+
     def rename_or_die(source: Any, target: Any) -> None:
         """The end of a commit's way to the memory of the host."""
         if str(source).endswith(".part"):

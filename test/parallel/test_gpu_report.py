@@ -100,6 +100,7 @@ def test_names_are_unique_and_what_is_most_telling_comes_first() -> None:
     assert all(not part.is_test for part in PARTS[: names.index("tests")])
 
 
+@pytest.mark.cold  # the child of a part that is ended
 def test_each_part_is_recorded_with_how_it_ended(fakes: list[Part], tmp_path: Path) -> None:
     records = measured(chosen(tmp_path, "--quick"))
     minutes = f"{fakes[1].minutes:g}"

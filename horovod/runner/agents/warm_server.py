@@ -137,16 +137,17 @@ def _forget_wrapper(kept: set[int]) -> None:
             os.close(descriptor)
 
 
-def run_script(words: list[str]) -> None:
-    """`[-u] SCRIPT ARGUMENTS...` or `[-u] -m MODULE ARGUMENTS...`, as the interpreter runs it."""
-    if numpy := sys.modules.get("numpy"):
-        numpy.random.seed()  # processes that were started anew draw different numbers
-    _heed_number_of_threads()
+def run_script(words: list[str], callers: Sequence[str] = ()) -> None:
+    """`[-u] SCRIPT ARGUMENTS...` or `[-u] -m MODULE ARGUMENTS...`, as the interpreter runs it.
+
+    `callers`: files whose frames no traceback shows either.
+    """
+    differ_from_server()
     words = words[1:] if words[0] == "-u" else words
     if words[0] == "-m":
         sys.argv = words[1:]
         _search_first(os.getcwd())
-        _leave_out_own_frames()
+        leave_out_frames([*callers, *_OWN_FILES])
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         return
     sys.argv = words
@@ -162,8 +163,22 @@ def run_script(words: list[str]) -> None:
     main.__file__, main.__builtins__ = words[0], sys.modules["builtins"]
     main.__loader__ = importlib.machinery.SourceFileLoader("__main__", words[0])
     sys.modules["__main__"] = main
-    _leave_out_own_frames()
+    leave_out_frames([*callers, *_OWN_FILES])
     exec(compile(source, words[0], "exec"), main.__dict__)
+
+
+def differ_from_server() -> None:
+    """Processes that were started anew draw different numbers, have the threads that they are told, and tell
+    those that they spawn to start where they did.
+    """
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()
+    if torch := sys.modules.get("torch"):
+        torch.seed()
+    spawning: Any = sys.modules.get("multiprocessing.process")
+    if spawning is not None:
+        spawning.ORIGINAL_DIR = os.getcwd()
+    _heed_number_of_threads()
 
 
 def _heed_number_of_threads() -> None:
@@ -179,12 +194,12 @@ def _search_first(folder: str) -> None:
         sys.path.insert(0, folder)
 
 
-def _leave_out_own_frames() -> None:
+def leave_out_frames(files: Sequence[str]) -> None:
     """Have tracebacks begin with the script, as they would; horovod's own hook goes on from there."""
     shown_by = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, traceback: types.TracebackType | None) -> None:
-        while traceback is not None and traceback.tb_frame.f_code.co_filename in _OWN_FILES:
+        while traceback is not None and traceback.tb_frame.f_code.co_filename in files:
             traceback = traceback.tb_next
         shown_by(kind, error.with_traceback(traceback), traceback)
 

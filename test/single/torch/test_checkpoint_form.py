@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from checkpoint_peers import Peers
 from refusals import refused
 
 from horovod.torch import errors
@@ -15,25 +16,6 @@ from horovod.torch.checkpoint import Checkpoint
 from horovod.torch.compression.memory import Memory
 from horovod.torch.compression.registry import Compression
 from horovod.torch.residuals import Residuals
-
-
-class Alone:
-    """The peers of a world of one."""
-
-    owner = "optimizer"
-
-    def ranks(self) -> list[int]:
-        return [0]
-
-    def position(self) -> int:
-        return 0
-
-    def size(self) -> int:
-        return 1
-
-    def gathered(self, own: Any, at: int) -> list[Any]:
-        return [own]
-
 
 GRADIENT = torch.ones(4, 8)
 
@@ -44,13 +26,13 @@ def kept() -> dict[str, Any]:
     feedback = residuals.of("w", GRADIENT, Compression.topk)
     assert feedback is not None
     feedback.keep(GRADIENT, GRADIENT * 0.5)
-    return Checkpoint(residuals, Memory(), Alone()).state_dict()
+    return Checkpoint(residuals, Memory(), Peers()).state_dict()
 
 
 def loaded(saved: dict[str, Any], compressor: Any = Compression.topk) -> Any:
     """The feedback of that parameter when training goes on."""
     residuals = Residuals(is_kept=True)
-    Checkpoint(residuals, Memory(), Alone()).load_state_dict(saved, ["w"])
+    Checkpoint(residuals, Memory(), Peers()).load_state_dict(saved, ["w"])
     return residuals.of("w", GRADIENT, compressor)
 
 
@@ -128,7 +110,7 @@ def remembered(q: Any) -> dict[str, Any]:
 def memory_of(q: Any, compressor: Any) -> list[str]:
     """What is said when training goes on with this compressor where PowerSGD had left ``q``."""
     memory = Memory()
-    Checkpoint(Residuals(is_kept=True), memory, Alone()).load_state_dict(remembered(q), ["w"])
+    Checkpoint(Residuals(is_kept=True), memory, Peers()).load_state_dict(remembered(q), ["w"])
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         for _ in range(2):

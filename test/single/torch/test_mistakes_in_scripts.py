@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -478,21 +477,23 @@ def test_two_threads_of_a_rank_with_one_name() -> None:
 
 def test_an_uncaught_error_is_shown_so() -> None:
     """By the hook that importing the package leaves; in full where it is asked for, or is of another kind."""
-    script = "import horovod.torch as hvd\nhvd.rank()\n"
-
-    def said(**variables: str) -> list[str]:
-        command = [sys.executable, "-c", script]
-        done = subprocess.run(
-            command, env=os.environ | variables, capture_output=True, text=True, check=False
-        )
-        return done.stderr.splitlines()
-
-    assert [line.split(":")[0] for line in said()] == [
-        "Traceback (most recent call last)",
-        '  File "<string>", line 2, in <module>',
-        "horovod.common.exceptions.NotInitialized",
-    ]
-    assert any("basics.py" in line for line in said(HOROVOD_LOG_LEVEL="debug"))
+    script = """
+import os, sys, horovod.torch as hvd
+try:
+    hvd.rank()
+except Exception as error:
+    os.environ["HOROVOD_LOG_LEVEL"] = "debug"
+    sys.excepthook(type(error), error, error.__traceback__)
+    del os.environ["HOROVOD_LOG_LEVEL"]
+hvd.rank()
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    *in_full, first, second, last = done.stderr.splitlines()
+    assert any("basics.py" in line for line in in_full)
+    assert first == "Traceback (most recent call last):"
+    assert second == '  File "<string>", line 9, in <module>'
+    assert last.split(":")[0] == "horovod.common.exceptions.NotInitialized"
     hvd.init()
     broken = printed("sgd.param_groups = 3; DO(sgd)")
     hvd.shutdown()

@@ -35,13 +35,6 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.fixture
-def alone() -> Iterator[None]:
-    hvd.init()
-    yield
-    hvd.shutdown()
-
-
 def engine() -> _native.Engine:
     member = jobs.current().member
     assert member is not None

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from checkpoint_peers import Peers
 from refusals import refused
 from thread_ranks import run_ranks
 
@@ -27,27 +28,6 @@ sys.path.insert(0, str(Path(__file__).parent / "stored_checkpoints"))
 from stored_training import COMPRESSION, DIGEST, SCALE, SIZE, Training, read
 
 BOTH = pytest.mark.parametrize("by", ["hvd", "ddp"])
-
-
-class Pair:
-    """The two ranks that shared the checkpoint."""
-
-    owner = "optimizer"
-
-    def __init__(self, rank: int) -> None:
-        self.rank = rank
-
-    def ranks(self) -> list[int]:
-        return list(range(SIZE))
-
-    def position(self) -> int:
-        return self.rank
-
-    def size(self) -> int:
-        return SIZE
-
-    def gathered(self, own: Any, at: int) -> list[Any]:
-        raise AssertionError("nothing is gathered here")
 
 
 def kept(by: str) -> dict[str, Any]:
@@ -73,7 +53,7 @@ def test_what_an_earlier_version_kept_is_kept(by: str, rank: int) -> None:
     """Through the core's feedback, Python's, and a compressor's memory, and out again: the same bits."""
     stored = kept(by)
     residuals, memory = Residuals(is_kept=True), Memory()
-    checkpoint = Checkpoint(residuals, memory, Pair(rank))
+    checkpoint = Checkpoint(residuals, memory, Peers(rank, SIZE))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         checkpoint.load_state_dict(stored, COMPRESSION)
@@ -111,13 +91,13 @@ def test_a_form_has_a_number() -> None:
     """The stored ones have none: they are of the first."""
     residuals = Residuals(is_kept=True)
     assert "form" not in kept("ddp") and FORM == 1
-    checkpoint = Checkpoint(residuals, Memory(), Pair(0))
+    checkpoint = Checkpoint(residuals, Memory(), Peers(0, SIZE))
     checkpoint.load_state_dict(kept("ddp"))
     assert checkpoint.state_dict()["form"] == FORM
 
 
 @pytest.mark.parametrize("form", [FORM + 1, 0, "1", True])
 def test_a_later_form_is_refused_by_number(form: Any) -> None:
-    checkpoint = Checkpoint(Residuals(is_kept=True), Memory(), Pair(0))
+    checkpoint = Checkpoint(Residuals(is_kept=True), Memory(), Peers(0, SIZE))
     with refused(errors.damaged_checkpoint, because="unknown_form", form=repr(form), newest=FORM):
         checkpoint.load_state_dict({**kept("ddp"), "form": form})

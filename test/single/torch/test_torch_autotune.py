@@ -32,7 +32,6 @@ from horovod.torch.autotune import Tuning
 from horovod.tune.decision import Decision
 from horovod.tune.knobs import Space
 
-SIZES = [2, 3]
 _director = autotune._director
 
 
@@ -77,11 +76,8 @@ def in_ranks(size: int, work: Callable[[], Any], hosts: list[int] | None = None)
     return results
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(
-    ("compression", "error_feedback"), [("none", ""), ("bit8", ""), ("int4", "e"), ("topk", "e")]
-)
-def test_ranks_stay_bit_identical(size: int, compression: str, error_feedback: str) -> None:
+@pytest.mark.parametrize(("compression", "size"), [("none", 2), ("bit8", 3), ("int4", 3), ("topk", 2)])
+def test_ranks_stay_bit_identical(compression: str, size: int) -> None:
     def work() -> tuple[list[float], str, dict[str, str]]:
         training = Training(compression=compression)
         training.steps(110)

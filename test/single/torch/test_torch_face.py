@@ -14,7 +14,7 @@ from refusals import refused
 import horovod.torch as hvd
 from horovod import _native as native
 from horovod.common import errors as of_common
-from horovod.common import exceptions, jobs, util
+from horovod.common import jobs, util
 from horovod.common.basics import HorovodBasics
 from horovod.common.exceptions import WrongSetting
 from horovod.torch import (
@@ -50,49 +50,6 @@ def test_everything_public_in_mpi_ops_is_exported_and_documented() -> None:
     for name in hvd.__all__:
         member = getattr(hvd, name)
         assert isinstance(member, int) or inspect.getdoc(member), f"hvd.{name} has no docstring"
-
-
-def test_reduce_ops_have_horovods_numbers() -> None:
-    ops = [hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product]
-    assert ops == [0, 1, 2, 3, 4, 5]
-
-
-def test_other_names_are_not_there() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'no_such_name'"):
-        _ = hvd.no_such_name
-    assert not hasattr(hvd, "no_such_name")
-
-
-def test_what_was_built() -> None:
-    assert type(hvd.nccl_built()) is int and (hvd.cuda_built() or hvd.nccl_built() == 0)
-    assert hvd.cuda_built() is native.device_library_is_installed()
-    for query in (hvd.gloo_built, hvd.gloo_enabled, hvd.ddl_built, hvd.ccl_built, hvd.rocm_built):
-        assert query() is False
-    assert hvd.mpi_built() is hvd.mpi_enabled() is util.mpi_built()
-    assert hvd._MPI_LIB_AVAILABLE is True and hvd._check_has_gpu() == torch.cuda.is_available()
-
-
-def test_a_job_of_one(alone: None) -> None:
-    hvd.init()  # again: nothing happens
-    assert issubclass(hvd.HorovodInternalError, RuntimeError)
-    assert (hvd.rank(), hvd.local_rank(), hvd.cross_rank()) == (0, 0, 0)
-    assert (hvd.size(), hvd.local_size(), hvd.cross_size()) == (1, 1, 1)
-    assert hvd.is_initialized() and hvd.is_homogeneous() and not hvd.mpi_enabled()
-    tensor = torch.arange(6.0).reshape(2, 3)
-    for compression in ("none", "fp16", "bf16", "bit16", "bit8"):
-        result = hvd.allreduce(tensor, compression=getattr(hvd.Compression, compression))
-        assert torch.equal(result, tensor) and result is not tensor
-    scaled = hvd.allreduce(tensor, op=hvd.Sum, prescale_factor=2.0, postscale_factor=3.0)
-    assert torch.equal(scaled, tensor * 6)
-    assert torch.equal(hvd.allgather(tensor), tensor) and torch.equal(hvd.broadcast(tensor, 0), tensor)
-    assert hvd.broadcast_object({"a": 1}) == {"a": 1} and hvd.allgather_object("b") == ["b"]
-    hvd.barrier()
-    model = torch.nn.Linear(3, 2)
-    hvd.broadcast_parameters(model.state_dict(), 0)
-    step = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters()), model.named_parameters())
-    hvd.broadcast_optimizer_state(step, 0)
-    model(tensor).sum().backward()
-    step.step()
 
 
 def test_init_works_again_after_shutdown_and_reads_settings_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,18 +175,3 @@ def test_a_launcher_that_ends_by_an_exception_is_not_finalised(monkeypatch: pyte
                 context.setattr(f"sys.{leftover}", ValueError(), raising=False)
             basics._leave_at_exit()
         assert calls == expected
-
-
-def test_utilities() -> None:
-    assert util.split_list(list(range(7)), 3) == [[0, 1, 2], [3, 4], [5, 6]]
-    assert util.extension_available("torch") and not util.extension_available("mxnet")
-    assert util.is_version_greater_equal_than("2.13.0+cpu", "2.4.0")
-    with refused(of_common.no_version, version="2"):
-        util.is_version_greater_equal_than("2", "2.4.0")
-    assert [n for n in range(-1, 9) if util.num_rank_is_power_2(n)] == [1, 2, 4, 8]
-    with util.env(HOROVOD_A="1", HOROVOD_B=None):
-        assert util.os.environ["HOROVOD_A"] == "1"
-    assert "HOROVOD_A" not in util.os.environ
-    with pytest.raises(exceptions.HorovodVersionMismatchError, match="built for torch 0"):
-        util.check_installed_version("torch", "0")
-    assert exceptions.HostsUpdatedInterrupt(True).skip_sync is True

@@ -232,32 +232,6 @@ class TestTensorsWithoutMemory:
         storage.check_memory(x, "x")
 
 
-def test_a_compiled_program(alone: None) -> None:
-    """Operations end a graph and are carried out as ever, with gradients; what they call is not traced."""
-
-    def step(x: torch.Tensor) -> torch.Tensor:
-        y = hvd.allreduce(x * 3, name="y", **TWICE) + 1
-        hvd.broadcast_(y.detach(), 0)
-        handle = hvd.allreduce_async_(y.detach().clone(), **TWICE)
-        return y * hvd.synchronize(handle) + hvd.broadcast(x, 0)
-
-    graphs = []
-
-    def backend(graph: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
-        graphs.append(graph)
-        return graph.forward
-
-    x, z = torch.ones(4, requires_grad=True), torch.ones(4, requires_grad=True)
-    compiled = torch.compile(step, backend=backend)
-    assert torch.equal(compiled(x), step(z)) and compiled(x).tolist() == [99.0] * 4
-    compiled(x).sum().backward()
-    step(z).sum().backward()
-    assert torch.equal(x.grad, z.grad) and 2 <= len(graphs) <= 6
-    assert not any("horovod" in str(node.target) for graph in graphs for node in graph.graph.nodes)
-    with pytest.raises(Exception, match=r"fullgraph|disable"):
-        torch.compile(step, backend="eager", fullgraph=True)(x)
-
-
 def test_an_older_torch_that_increments_one_version_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """As 2.4 does: its function takes a tensor, and refuses a list with RuntimeError."""
 

@@ -1,7 +1,6 @@
 """DistributedOptimizer alone: what it refuses, what it takes over, what it asks of the engine, and when."""
 
 import copy
-import math
 import warnings
 from typing import Any
 
@@ -161,21 +160,6 @@ def test_one_warning_after_an_explicit_synchronize(engine: MirroredEngine) -> No
     with warnings.catch_warnings(), optimizer.skip_synchronize():
         warnings.simplefilter("error")
         optimizer.step()
-
-
-def test_gradient_scaling_pattern(engine: MirroredEngine) -> None:
-    """Scale, backward, synchronize, unscale, step: an overflow is seen, and the step is left out."""
-    model = make_model()
-    optimizer = hvd.DistributedOptimizer(sgd(model))
-    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
-    before = [parameter.detach().clone() for parameter in model.parameters()]
-    scaler.scale(model(torch.full((2, 40), 1e30)).pow(2).sum() * math.inf).backward()
-    optimizer.synchronize()
-    scaler.unscale_(optimizer)
-    with optimizer.skip_synchronize():
-        scaler.step(optimizer)
-    scaler.update()
-    assert all(map(torch.equal, before, model.parameters())) and scaler.get_scale() == 2.0
 
 
 def test_one_rank_needs_no_reduction(monkeypatch: pytest.MonkeyPatch) -> None:

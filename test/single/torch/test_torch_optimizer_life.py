@@ -67,39 +67,6 @@ def test_what_scripts_look_at(engine: MirroredEngine) -> None:
     assert optimizer._handles == {} and set(optimizer._allreduce_delay.values()) == {2}
 
 
-def test_a_step_in_the_middle_of_an_accumulation_reduces_what_there_is(engine: MirroredEngine) -> None:
-    model = make_model()
-    optimizer = wrapped(model, backward_passes_per_step=3, groups=1)
-    del engine.requests[:]
-    backward(model)
-    optimizer.step()
-    assert engine.names() == ["allreduce.group.0.weight"] and len(engine.requests[0].tensors) == 4
-
-
-def test_what_all_ranks_have_frozen_is_asked_about_and_stays_where_it_is(engine: MirroredEngine) -> None:
-    """Another rank may have a gradient for it. Here nobody has, and momentum and weight decay leave it."""
-    model = make_model()
-    optimizer = wrapped(model, groups=[list(model[0].parameters())])
-    backward(model)
-    optimizer.step()
-    del engine.requests[:]
-    optimizer.zero_grad()
-    model[0].requires_grad_(False)
-    before = copy.deepcopy(model)
-    backward(model)
-    optimizer.step()
-    assert sorted(engine.names()) == ["allreduce.1.bias", "allreduce.1.weight"]
-    assert engine.questions[-1] == ["allreduce.group.0.weight"]
-    assert model[0].weight.grad is None and torch.equal(model[0].weight, before[0].weight)
-    assert not torch.equal(model[1].weight, before[1].weight)
-    model[0].requires_grad_(True)
-    optimizer.zero_grad()
-    del engine.requests[:]
-    backward(model)
-    assert len(engine.requests) == 3, "hooks outlive freezing"
-    optimizer.step()
-
-
 def test_a_gradient_that_a_hook_has_taken_away_is_named(engine: MirroredEngine) -> None:
     model = make_model()
     model[0].weight.register_post_accumulate_grad_hook(lambda parameter: setattr(parameter, "grad", None))
@@ -344,16 +311,3 @@ def test_a_newer_optimizer_takes_over(engine: MirroredEngine) -> None:
     with refused(errors.taken_over) as caught:
         older.step()
     assert caught.value.facts["names"][:2] == ["0.weight", "0.bias"]
-
-
-def test_two_optimizers_share_parameters_under_different_names(engine: MirroredEngine) -> None:
-    model = make_model()
-    optimizers = []
-    for player in "AB":
-        named = [(player + name, parameter) for name, parameter in model.named_parameters()]
-        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
-        optimizers.append(hvd.DistributedOptimizer(sgd, named))
-    backward(model)
-    for optimizer in optimizers:
-        optimizer.step()
-    assert engine.names() == [f"allreduce.A{name}" for name in ("1.bias", "1.weight", "0.bias", "0.weight")]

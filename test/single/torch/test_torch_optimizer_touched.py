@@ -46,17 +46,6 @@ def are_times(model: nn.Module, times: float, local: list[torch.Tensor | None]) 
     return all(ours is theirs or torch.equal(ours, times * theirs) for ours, theirs in pairs)  # type: ignore[operator]
 
 
-def test_backward_returns_reduced_gradients(engine: MirroredEngine) -> None:
-    model = make_model()
-    optimizer = wrapped(model)
-    backward(model)
-    assert are_times(model, 2, local_gradients())
-    nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
-    clipped = gradients(model)
-    optimizer.step()
-    assert are_times(model, 1, clipped) and len(engine.requests) == 4
-
-
 def test_without_waiting_a_touched_gradient_is_an_error_that_says_what_to_do(engine: MirroredEngine) -> None:
     def touch_version(model: nn.Module) -> None:
         nn.utils.clip_grad_value_([model[1].weight], 1e-3)  # type: ignore[index]
@@ -85,16 +74,6 @@ def test_without_waiting_a_touched_gradient_is_an_error_that_says_what_to_do(eng
         del engine.requests[:]
 
 
-def test_unused_parameters_are_left_to_step(engine: MirroredEngine) -> None:
-    model = make_model()
-    optimizer = wrapped(model)
-    model[1](torch.ones(1, 3)).sum().backward()
-    assert model[0].weight.grad is None and len(engine.requests) == 2
-    nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
-    optimizer.step()
-    assert len(engine.requests) == 4 and not model[0].weight.grad.any()
-
-
 def test_a_group_that_is_not_complete_is_reduced_before_it_may_be_changed(engine: MirroredEngine) -> None:
     model = make_model()
     optimizer = wrapped(model, groups=[list(model.parameters())])
@@ -119,48 +98,6 @@ def test_only_a_pass_that_lacks_something_asks_the_other_ranks(engine: MirroredE
     assert engine.questions == [["allreduce.0.weight", "allreduce.0.bias"]]
     optimizer.step()
     assert len(engine.questions) == 1, "no rank has had what another lacked"
-
-
-def test_two_losses(engine: MirroredEngine) -> None:
-    """Each of parameters of its own, of which the second pass reduces its own only."""
-    model = make_model()
-    optimizer = wrapped(model)
-    model[0](torch.ones(1, 4)).sum().backward()
-    assert len(engine.requests) == 2 and torch.equal(model[0].bias.grad, torch.full((3,), 2.0))
-    model[1](torch.ones(1, 3)).sum().backward()
-    assert len(engine.requests) == 4 and torch.equal(model[0].bias.grad, torch.full((3,), 2.0))
-    optimizer.step()
-    assert len(engine.requests) == 4
-
-
-def test_accumulation_waits_in_the_last_pass(engine: MirroredEngine) -> None:
-    model = make_model()
-    optimizer = wrapped(model, backward_passes_per_step=2)
-    for _ in range(2):
-        backward(model)
-        assert not engine.requests and are_times(model, 1, local_gradients())
-        backward(model)
-        assert are_times(model, 4, local_gradients())
-        optimizer.step()
-        optimizer.load_state_dict(optimizer.state_dict())
-        model.load_state_dict(make_model().state_dict())
-        optimizer.zero_grad()
-        del engine.requests[:]
-
-
-def test_several_optimizers_of_one_model(engine: MirroredEngine) -> None:
-    model = make_model()
-    named = dict(model.named_parameters())
-    optimizers = []
-    for layer in ("0", "1"):
-        mine = {name: p for name, p in named.items() if name.startswith(layer)}
-        sgd = torch.optim.SGD(mine.values(), lr=0.1)
-        optimizers.append(hvd.DistributedOptimizer(sgd, mine.items(), op=hvd.Sum))
-    backward(model)
-    assert are_times(model, 2, local_gradients())
-    for optimizer in optimizers:
-        optimizer.step()
-    assert len(engine.requests) == 4
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -205,35 +142,30 @@ def test_a_pass_that_fails_does_not_keep_the_next_from_waiting(engine: MirroredE
     assert are_times(model, 2, local_gradients())
 
 
-@pytest.mark.parametrize("zero_grad", ["optimizer", "model", "in place"])
-def test_a_step_may_be_skipped(engine: MirroredEngine, zero_grad: str) -> None:
-    """As a GradScaler skips it, without a word to the optimizer."""
-    model = make_model()
-    optimizer = wrapped(model, op=hvd.Average)
-    backward(model)
-    nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
-    {
-        "optimizer": optimizer.zero_grad,
-        "model": model.zero_grad,
-        "in place": lambda: model.zero_grad(set_to_none=False),
-    }[zero_grad]()
-    model[1](torch.ones(1, 3)).sum().backward()  # this time the others are not used
-    assert len(engine.requests) == 6
-    optimizer.step()
-    assert len(engine.requests) == 8 and torch.equal(model[1].bias.grad, torch.ones(2))
+ZEROES: dict[str, Callable[[nn.Module, Any], None]] = {
+    "optimizer": lambda model, optimizer: optimizer.zero_grad(),
+    "model": lambda model, optimizer: model.zero_grad(),
+    "in place": lambda model, optimizer: model.zero_grad(set_to_none=False),
+}
 
 
-@pytest.mark.parametrize("op", [hvd.Sum, hvd.Max])
-def test_what_has_gone_was_of_a_step_that_is_skipped_whatever_the_op(engine: MirroredEngine, op: int) -> None:
-    """Of a parameter that is not used in the next step, too: what was reduced of it is no part of that."""
+@pytest.mark.parametrize(
+    ("op", "zero"), [*((hvd.Average, zero) for zero in ZEROES), (hvd.Sum, "model"), (hvd.Max, "model")]
+)
+def test_a_step_may_be_skipped(engine: MirroredEngine, op: int, zero: str) -> None:
+    """As a GradScaler skips it, without a word to the optimizer. What was reduced of a parameter that is not
+    used in the next step is no part of that.
+    """
     model = make_model()
     optimizer = wrapped(model, op=op)
     backward(model)
-    model.zero_grad()
-    model[1](torch.ones(1, 3)).sum().backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+    ZEROES[zero](model, optimizer)
+    model[1](torch.ones(1, 3)).sum().backward()  # this time the others are not used
     assert len(engine.requests) == 6
     optimizer.step()
-    assert len(engine.requests) == 8
+    total = 2.0 if op == hvd.Sum else 1.0
+    assert len(engine.requests) == 8 and torch.equal(model[1].bias.grad, torch.full((2,), total))
 
 
 def test_a_second_pass_that_nobody_announced_is_an_error(engine: MirroredEngine) -> None:

@@ -21,21 +21,6 @@ def sgd(name: str, of: torch.nn.Parameter, **options: Any) -> Any:
     return hvd.DistributedOptimizer(torch.optim.SGD([of], lr=0.1), [(name, of)], **options)
 
 
-def test_each_rank_reaches_another_optimizer() -> None:
-    def work() -> list[list[float]]:
-        p, q = parameter(), parameter()
-        optimizers = [sgd("p", p), sgd("q", q)]
-        (p, q)[hvd.rank()].sum().backward()
-        gradients = [[] if each.grad is None else each.grad.tolist() for each in (p, q)]
-        for optimizer in optimizers:
-            optimizer.step()
-        return [*gradients, p.tolist(), q.tolist()]
-
-    half = [0.5, 0.5]
-    stepped = torch.tensor([0.95, 0.95]).tolist()
-    assert run_ranks(2, work) == [[half, half, stepped, stepped]] * 2
-
-
 def test_an_optimizer_of_one_rank_only() -> None:
     """The others end before that rank does, and wait for it elsewhere."""
     end = threading.Barrier(2)

@@ -252,28 +252,29 @@ FORKED = """
 import os, sys
 from horovod.runner.agents import warm_server
 
-warm_server._OWN_FILES += ("<string>",)  # this, in the place of the server's own lines
 warm_server.load()
+sys.modules["torch"].manual_seed(5)
 os.environ["OMP_NUM_THREADS"] = "3"
-warm_server.run_script([sys.argv[1]])
+warm_server.run_script([sys.argv[1]], ["<string>"])  # this, in the place of the server's own lines
 """
 SCRIPT = """
 import sys, threading, torch
 from horovod.common.agent_messages import packed
 print(torch.get_num_threads(), threading.active_count(), "torch._dynamo" in sys.modules)
+print(torch.initial_seed() == 5)
 packed({"x": "y" * (3 << 20)})
 """
 
 
 @pytest.mark.timeout(120)
 def test_a_script_finds_torch_as_a_process_of_its_own_would(tmp_path: Path) -> None:
-    """Its number of threads, its compiler, and how errors are shown: without lines of this package."""
+    """Threads, compiler, random numbers of its own, and errors without lines of this package."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     told = {name: text for name, text in os.environ.items() if name not in ("OMP_NUM_THREADS", LEVEL)}
     words = [sys.executable, "-c", FORKED, str(script)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=100, env=told)
-    assert (done.returncode, done.stdout) == (1, "3 1 True\n"), done.stderr
+    assert (done.returncode, done.stdout) == (1, "3 1 True\nFalse\n"), done.stderr
     first, place, line, *others = done.stderr.splitlines()
     assert first == "Traceback (most recent call last):"
     assert place.startswith(f'  File "{script}", line 5, in <module>') and "packed" in line

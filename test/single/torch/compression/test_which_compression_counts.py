@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from mirrored_job import mirrored_job
 from refusals import refused
 from thread_ranks import run_ranks
 from torch import nn
@@ -200,31 +199,3 @@ def test_sparse_gradients_and_adasum(environment: Callable[..., None]) -> None:
     x = torch.ones(1, 300)
     _, said = said_while(lambda: stepped(nn.Linear(300, 400), x, 1, compression="fp16", op=hvd.Adasum))
     assert said == LINES["fp16"]
-
-
-def test_a_compiled_model_trains_as_the_plain_one(environment: Callable[..., None]) -> None:
-    """torch.compile of the model, and of all of a training step: the same weights, bit for bit."""
-
-    def trained(how: str) -> list[torch.Tensor]:
-        with mirrored_job(2) as engine:
-            torch.manual_seed(0)
-            model = nn.Sequential(nn.Linear(30, 50), nn.Tanh(), nn.Linear(50, 40))
-            forward = torch.compile(model, backend="aot_eager") if how == "model" else model
-            plain = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-            optimizer = hvd.DistributedOptimizer(plain, forward.named_parameters(), compression="bit8")
-
-            def step(x: torch.Tensor) -> None:
-                optimizer.zero_grad()
-                forward(x).square().mean().backward()
-                optimizer.step()
-
-            run = torch.compile(step, backend="aot_eager") if how == "step" else step
-            for _ in range(3):
-                run(torch.randn(8, 30))
-            codecs = [request.codec for request in engine.requests]
-            assert codecs.count("bit8/128") == 6 and codecs.count(None) == 6, "three steps of two layers"
-            return [parameter.detach().clone() for parameter in model.parameters()]
-
-    plain = trained("plain")
-    for how in ("model", "step"):
-        assert all(map(torch.equal, trained(how), plain)), how

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from typing import Any
 from unittest import mock
@@ -13,7 +12,7 @@ from unittest import mock
 import busy
 import pytest
 import torch
-from elastic_threads import PATIENCE, Launcher, Lost
+from elastic_threads import PATIENCE, Launcher, Lost, together
 from refusals import expect, refused
 
 import horovod.torch as hvd
@@ -71,10 +70,7 @@ def test_a_death_between_init_and_the_function_is_a_reset(kind: Any) -> None:
         if name == "a":
             jobs.current().running().world.abandon()
             raise Lost
-        deadline = busy.limit(PATIENCE)
-        while not jobs.current().running().engine.has_failed:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        busy.until(lambda: jobs.current().running().engine.has_failed, PATIENCE)
         model = torch.nn.Linear(hvd.size(), 1)
         hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), model.named_parameters())
         hvd.elastic.ElasticSampler(range(7))
@@ -159,7 +155,6 @@ def test_optimizers_follow_process_sets_whatever_the_state_is(
 ) -> None:
     """As a is lost, c comes into the first set, b leaves the second, and d comes into it."""
     monkeypatch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
-    launcher = Launcher()
 
     def work(name: str) -> Any:
         sets = [hvd.add_process_set([0, 1]), hvd.add_process_set([1, 2])]
@@ -182,8 +177,7 @@ def test_optimizers_follow_process_sets_whatever_the_state_is(
 
         return hvd.elastic.run(train)(kind(step=0))
 
-    launcher.start(["a", "b", "c", "d"], work)
-    assert launcher.wait() == {"b": [1.5, 1.0], "c": [1.5, 2.5], "d": [3.0, 2.5]}
+    assert together("abcd", work) == {"b": [1.5, 1.0], "c": [1.5, 2.5], "d": [3.0, 2.5]}
 
 
 def test_a_newcomer_does_not_join_another_function() -> None:
@@ -239,7 +233,6 @@ def without_commits(state: Any, refused: Any) -> None:
 @pytest.mark.parametrize("way", [committing_again, without_commits])
 @pytest.mark.parametrize("shape", ["fixed", "random"])
 def test_what_ranks_disagree_about_is_raised_the_third_time(kind: Any, way: Any, shape: str) -> None:
-    launcher = Launcher()
     calls: Counter[str] = Counter()
     raised: list[HorovodInternalError] = []
 
@@ -258,8 +251,7 @@ def test_what_ranks_disagree_about_is_raised_the_third_time(kind: Any, way: Any,
         except HorovodInternalError as error:
             raised.append(error)
 
-    launcher.start(["a", "b"], work)
-    launcher.wait()
+    together("ab", work)
     assert raised
     for error in raised:
         expect(error, Disagreement, "disagree", tensor="allreduce.x", property="shape")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from elastic_threads import Launcher, Lost
+from elastic_threads import Lost, together
 
 import horovod.torch as hvd
 from horovod.common import rejoining
@@ -28,7 +28,6 @@ def trained(lost: dict[str, int], news: int = -1) -> dict[str, Any]:
     """Steps of one allreduce each. Workers are lost at chosen ones; at another hosts change. What each has
     counted at its end.
     """
-    launcher = Launcher()
 
     def work(name: str) -> Any:
         state = hvd.elastic.TorchState(step=0)
@@ -48,8 +47,7 @@ def trained(lost: dict[str, int], news: int = -1) -> dict[str, Any]:
 
         return train(state)
 
-    launcher.start(["a", "b", "c"], work)
-    return launcher.wait()
+    return together("abc", work)
 
 
 def test_counters_survive_resets() -> None:
@@ -90,7 +88,7 @@ def check_operations(events: list[dict[str, Any]]) -> None:
 
 def test_a_timeline_that_a_script_has_begun_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOROVOD_TIMELINE", "DYNAMIC")
-    launcher, path = Launcher(), tmp_path / "few.json"
+    path = tmp_path / "few.json"
 
     def work(name: str) -> Any:
         hvd.start_timeline(str(path))
@@ -107,8 +105,7 @@ def test_a_timeline_that_a_script_has_begun_goes_on(tmp_path: Path, monkeypatch:
         hvd.elastic.run(train)(hvd.elastic.TorchState(step=0))
         hvd.stop_timeline()
 
-    launcher.start(["a", "b", "c"], work)
-    launcher.wait()
+    together("abc", work)
     seen = {e["args"]["name"] for e in json.loads(path.read_text()) if e["ph"] == "M"}
     assert {"allreduce.before", "allreduce.after"} <= seen
 

@@ -105,10 +105,7 @@ def test_a_folder_of_torchruns_lasts_as_long_as_its_agent(root: Path) -> None:
     )
     *paths, watchers = done.stdout.split("\n")[:4]
     assert len(set(paths)) == 1 and watchers == "1", done.stdout
-    until = busy.limit(30)
-    while os.listdir(root) or watchers_of(paths[0]):
-        assert time.monotonic() < until, "the agent has ended"
-        time.sleep(0.05)
+    busy.until(lambda: not os.listdir(root) and not watchers_of(paths[0]))  # as the agent has ended
 
 
 def watchers_of(path: str) -> list[str]:
@@ -129,10 +126,7 @@ def test_a_watcher_ends_with_its_folder(root: Path) -> None:
     time.sleep(1.5 * host_memory._LOOKS_EVERY)
     assert path.is_dir() and len(watchers_of(str(path))) == 1, "its keeper lives"
     path.rmdir()
-    until = busy.limit(30)
-    while watchers_of(str(path)):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    busy.until(lambda: not watchers_of(str(path)))
 
 
 def test_folders_of_killed_agents_of_torchrun_are_removed(root: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import torch
-from elastic_threads import Launcher
+from elastic_threads import together
 from refusals import refused
 
 import horovod.torch as hvd
@@ -73,13 +73,6 @@ class Script:
             state.step += 1
             act(state)
             state.commit()
-
-
-def together(names: str, work: Callable[[str], Any]) -> dict[str, Any]:
-    """What workers of these names, one letter each, have done, in new processes."""
-    launcher = Launcher()
-    launcher.start(list(names), work)
-    return launcher.wait()
 
 
 @pytest.mark.usefixtures("restarts")

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import torch
-from elastic_threads import PATIENCE, Launcher, Lost
+from elastic_threads import PATIENCE, Launcher, Lost, together
 from refusals import refused
 
 import horovod.torch as hvd
@@ -114,9 +114,8 @@ def assert_identical(one: Any, other: Any) -> None:
 
 def undisturbed(size: int, start: Any) -> Any:
     """What a job of so many workers ends with, from a state; the same on all."""
-    launcher = Launcher()
-    launcher.start([f"u{i}" for i in range(size)], lambda name: Trainer(name, no_act, start).train())
-    ends = [content for _, content in launcher.wait().values()]
+    results = together([f"u{i}" for i in range(size)], lambda name: Trainer(name, no_act, start).train())
+    ends = [content for _, content in results.values()]
     for other in ends[1:]:
         assert_identical(ends[0], other)
     return ends[0]
@@ -237,8 +236,6 @@ def test_a_death_in_anothers_reset(where: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_reset_callback_changes_what_counts() -> None:
-    launcher = Launcher()
-
     def work(name: str) -> list[float]:
         trainer = Trainer(name, lose({"b": ("step", 3)}))
 
@@ -249,16 +246,13 @@ def test_a_reset_callback_changes_what_counts() -> None:
         starts, _ = trainer.train()
         return [optimizer["param_groups"][0]["lr"] for _, (_, optimizer, _, _) in starts]
 
-    launcher.start(["a", "b", "c"], work)
-    assert {name: rates[1:] for name, rates in launcher.wait().items()} == {"a": [0.02], "c": [0.02]}
+    assert {name: rates[1:] for name, rates in together("abc", work).items()} == {"a": [0.02], "c": [0.02]}
 
 
 # ---- what else belongs to a training ----
 
 
 def trained_with(compression: Any, caplog: pytest.LogCaptureFixture) -> tuple[Any, list[str]]:
-    launcher = Launcher()
-
     def act(point: str, trainer: Trainer) -> None:
         reducer = trainer.optimizer._reducer  # type: ignore[attr-defined]
         if point == "begin":
@@ -267,8 +261,7 @@ def trained_with(compression: Any, caplog: pytest.LogCaptureFixture) -> tuple[An
 
     trainer_sees: list[Any] = []
     with caplog.at_level(logging.WARNING, "horovod"):
-        launcher.start(["a", "b", "c"], lambda name: Trainer(name, act, compression=compression).train())
-        results = launcher.wait()
+        results = together("abc", lambda name: Trainer(name, act, compression=compression).train())
     assert_identical(results["a"][1], results["c"][1])
     return trainer_sees, [record.getMessage() for record in caplog.records]
 
@@ -298,7 +291,6 @@ def test_process_sets_are_made_again_where_their_ranks_exist(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
-    launcher = Launcher()
 
     def work(name: str) -> Any:
         stays, goes = hvd.add_process_set([0, 1]), hvd.add_process_set([1, 3])
@@ -325,8 +317,7 @@ def test_process_sets_are_made_again_where_their_ranks_exist(
         return hvd.elastic.run(train)(hvd.elastic.TorchState(model=model, step=0))
 
     with caplog.at_level(logging.WARNING, "horovod"):
-        launcher.start(["a", "b", "c", "d"], work)
-        assert launcher.wait() == {"a": (0, 1.5), "c": (1, 1.5), "d": (2, 3.0)}
+        assert together("abcd", work) == {"a": (0, 1.5), "c": (1, 1.5), "d": (2, 3.0)}
     said = [record.getMessage() for record in caplog.records if "not made again" in record.getMessage()]
     assert len(said) == 1 and "process set of ranks [1, 3] is not made again: the job has 3 ranks" in said[0]
 
@@ -334,7 +325,6 @@ def test_process_sets_are_made_again_where_their_ranks_exist(
 @pytest.mark.parametrize("lost", [["b"], ["b", "c"]], ids=["they fit", "one does not"])
 def test_process_sets_given_to_init_are_given_again(lost: list[str]) -> None:
     """Where one does not fit, all ranks are told which; nobody goes on without."""
-    launcher = Launcher()
 
     def work(name: str) -> Any:
         hvd.shutdown()
@@ -355,59 +345,52 @@ def test_process_sets_given_to_init_are_given_again(lost: list[str]) -> None:
         except ValueError as error:
             return str(error)
 
-    launcher.start(["a", "b", "c", "d"], work)
-    results = launcher.wait()
+    results = together("abcd", work)
     if len(lost) == 1:
         assert results == {"a": 2.0, "c": False, "d": 2.0}
     else:
         assert set(results.values()) == {"process set of ranks [0, 2]: this job has ranks 0 to 1"}
 
 
-def test_a_sampler_accounts_for_every_sample() -> None:
+@pytest.mark.parametrize("seed", range(3))
+def test_a_sampler_accounts_for_every_sample(seed: int) -> None:
     """Through deaths and newcomers at random steps: each sample is done once, but for padding."""
     count, batch = 97, 3
-    for seed in range(3):
-        rng = random.Random(seed)
-        launcher = Launcher()
-        victims = {"b": rng.randrange(1, 6), "c": rng.randrange(1, 6)}
-        comes = rng.randrange(2, 6)
-        started = threading.Event()
+    rng = random.Random(seed)
+    launcher = Launcher()
+    victims = {"b": rng.randrange(1, 6), "c": rng.randrange(1, 6)}
+    comes = rng.randrange(2, 6)
+    started = threading.Event()
 
-        def work(
-            name: str,
-            victims: dict[str, int] = victims,
-            comes: int = comes,
-            launcher: Launcher = launcher,
-            started: threading.Event = started,
-        ) -> Any:
-            sampler = hvd.elastic.ElasticSampler(range(count), seed=1)
-            state = hvd.elastic.TorchState(sampler=sampler, done=[], step=0)
+    def work(name: str) -> Any:
+        sampler = hvd.elastic.ElasticSampler(range(count), seed=1)
+        state = hvd.elastic.TorchState(sampler=sampler, done=[], step=0)
 
-            def train(state: Any) -> Any:
-                samples: Any = torch.arange(count)
-                loader = torch.utils.data.DataLoader(samples, batch_size=batch, sampler=state.sampler)
-                for number, values in enumerate(loader):
-                    if victims.get(name) == state.step:
-                        raise Lost
-                    everybodys = hvd.allgather_object(values.tolist())
-                    state.sampler.record_batch(number, batch)
-                    state.done = state.done + [one for each in everybodys for one in each]
-                    state.step += 1
-                    if name == "a" and state.step == comes and not started.is_set():
-                        started.set()
-                        launcher.start(["d"], work)
-                        state.on_hosts_updated(1.0, ADDED)
-                    state.commit()
-                return state.done
+        def train(state: Any) -> Any:
+            samples: Any = torch.arange(count)
+            loader = torch.utils.data.DataLoader(samples, batch_size=batch, sampler=state.sampler)
+            for number, values in enumerate(loader):
+                if victims.get(name) == state.step:
+                    raise Lost
+                everybodys = hvd.allgather_object(values.tolist())
+                state.sampler.record_batch(number, batch)
+                state.done = state.done + [one for each in everybodys for one in each]
+                state.step += 1
+                if name == "a" and state.step == comes and not started.is_set():
+                    started.set()
+                    launcher.start(["d"], work)
+                    state.on_hosts_updated(1.0, ADDED)
+                state.commit()
+            return state.done
 
-            return hvd.elastic.run(train)(state)
+        return hvd.elastic.run(train)(state)
 
-        launcher.start(["a", "b", "c"], work)
-        results = launcher.wait()
-        assert sorted(results) == ["a", "d"]
-        done = Counter(results["a"])
-        assert set(done) == set(range(count)) and done.total() <= count + 2 * len(launcher.worlds)
-        assert results["a"] == results["d"]
+    launcher.start(["a", "b", "c"], work)
+    results = launcher.wait()
+    assert sorted(results) == ["a", "d"]
+    done = Counter(results["a"])
+    assert set(done) == set(range(count)) and done.total() <= count + 2 * len(launcher.worlds)
+    assert results["a"] == results["d"]
 
 
 # ---- handlers ----

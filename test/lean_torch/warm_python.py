@@ -1,0 +1,83 @@
+"""A process of the tests, where a fork of another that has loaded torch runs its program: see warm_server.
+
+    WARM_PYTHON    path of the socket at which that other listens
+
+To import torch takes 1.5 s of a core, and a fork 0.02 s. This process stays in its place, so a launcher
+that started it waits for it, signals it, and sees it end as its program does.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+VARIABLE = "WARM_PYTHON"
+PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
+ACCEPTED = b"+"
+
+
+def run_in_a_fork() -> None:
+    """Ends this process as its program has ended. Returns where it has to run the program by itself."""
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        server.connect(os.environ[VARIABLE])
+    except OSError:  # it has ended, or this process sees other files
+        return
+    before = {number: signal.signal(number, lambda *_: None) for number in PASSED_ON}
+    wake, waker = socket.socketpair()
+    waker.setblocking(False)
+    signal.set_wakeup_fd(waker.fileno())
+    own = {server.fileno(), wake.fileno(), waker.fileno()}
+    descriptors = [number for number in _open_descriptors() if number not in own]
+    server.sendmsg(
+        [",".join([sys.prefix, *map(str, descriptors)]).encode()],
+        [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))],
+    )
+    if server.recv(1) == ACCEPTED:
+        _end_as(_status_of(server, wake))
+    signal.set_wakeup_fd(-1)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    for each in (server, wake, waker):
+        each.close()
+
+
+def _open_descriptors() -> list[int]:
+    """Those that a program which replaces this one would have."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if os.get_inheritable(int(name)):
+                found.append(int(name))
+    return sorted(found)
+
+
+def _status_of(server: socket.socket, wake: socket.socket) -> int:
+    """The program's, as os.waitpid gives it; signals are passed on until then."""
+    import selectors
+
+    with selectors.DefaultSelector() as selector:
+        selector.register(server, selectors.EVENT_READ)
+        selector.register(wake, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is server:
+                    text = server.recv(64)
+                    return int(text) if text else signal.SIGKILL
+                server.send(wake.recv(64))
+
+
+def _end_as(status: int) -> Any:
+    if os.WIFSIGNALED(status):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # that of the program is there
+        signal.signal(os.WTERMSIG(status), signal.SIG_DFL) if os.WTERMSIG(status) != signal.SIGKILL else None
+        os.kill(os.getpid(), os.WTERMSIG(status))
+    sys.stdout = sys.stderr = None  # type: ignore[assignment]
+    os._exit(os.waitstatus_to_exitcode(status))

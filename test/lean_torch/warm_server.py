@@ -1,0 +1,259 @@
+"""Loads torch, pytest and this package once, and runs the programs of other processes in forks of itself.
+
+    python warm_server.py SOCKET
+
+A process that connects (warm_python.py) sends its sys.prefix and its inheritable descriptors. The kernel says
+the rest: its words, environment, folder and limits. The fork has them all. So a program sees what it would
+see in that process, but for its process id, its parent, its session and the seed of hashes. A process runs
+its program by itself if it has other namespaces, or other variables that are read when Python starts.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import resource
+import selectors
+import signal
+import socket
+import struct
+import sys
+import types
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from warm_python import ACCEPTED, VARIABLE
+
+LOADED = (
+    *(
+        "pytest",
+        "numpy",
+        "torch.distributed",
+        "torch.distributed.launcher.api",
+        "torch.nn.parallel",
+        "torch.utils.data",
+    ),
+    *("horovod.torch", "horovod.torch.ddp", "horovod.torch.elastic.preload", "hypothesis"),
+)
+NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
+LIMITS = (resource.RLIMIT_CORE, resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_AS)
+# Read when a process starts or loads a library; a fork has its own, so these have to be alike.
+AT_START = (
+    "LC_",
+    "LANG",
+    "LD_PRELOAD",
+    "PYTHON",
+    "TORCH_",
+    "KMP_",
+    "MKL_",
+    "GLIBC_",
+    "MALLOC_",
+    "ASAN_",
+    "COVERAGE",
+)
+HEEDED = {"PYTHONPATH", "PYTHONUNBUFFERED", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCHELASTIC_RUN_ID"}
+HIGH = 700  # no descriptor of a program is beyond
+
+Environment = dict[bytes, bytes]
+
+
+class Forked(BaseException):
+    """This is the fork that runs the program: leave all that is above it on the stack."""
+
+    def __init__(self, words: list[str], is_unbuffered: bool, environment: Environment) -> None:
+        self.words, self.is_unbuffered, self.environment = words, is_unbuffered, environment
+
+
+class Client:
+    """The process whose program is asked for."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        format_ = "iII"
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(format_))
+        self.pid, self.user, _ = struct.unpack(format_, credentials)
+        self.program = 0  # its process id; 0: none was started
+
+    def read(self, name: str) -> bytes:
+        return Path(f"/proc/{self.pid}/{name}").read_bytes()
+
+    def words(self) -> list[str]:
+        return [os.fsdecode(word) for word in self.read("cmdline").split(b"\0")[:-1]]
+
+    def environment(self) -> Environment:
+        pairs = (line.split(b"=", 1) for line in self.read("environ").split(b"\0") if b"=" in line)
+        return {name: value for name, value in pairs}
+
+    def is_like_us(self) -> bool:
+        if self.user != os.getuid() or self.pid == 0:
+            return False
+        theirs, ours = self.environment(), dict(os.environb)
+        return (
+            all(
+                os.readlink(f"/proc/{self.pid}/ns/{name}") == os.readlink(f"/proc/self/ns/{name}")
+                for name in NAMESPACES
+            )
+            and os.readlink(f"/proc/{self.pid}/root") == os.readlink("/proc/self/root")
+            and os.readlink(f"/proc/{self.pid}/exe") == os.readlink("/proc/self/exe")
+            and _read_at_start(theirs) == _read_at_start(ours)
+            and _same_packages(theirs, ours)
+        )
+
+
+def _read_at_start(environment: Environment) -> Environment:
+    heeded = {name.encode() for name in HEEDED}
+    names = tuple(name.encode() for name in AT_START)
+    return {name: text for name, text in environment.items() if name.startswith(names) and name not in heeded}
+
+
+def _same_packages(theirs: Environment, ours: Environment) -> bool:
+    """No folder of theirs alone has a package that was loaded from elsewhere."""
+    more = {*_folders(theirs)} - {*_folders(ours)}
+    loaded = ("horovod", "torch", "numpy", "pytest", "lean_torch.py", "sitecustomize.py")
+    mine = {str(Path(sys.path[0]))}
+    return not any(Path(folder, name).exists() for folder in more - mine for name in loaded)
+
+
+def _folders(environment: Environment) -> list[str]:
+    return [os.fsdecode(folder) for folder in environment.get(b"PYTHONPATH", b"").split(b":") if folder]
+
+
+def program_of(words: list[str]) -> list[str]:
+    """What follows `python` and -u: `SCRIPT ...`, `-m MODULE ...` or `-c CODE ...`; nothing for others."""
+    words = words[1:]
+    if words[:1] == ["-u"]:
+        words = words[1:]
+    if words[:1] in (["-m"], ["-c"]):
+        return words if len(words) > 1 and not words[1].startswith("horovod.runner") else []
+    return [] if not words or words[0].startswith("-") else words
+
+
+def serve(listening: socket.socket, parent: int) -> None:
+    """Until the parent has ended. Raises Forked in a program's own process."""
+    selector = selectors.DefaultSelector()
+    selector.register(listening, selectors.EVENT_READ)
+    selector.register(parent, selectors.EVENT_READ)
+    while True:
+        for key, _ in selector.select():
+            if key.fd == parent:
+                return
+            if key.fileobj is listening:
+                connection, _address = listening.accept()
+                selector.register(connection, selectors.EVENT_READ, Client(connection))
+            elif key.fileobj is key.data.connection:
+                _heard(key.data, selector)
+            else:
+                _ended(key.fd, key.data, selector)
+
+
+def _heard(client: Client, selector: selectors.BaseSelector) -> None:
+    if client.program:
+        signals = client.connection.recv(64)  # for the program; nothing: the client has ended
+        for number in signals or [signal.SIGKILL]:
+            os.kill(client.program, number)
+        if not signals:
+            selector.unregister(client.connection)
+        return
+    text, descriptors, _, _ = socket.recv_fds(client.connection, 4096, 250)
+    prefix, *numbers = text.decode().split(",")
+    try:
+        words = program_of(client.words()) if prefix == sys.prefix else []
+        is_taken = bool(words) and client.is_like_us()
+    except OSError:  # it has ended
+        is_taken = False
+    if is_taken:
+        is_unbuffered, environment = "-u" in client.words()[:2], client.environment()
+        client.program = os.fork()
+        if client.program == 0:
+            _become(client, dict(zip(map(int, numbers), descriptors, strict=True)))
+            raise Forked(words, is_unbuffered, environment)
+        client.connection.send(ACCEPTED)
+        selector.register(os.pidfd_open(client.program), selectors.EVENT_READ, client)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    if not is_taken:
+        selector.unregister(client.connection)
+        client.connection.close()
+
+
+def _ended(pidfd: int, client: Client, selector: selectors.BaseSelector) -> None:
+    _, status = os.waitpid(client.program, 0)
+    selector.unregister(pidfd)
+    os.close(pidfd)
+    try:
+        client.connection.send(str(status).encode())
+        selector.unregister(client.connection)
+    except (OSError, KeyError, ValueError):  # it had ended before
+        pass
+    client.connection.close()
+
+
+def _become(client: Client, descriptors: dict[int, int]) -> None:
+    """All that the client has but its environment."""
+    os.setsid()
+    import fcntl
+
+    high = {number: fcntl.fcntl(ours, fcntl.F_DUPFD_CLOEXEC, HIGH) for number, ours in descriptors.items()}
+    os.closerange(0, HIGH)
+    for number, ours in high.items():
+        os.dup2(ours, number, inheritable=True)
+        os.close(ours)
+    os.chdir(f"/proc/{client.pid}/cwd")
+    (umask,) = [line.split()[1] for line in client.read("status").splitlines() if line.startswith(b"Umask:")]
+    os.umask(int(umask, 8))
+    os.sched_setaffinity(0, os.sched_getaffinity(client.pid))
+    for limit in LIMITS:
+        resource.prlimit(0, limit, resource.prlimit(client.pid, limit))
+
+
+def run(forked: Forked) -> None:
+    """The program, as the interpreter would run it."""
+    import torch
+
+    from horovod.runner.agents import warm_server
+
+    before = _folders(dict(os.environb))
+    os.environb.clear()
+    os.environb.update(forked.environment)
+    sys.path[:] = [
+        *_folders(forked.environment),
+        *(folder for folder in sys.path[1:] if folder not in before),
+    ]
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
+    is_unbuffered = forked.is_unbuffered or bool(os.environ.get("PYTHONUNBUFFERED"))
+    sys.stdout.reconfigure(write_through=is_unbuffered)  # type: ignore[union-attr]
+    if forked.words[0] != "-c":
+        warm_server.run_script(forked.words, [__file__])
+        return
+    sys.argv = ["-c", *forked.words[2:]]
+    sys.path.insert(0, "")
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    main.__dict__["__builtins__"] = sys.modules["builtins"]
+    warm_server.differ_from_server()
+    warm_server.leave_out_frames([__file__])
+    exec(compile(forked.words[1], "<string>", "exec"), main.__dict__)
+
+
+def main(path: str) -> None:
+    os.environ.pop(VARIABLE, None)
+    for name in LOADED:
+        importlib.import_module(name)
+    importlib.import_module("horovod.torch.elastic.preload").load_compiler()
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listening.bind(path)
+    listening.listen(64)
+    print("ready", flush=True)
+    serve(listening, sys.stdin.fileno())
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1])
+    except Forked as program:
+        forked = program
+    else:
+        os._exit(0)
+    run(forked)

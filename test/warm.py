@@ -1,0 +1,48 @@
+"""Python processes that tests start are forks of one that has loaded torch: see lean_torch/warm_server.py."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SERVER = Path(__file__).parent / "lean_torch" / "warm_server.py"
+VARIABLE = "WARM_PYTHON"
+
+
+class WarmPython:
+    """One server for this process, started when it is first wanted. It ends with this process."""
+
+    def __init__(self) -> None:
+        self._path = ""
+        self._is_off = os.environ.pop(VARIABLE, "") == "0"
+
+    def choose(self, wanted: bool) -> None:
+        """Whether processes that are started from now on are warm."""
+        if wanted and not self._is_off:
+            self._path = self._path or self._start()
+            os.environ[VARIABLE] = self._path
+        else:
+            os.environ.pop(VARIABLE, None)
+
+    def _start(self) -> str:
+        self._folder = tempfile.TemporaryDirectory(prefix="warm-python-")
+        path = str(Path(self._folder.name, "socket"))
+        reading, self._ends_it = os.pipe()
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        self._server = subprocess.Popen(
+            [sys.executable, str(SERVER), path], stdin=reading, stdout=subprocess.PIPE, env=environment
+        )
+        os.close(reading)
+        assert self._server.stdout is not None
+        assert self._server.stdout.readline() == b"ready\n", "torch cannot be loaded before ranks are"
+        return path
+
+    def end(self) -> None:
+        """The server ends when nobody can write to its input."""
+        if self._path:
+            os.close(self._ends_it)
+            self._server.wait()
+            self._path = ""
