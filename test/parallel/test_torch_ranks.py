@@ -58,10 +58,16 @@ def test_in_threads(np: int) -> None:
 
 
 @pytest.mark.timeout(330)
-@pytest.mark.parametrize("np", [pytest.param(2, marks=LATER), 4])
-def test_in_threads_over_tcp(np: int) -> None:
+@pytest.mark.parametrize(
+    ("np", "about"),
+    [(4, ("contract", "api", "compression")), *(pytest.param(np, ("",), marks=LATER) for np in (2, 4))],
+    ids=["operations-4", "2", "4"],
+)
+def test_in_threads_over_tcp(np: int, about: tuple[str, ...]) -> None:
+    """Operations and codecs: what optimizers and states make of them is alike over memory."""
     alone = [f"test/parallel/ranks/{test}" for test in PROCESSES if "::" in test]
-    run_thread_test_files(np, files_for_threads(), alone, 300.0, "tcp")
+    files = [file for file in files_for_threads() if file.name.startswith(tuple(f"test_{a}" for a in about))]
+    run_thread_test_files(np, files, alone, 300.0, "tcp")
 
 
 @pytest.mark.timeout(330)

@@ -277,6 +277,6 @@ def test_a_script_finds_torch_as_a_process_of_its_own_would(tmp_path: Path) -> N
     assert (done.returncode, done.stdout) == (1, "3 1 True\nFalse\n"), done.stderr
     first, place, line, *others = done.stderr.splitlines()
     assert first == "Traceback (most recent call last):"
-    assert place.startswith(f'  File "{script}", line 5, in <module>') and "packed" in line
+    assert place.startswith(f'  File "{script}", line 6, in <module>') and "packed" in line
     assert not [other for other in others if "File" in other], done.stderr
     assert others[-1].startswith("ValueError: ")

@@ -1,6 +1,6 @@
 """Process groups inside of hvd.elastic.run: what is refused, left and cut, in a world of one."""
 
-# private: _Watch, _connections: the cut comes at a moment that a test chooses
+# private: _Watch, _watch, _connections: the cut comes at a moment that a test chooses
 
 from __future__ import annotations
 
@@ -64,7 +64,6 @@ def test_which_errors_come_of_a_broken_world(monkeypatch: pytest.MonkeyPatch) ->
     assert groups.loss_behind(BROKEN) is None, "there is no group"
     hvd.elastic.init_process_group("gloo")
     assert groups.loss_behind(BROKEN) is None, "the world is well"
-    monkeypatch.setattr(process_group, "_watch", None)  # once it has cut connections, all errors are of that
     member: Any = jobs.current().member
     member.engine.shutdown()
     assert groups.loss_behind(RuntimeError("the data is damaged")) is None
