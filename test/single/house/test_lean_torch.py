@@ -38,14 +38,19 @@ assert torch._dynamo is own and torch._dynamo.config is sys.modules["torch._dyna
     "asks",
     [
         "assert torch.compile(lambda x: x + 1, backend='eager')(torch.ones(2)).tolist() == [2, 2]",
-        "from torch.distributed.tensor import DTensor",
         "from torch.distributed.fsdp import fully_shard",
-        "import torch._dynamo.utils as utils; assert utils is torch._dynamo.utils",
-        "mode = torch._dynamo.utils.get_optimize_ddp_mode(); torch._dynamo.config; "
-        "assert mode == torch._dynamo.utils.get_optimize_ddp_mode()",
-        "assert torch._dynamo.utils.counters == {}",
-        "torch._dynamo.reset(); torch._dynamo.trace_rules.clear_lru_cache()",
         "from torch._meta_registrations import meta_mm",
+        *(
+            pytest.param(asks, marks=pytest.mark.slow)  # each imports the compiler, in 5 s
+            for asks in (
+                "from torch.distributed.tensor import DTensor",
+                "import torch._dynamo.utils as utils; assert utils is torch._dynamo.utils",
+                "mode = torch._dynamo.utils.get_optimize_ddp_mode(); torch._dynamo.config; "
+                "assert mode == torch._dynamo.utils.get_optimize_ddp_mode()",
+                "assert torch._dynamo.utils.counters == {}",
+                "torch._dynamo.reset(); torch._dynamo.trace_rules.clear_lru_cache()",
+            )
+        ),
     ],
 )
 def test_whoever_asks_for_more_gets_torchs_own(asks: str) -> None:
