@@ -365,24 +365,27 @@ SHORT = str(errors.short_secret(bytes=9, least=16))
 
 
 @pytest.mark.parametrize(
-    ("setting", "text", "row", "why"),
+    ("setting", "text", "row"),
     [
-        ("HOROVOD_TCP_INTERFACES", "10.0.0.0/99", errors.cannot_take_part, "HOROVOD_TCP_INTERFACES='10.0.0"),
-        ("HOROVOD_SECRET", "too short", errors.cannot_take_part, SHORT),
+        ("HOROVOD_TCP_INTERFACES", "10.0.0.0/99", errors.cannot_take_part),
+        ("HOROVOD_SECRET", "too short", errors.cannot_take_part),
         *(
-            ("HOROVOD_TCP_PORTS", text, errors.cannot_listen, f"HOROVOD_TCP_PORTS='{text}'")
+            ("HOROVOD_TCP_PORTS", text, errors.cannot_listen)
             for text in ("0", "65536", "7-6", "1-70000", "80,81", "http", "-5", "1-2-3")
         ),
     ],
 )
 def test_a_wrong_setting_of_one_rank_is_every_ranks_error(
-    setting: str, text: str, row: Sentence[Any], why: str
+    setting: str, text: str, row: Sentence[Any]
 ) -> None:
     error = error_of(meet_in(MemoryStore(), 2, [{}, {setting: text}]))
     assert (error.code, error.ranks) == (row.code, (1,))
     assert error.facts["host"] == f"{socket.gethostname()}, process {os.getpid()}"
-    assert error.facts["why"].startswith(why)
-    assert setting in str(error) and "too short" not in str(error)
+    why = error.facts["why"]
+    if setting == "HOROVOD_SECRET":
+        assert why == SHORT and text not in str(error), "nobody is shown a secret"
+    else:
+        assert setting in why and repr(text) in why
 
 
 def test_ports_that_firewalls_let_through() -> None:
