@@ -28,7 +28,8 @@ def run_in_a_fork() -> None:
         server.connect(os.environ[VARIABLE])
     except OSError:  # it has ended, or this process sees other files
         return
-    before = {number: signal.signal(number, lambda *_: None) for number in PASSED_ON}
+    heeded = [number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda *_: None) for number in heeded}
     wake, waker = socket.socketpair()
     waker.setblocking(False)
     signal.set_wakeup_fd(waker.fileno())

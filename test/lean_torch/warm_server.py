@@ -10,6 +10,7 @@ its program by itself if it has other namespaces, or other variables that are re
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import os
 import resource
@@ -24,7 +25,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from warm_python import ACCEPTED, VARIABLE
+from warm_python import ACCEPTED, PASSED_ON, VARIABLE
 
 LOADED = (
     *(
@@ -121,12 +122,14 @@ def _folders(environment: Environment) -> list[str]:
 
 
 def program_of(words: list[str]) -> list[str]:
-    """What follows `python` and -u: `SCRIPT ...`, `-m MODULE ...` or `-c CODE ...`; nothing for others."""
+    """What follows `python` and -u: `SCRIPT ...`, `-m MODULE ...` or `-c CODE ...`. Nothing for others, nor for
+    modules of this package, which start programs by themselves.
+    """
     words = words[1:]
     if words[:1] == ["-u"]:
         words = words[1:]
     if words[:1] in (["-m"], ["-c"]):
-        return words if len(words) > 1 and not words[1].startswith("horovod.runner") else []
+        return words if len(words) > 1 and not words[1].startswith("horovod.") else []
     return [] if not words or words[0].startswith("-") else words
 
 
@@ -193,16 +196,18 @@ def _ended(pidfd: int, client: Client, selector: selectors.BaseSelector) -> None
 def _become(client: Client, descriptors: dict[int, int]) -> None:
     """All that the client has but its environment."""
     os.setsid()
-    import fcntl
-
     high = {number: fcntl.fcntl(ours, fcntl.F_DUPFD_CLOEXEC, HIGH) for number, ours in descriptors.items()}
     os.closerange(0, HIGH)
     for number, ours in high.items():
         os.dup2(ours, number, inheritable=True)
         os.close(ours)
     os.chdir(f"/proc/{client.pid}/cwd")
-    (umask,) = [line.split()[1] for line in client.read("status").splitlines() if line.startswith(b"Umask:")]
+    status = dict(line.split(b":\t", 1) for line in client.read("status").splitlines())
+    umask, signals_ignored = status[b"Umask"], int(status[b"SigIgn"], 16)
     os.umask(int(umask, 8))
+    for number in PASSED_ON:
+        if signals_ignored >> (number - 1) & 1:
+            signal.signal(number, signal.SIG_IGN)
     os.sched_setaffinity(0, os.sched_getaffinity(client.pid))
     for limit in LIMITS:
         resource.prlimit(0, limit, resource.prlimit(client.pid, limit))
@@ -212,6 +217,7 @@ def run(forked: Forked) -> None:
     """The program, as the interpreter would run it."""
     import torch
 
+    from horovod import torch_autoload
     from horovod.runner.agents import warm_server
 
     before = _folders(dict(os.environb))
@@ -223,6 +229,7 @@ def run(forked: Forked) -> None:
     ]
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch_autoload.load()  # as torch does at the end of its import, by the environment
     is_unbuffered = forked.is_unbuffered or bool(os.environ.get("PYTHONUNBUFFERED"))
     sys.stdout.reconfigure(write_through=is_unbuffered)  # type: ignore[union-attr]
     if forked.words[0] != "-c":

@@ -124,6 +124,7 @@ def test_import_cost_interval_and_conclusions(monkeypatch: pytest.MonkeyPatch) -
     assert [conclusion.partition(":")[0] for conclusion in conclusions] == ["missed", "undecided", "met"]
 
 
+@pytest.mark.cold  # a process of it loads another build of the core
 def test_codecs_of_another_build_beside_this_one(tmp_path: Path) -> None:
     """Of a wheel too: here one that holds the same library."""
     library = Path(_native.__file__)

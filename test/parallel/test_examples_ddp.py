@@ -100,6 +100,7 @@ def kill_a_rank_after_the_first_epoch(command: list[str], checkpoint: Path) -> N
 
 
 @needs_mnist
+@pytest.mark.cold  # it kills a child of torchrun, as the next does
 @pytest.mark.timeout(3 * TIME_LIMIT)
 @pytest.mark.parametrize("compression", RESUMED)
 def test_a_resumed_run_ends_with_the_same_model(compression: str, tmp_path: Path) -> None:
@@ -116,6 +117,7 @@ def test_a_resumed_run_ends_with_the_same_model(compression: str, tmp_path: Path
 
 
 @needs_mnist
+@pytest.mark.cold
 @pytest.mark.timeout(2 * TIME_LIMIT)
 def test_torchrun_restarts_it_where_it_was(tmp_path: Path) -> None:
     """--resume goes with the first start, too: then there is nothing to go on from. The variable is that of

@@ -109,6 +109,14 @@ def test_another_copy_of_the_package_is_not_mistaken_for_this(socket: str, tmp_p
     assert run(["-c", IS_WARM], socket, PYTHONPATH=path).stdout == "False\n"
 
 
+def test_a_signal_that_is_ignored_stays_ignored(socket: str) -> None:
+    code = "import os, signal; os.kill(os.getppid(), 0); print(signal.getsignal(signal.SIGHUP))"
+    told = {**os.environ, warm.VARIABLE: socket}
+    words = ["nohup", sys.executable, "-c", code]
+    done = subprocess.run(words, env=told, capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n", "SIG_IGN"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_ends_both(number: int, socket: str) -> None:
     code = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
