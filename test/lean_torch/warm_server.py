@@ -122,8 +122,9 @@ def _folders(environment: Environment) -> list[str]:
 
 
 def program_of(words: list[str]) -> list[str]:
-    """What follows `python` and -u: `SCRIPT ...`, `-m MODULE ...` or `-c CODE ...`. Nothing for others, nor for
-    modules of this package, which start programs by themselves.
+    """What follows `python` and -u: `SCRIPT ...`, `-m MODULE ...` or `-c CODE ...`.
+
+    Nothing for others, nor for modules of this package, which start programs by themselves.
     """
     words = words[1:]
     if words[:1] == ["-u"]:
