@@ -1,7 +1,7 @@
 """Which Python processes the tests start, and how tests are divided where several processes run them.
 
 In the processes torch does without what the compiler needs until it is used: see lean_torch/lean_torch.py.
-Those of tests that are not `cold` are forks of one that has loaded it: see lean_torch/warm_server.py.
+Those of tests in WARM_FOLDERS that are not `cold` are forks of one that has loaded it: see lean_torch/warm_server.py.
 
 Where the machine is busy, time limits of tests, and of processes that they wait for, are longer by its load.
 
@@ -34,12 +34,20 @@ be_patient_with_processes()
 WARM = WarmPython()
 # Whose ranks are forks of a process that has loaded torch, unless a test is about processes.
 WARM_FOLDERS = ("parallel",)
+# Files that are about how processes start, fail and end: theirs start as a user's.
+COLD_FILES = {
+    f"test_{name}.py"
+    for name in (
+        *("ddp_failures", "elastic_kills", "launch_blame", "launch_failures", "launch_streams", "launch_tcp"),
+        *("lingering_rank", "stopped_rank", "tcp_failures", "torch_exit"),
+    )
+}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    folder = item.nodeid.split("/")[1]
-    WARM.choose(folder in WARM_FOLDERS and item.get_closest_marker("cold") is None)
+    is_cold = item.path.name in COLD_FILES or item.get_closest_marker("cold") is not None
+    WARM.choose(item.nodeid.split("/")[1] in WARM_FOLDERS and not is_cold)
 
 
 class InGroups(LoadScopeScheduling):
