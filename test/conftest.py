@@ -1,7 +1,7 @@
 """Which Python processes the tests start, and how tests are divided where several processes run them.
 
 In the processes torch does without what the compiler needs until it is used: see lean_torch/lean_torch.py.
-Those of tests in WARM_FOLDERS that are not `cold` are forks of one that has loaded it: see lean_torch/warm_server.py.
+Those of WARM_FOLDERS, but for `cold` tests, are forks of one that has loaded it: lean_torch/warm_server.py.
 
 Where the machine is busy, time limits of tests, and of processes that they wait for, are longer by its load.
 
