@@ -14,7 +14,7 @@ import os
 import signal
 import socket
 import sys
-from typing import Any
+from typing import NoReturn
 
 VARIABLE = "WARM_PYTHON"
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
@@ -73,12 +73,13 @@ def _status_of(server: socket.socket, wake: socket.socket) -> int:
                 server.send(wake.recv(64))
 
 
-def _end_as(status: int) -> Any:
+def _end_as(status: int) -> NoReturn:
     if os.WIFSIGNALED(status):
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # that of the program is there
-        signal.signal(os.WTERMSIG(status), signal.SIG_DFL) if os.WTERMSIG(status) != signal.SIGKILL else None
-        os.kill(os.getpid(), os.WTERMSIG(status))
-    sys.stdout = sys.stderr = None  # type: ignore[assignment]
+        number = os.WTERMSIG(status)
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
     os._exit(os.waitstatus_to_exitcode(status))

@@ -10,6 +10,7 @@ its program by itself if it has other namespaces, or other variables that are re
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import importlib
 import os
@@ -27,34 +28,19 @@ if __name__ == "__main__":
 
 from warm_python import ACCEPTED, PASSED_ON, VARIABLE
 
-LOADED = (
-    *(
-        "pytest",
-        "numpy",
-        "torch.distributed",
-        "torch.distributed.launcher.api",
-        "torch.nn.parallel",
-        "torch.utils.data",
-    ),
-    *("horovod.torch", "horovod.torch.ddp", "horovod.torch.elastic.preload", "hypothesis"),
-)
+LOADED = [
+    "hypothesis", "numpy", "pytest",
+    "torch.distributed", "torch.distributed.launcher.api", "torch.nn.parallel", "torch.utils.data",
+    "horovod.torch", "horovod.torch.ddp", "horovod.torch.elastic.preload",
+]  # fmt: skip
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 LIMITS = (resource.RLIMIT_CORE, resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_AS)
 # Read when a process starts or loads a library; a fork has its own, so these have to be alike.
 AT_START = (
-    "LC_",
-    "LANG",
-    "LD_PRELOAD",
-    "PYTHON",
-    "TORCH_",
-    "KMP_",
-    "MKL_",
-    "GLIBC_",
-    "MALLOC_",
-    "ASAN_",
-    "COVERAGE",
-)
-HEEDED = {"PYTHONPATH", "PYTHONUNBUFFERED", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCHELASTIC_RUN_ID"}
+    b"LC_", b"LANG", b"LD_PRELOAD", b"PYTHON", b"TORCH_", b"KMP_", b"MKL_", b"GLIBC_", b"MALLOC_", b"ASAN_",
+    b"COVERAGE",
+)  # fmt: skip
+TAKEN_OVER = {b"PYTHONPATH", b"PYTHONUNBUFFERED", b"TORCH_NCCL_ASYNC_ERROR_HANDLING"}  # later, too
 HIGH = 700  # no descriptor of a program is beyond
 
 Environment = dict[bytes, bytes]
@@ -76,6 +62,7 @@ class Client:
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(format_))
         self.pid, self.user, _ = struct.unpack(format_, credentials)
         self.program = 0  # its process id; 0: none was started
+        self.has_ended = False
 
     def read(self, name: str) -> bytes:
         return Path(f"/proc/{self.pid}/{name}").read_bytes()
@@ -104,9 +91,8 @@ class Client:
 
 
 def _read_at_start(environment: Environment) -> Environment:
-    heeded = {name.encode() for name in HEEDED}
-    names = tuple(name.encode() for name in AT_START)
-    return {name: text for name, text in environment.items() if name.startswith(names) and name not in heeded}
+    names = [name for name in environment if name.startswith(AT_START) and name not in TAKEN_OVER]
+    return {name: environment[name] for name in names}
 
 
 def _same_packages(theirs: Environment, ours: Environment) -> bool:
@@ -142,6 +128,7 @@ def serve(listening: socket.socket, parent: int) -> None:
     while True:
         for key, _ in selector.select():
             if key.fd == parent:
+                _end_programs(selector)
                 return
             if key.fileobj is listening:
                 connection, _address = listening.accept()
@@ -158,6 +145,7 @@ def _heard(client: Client, selector: selectors.BaseSelector) -> None:
         for number in signals or [signal.SIGKILL]:
             os.kill(client.program, number)
         if not signals:
+            client.has_ended = True
             selector.unregister(client.connection)
         return
     text, descriptors, _, _ = socket.recv_fds(client.connection, 4096, 250)
@@ -186,12 +174,18 @@ def _ended(pidfd: int, client: Client, selector: selectors.BaseSelector) -> None
     _, status = os.waitpid(client.program, 0)
     selector.unregister(pidfd)
     os.close(pidfd)
-    try:
-        client.connection.send(str(status).encode())
+    if not client.has_ended:
         selector.unregister(client.connection)
-    except (OSError, KeyError, ValueError):  # it had ended before
-        pass
+        with contextlib.suppress(BrokenPipeError):  # it has just ended
+            client.connection.send(str(status).encode())
     client.connection.close()
+
+
+def _end_programs(selector: selectors.BaseSelector) -> None:
+    """Their clients have nobody left who would look after them."""
+    for key in selector.get_map().values():
+        if isinstance(key.data, Client) and key.data.program:
+            os.kill(key.data.program, signal.SIGKILL)
 
 
 def _become(client: Client, descriptors: dict[int, int]) -> None:

@@ -168,8 +168,8 @@ def run_script(words: list[str], callers: Sequence[str] = ()) -> None:
 
 
 def differ_from_server() -> None:
-    """Processes that were started anew draw different numbers, have the threads that they are told, and tell
-    those that they spawn to start where they did.
+    """Do what a new process does: draw other random numbers, heed the number of threads, and note the folder
+    that it starts in, for the processes that it spawns.
     """
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -117,18 +117,34 @@ def test_a_signal_that_is_ignored_stays_ignored(socket: str) -> None:
     assert done.stdout == "1\n", "SIG_IGN"
 
 
+SLEEPS = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_ends_both(number: int, socket: str) -> None:
-    code = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], env={**os.environ, warm.VARIABLE: socket}, stdout=subprocess.PIPE
-    ) as process:
+    with asleep(socket) as (process, program):
+        process.send_signal(number)
+        assert process.wait() == -number
+        busy.until(lambda: busy.has_ended(program), 10)
+
+
+def test_programs_end_with_the_server() -> None:
+    python = warm.WarmPython()
+    python.choose(True)
+    path = os.environ[warm.VARIABLE]
+    python.choose(False)
+    with asleep(path) as (process, program):
+        python.end()
+        assert process.wait() == -signal.SIGKILL
+        busy.until(lambda: busy.has_ended(program), 10)
+
+
+@contextlib.contextmanager
+def asleep(socket: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A process, and the process id of its program."""
+    told = {**os.environ, warm.VARIABLE: socket}
+    with subprocess.Popen([sys.executable, "-c", SLEEPS], env=told, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         program = int(process.stdout.readline())
         assert program != process.pid
-        process.send_signal(number)
-        assert process.wait() == -number
-    until = busy.limit(10)
-    while Path(f"/proc/{program}").exists() and time.monotonic() < until:
-        time.sleep(0.01)
-    assert not Path(f"/proc/{program}").exists()
+        yield process, program
