@@ -13,16 +13,22 @@ VARIABLE = "WARM_PYTHON"
 
 
 class WarmPython:
-    """One server for this process, started when it is first wanted. It ends with this process."""
+    """One server for this process, started when it is first wanted. It ends with this process.
+
+    What the environment says already counts: a rank that runs pytest has its parent's, and 0 is none.
+    """
 
     def __init__(self) -> None:
         self._path = ""
-        self._is_off = os.environ.pop(VARIABLE, "") == "0"
+        self._is_given = VARIABLE in os.environ
 
     def choose(self, wanted: bool) -> None:
         """Whether processes that are started from now on are warm."""
-        if wanted and not self._is_off:
+        if self._is_given:
+            return
+        if wanted:
             self._path = self._path or self._start()
+            assert self._server.poll() is None, f"{SERVER.name} ended with {self._server.returncode}"
             os.environ[VARIABLE] = self._path
         else:
             os.environ.pop(VARIABLE, None)

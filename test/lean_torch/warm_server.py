@@ -140,6 +140,8 @@ def serve(listening: socket.socket, parent: int) -> None:
 
 
 def _heard(client: Client, selector: selectors.BaseSelector) -> None:
+    if client.connection.fileno() < 0:  # its program has ended in this round
+        return
     if client.program:
         signals = client.connection.recv(64)  # for the program; nothing: the client has ended
         for number in signals or [signal.SIGKILL]:
@@ -151,17 +153,17 @@ def _heard(client: Client, selector: selectors.BaseSelector) -> None:
     text, descriptors, _, _ = socket.recv_fds(client.connection, 4096, 250)
     prefix, *numbers = text.decode().split(",")
     try:
-        words = program_of(client.words()) if prefix == sys.prefix else []
-        is_taken = bool(words) and client.is_like_us()
+        words, environment = client.words(), client.environment()
+        is_taken = prefix == sys.prefix and bool(program_of(words)) and client.is_like_us()
     except OSError:  # it has ended
         is_taken = False
     if is_taken:
-        is_unbuffered, environment = "-u" in client.words()[:2], client.environment()
         client.program = os.fork()
         if client.program == 0:
             _become(client, dict(zip(map(int, numbers), descriptors, strict=True)))
-            raise Forked(words, is_unbuffered, environment)
-        client.connection.send(ACCEPTED)
+            raise Forked(program_of(words), "-u" in words[:2], environment)
+        with contextlib.suppress(BrokenPipeError):  # it has just ended, as we hear next
+            client.connection.send(ACCEPTED)
         selector.register(os.pidfd_open(client.program), selectors.EVENT_READ, client)
     for descriptor in descriptors:
         os.close(descriptor)
@@ -182,7 +184,7 @@ def _ended(pidfd: int, client: Client, selector: selectors.BaseSelector) -> None
 
 
 def _end_programs(selector: selectors.BaseSelector) -> None:
-    """Their clients have nobody left who would look after them."""
+    """Kills programs whose test process has ended."""
     for key in selector.get_map().values():
         if isinstance(key.data, Client) and key.data.program:
             os.kill(key.data.program, signal.SIGKILL)

@@ -14,8 +14,9 @@ import busy
 import pytest
 import warm
 
+# The first line of each program says in a file whether it is a fork: torch is there before it is imported.
+NOTES = "import os, sys; open(os.environ['NOTE'], 'w').write(str('torch' in sys.modules))\n"
 SEES = """
-import os, sys
 print(sys.argv, sys.path[:2], __name__, os.getcwd(), os.umask(0), sorted(os.sched_getaffinity(0)))
 print(os.environ["MARK"], os.environ.get("WARM_PYTHON"), sys.stdin.read(), os.read(int(sys.argv[1]), 9))
 print("and more", file=sys.stderr)
@@ -31,21 +32,35 @@ ENDS = {
     "a signal": "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
     "at once": "import os; print('lost'); os._exit(7)",
 }
-IS_WARM = "import sys; print('torch' in sys.modules)"
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[tuple[warm.WarmPython, str]]:
+    """A server, and its socket."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.delenv(warm.VARIABLE, raising=False)
+        python = warm.WarmPython()
+        python.choose(True)
+        path = os.environ[warm.VARIABLE]
+        python.choose(False)
+        yield python, path
+        python.end()
 
 
 @pytest.fixture(scope="module")
 def socket() -> Iterator[str]:
-    python = warm.WarmPython()
-    python.choose(True)
-    path = os.environ[warm.VARIABLE]
-    python.choose(False)
-    yield path
-    python.end()
+    with serving() as (_, path):
+        yield path
+
+
+@pytest.fixture
+def note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NOTE", str(tmp_path / "note"))
+    return tmp_path / "note"
 
 
 def run(words: list[str], socket: str = "", **more: str) -> subprocess.CompletedProcess[str]:
-    """Without a socket, as ever."""
+    """Runs Python with these words; without a socket, cold."""
     given, giving = os.pipe()
     os.write(giving, b"hello")
     os.close(giving)
@@ -65,56 +80,61 @@ def run(words: list[str], socket: str = "", **more: str) -> subprocess.Completed
         os.close(given)
 
 
-def as_cold(words: list[str], socket: str) -> None:
-    cold, hot = run(words), run(words, socket)
+def as_cold(words: list[str], socket: str, note: Path) -> None:
+    cold = run(words)
+    assert note.read_text() == "False"
+    hot = run(words, socket)
+    assert note.read_text() == "True"
     assert hot.returncode == cold.returncode
     assert hot.stdout.replace(socket, "") == cold.stdout
     assert hot.stderr == cold.stderr
 
 
 @pytest.mark.parametrize("way", ["script", "module", "code"])
-def test_a_program_sees_the_same(
-    way: str, socket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "program.py").write_text(SEES)
-    as_cold({"script": ["-u", "program.py"], "module": ["-m", "program"], "code": ["-c", SEES]}[way], socket)
+def test_a_program_sees_the_same(way: str, socket: str, note: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(note.parent)
+    code = NOTES + SEES
+    (note.parent / "program.py").write_text(code)
+    ways = {"script": ["-u", "program.py"], "module": ["-m", "program"], "code": ["-c", code]}
+    as_cold(ways[way], socket, note)
 
 
 @pytest.mark.parametrize("way", ["script", "code"])
 @pytest.mark.parametrize("end", ENDS)
-def test_it_ends_the_same(way: str, end: str, socket: str, tmp_path: Path) -> None:
-    script = tmp_path / "program.py"
-    script.write_text(ENDS[end])
-    as_cold([str(script)] if way == "script" else ["-c", ENDS[end]], socket)
+def test_it_ends_the_same(way: str, end: str, socket: str, note: Path) -> None:
+    code, script = NOTES + ENDS[end], note.parent / "program.py"
+    script.write_text(code)
+    as_cold([str(script)] if way == "script" else ["-c", code], socket, note)
 
 
-def test_it_is_a_fork_unless_it_has_to_start_by_itself(socket: str) -> None:
-    assert run(["-c", IS_WARM], socket).stdout == "True\n"
-    assert run(["-c", IS_WARM], socket, PYTHONHASHSEED="1").stdout == "False\n", "read when Python starts"
-    assert run(["-S", "-c", IS_WARM], socket).stdout == "False\n"
-    assert run(["-X", "dev", "-c", IS_WARM], socket).stdout == "False\n"
-    assert run(["-c", IS_WARM], f"{socket}.gone").stdout == "False\n"
+def test_it_starts_by_itself_if_it_has_to(socket: str, note: Path) -> None:
+    def is_warm(words: list[str], socket: str, **more: str) -> bool:
+        assert run([*words, "-c", NOTES], socket, **more).returncode == 0
+        return note.read_text() == "True"
+
+    assert is_warm([], socket)
+    assert not is_warm([], socket, PYTHONHASHSEED="1"), "read when Python starts"
+    assert not is_warm(["-S"], socket)
+    assert not is_warm(["-X", "dev"], socket)
+    assert not is_warm([], f"{socket}.gone")
+    (note.parent / "horovod").mkdir()
+    another = os.pathsep.join([str(note.parent), os.environ["PYTHONPATH"]])
+    assert not is_warm([], socket, PYTHONPATH=another), "another copy of the package"
 
 
 @pytest.mark.parametrize("draw", ["random.random()", "numpy.random.rand()", "torch.rand(1).item()"])
-def test_each_draws_numbers_of_its_own(draw: str, socket: str) -> None:
-    code = f"import random, numpy, torch; print({draw})"
+def test_each_draws_numbers_of_its_own(draw: str, socket: str, note: Path) -> None:
+    code = f"{NOTES}import random, numpy, torch; print({draw})"
     assert run(["-c", code], socket).stdout != run(["-c", code], socket).stdout
+    assert note.read_text() == "True"
 
 
-def test_another_copy_of_the_package_is_not_mistaken_for_this(socket: str, tmp_path: Path) -> None:
-    (tmp_path / "horovod").mkdir()
-    path = os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])
-    assert run(["-c", IS_WARM], socket, PYTHONPATH=path).stdout == "False\n"
-
-
-def test_a_signal_that_is_ignored_stays_ignored(socket: str) -> None:
-    code = "import os, signal; os.kill(os.getppid(), 0); print(signal.getsignal(signal.SIGHUP))"
+def test_a_signal_that_is_ignored_stays_ignored(socket: str, note: Path) -> None:
+    code = f"{NOTES}import signal; print(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)"
     told = {**os.environ, warm.VARIABLE: socket}
     words = ["nohup", sys.executable, "-c", code]
     done = subprocess.run(words, env=told, capture_output=True, text=True, check=True)
-    assert done.stdout == "1\n", "SIG_IGN"
+    assert done.stdout == "True\n" and note.read_text() == "True"
 
 
 SLEEPS = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
@@ -129,11 +149,7 @@ def test_a_signal_ends_both(number: int, socket: str) -> None:
 
 
 def test_programs_end_with_the_server() -> None:
-    python = warm.WarmPython()
-    python.choose(True)
-    path = os.environ[warm.VARIABLE]
-    python.choose(False)
-    with asleep(path) as (process, program):
+    with serving() as (python, path), asleep(path) as (process, program):
         python.end()
         assert process.wait() == -signal.SIGKILL
         busy.until(lambda: busy.has_ended(program), 10)
