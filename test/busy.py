@@ -43,7 +43,7 @@ def until(what: Callable[[], Value], seconds: float = 30.0) -> Value:
 
 
 def has_ended(pid: int) -> bool:
-    """Also where nobody has asked for its exit code yet."""
+    """Whether a process has ended; a zombie counts as ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z"
     except (FileNotFoundError, ProcessLookupError):

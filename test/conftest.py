@@ -32,7 +32,7 @@ if LEAN_TORCH not in _path:
 
 be_patient_with_processes()
 WARM = WarmPython()
-# Whose ranks are forks of a process that has loaded torch, unless a test is about processes.
+# In tests of these folders, Python processes are forks of one that has loaded torch.
 WARM_FOLDERS = ("parallel",)
 # Files that are about how processes start, fail and end: theirs start as a user's.
 COLD_FILES = {

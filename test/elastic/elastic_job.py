@@ -23,13 +23,13 @@ LONG = sys.maxsize  # epochs of a job that trains until it is told to stop
 
 
 def at_step(kind: str, rank: int, step: int, point: str = "step") -> Event:
-    """What happens to whoever has this rank at first."""
+    """An event for the worker that has this rank at first."""
     return Event(kind, rank, moment=Moment(point, step=step))
 
 
 @dataclass(frozen=True)
 class Worker:
-    """As of its last step."""
+    """A worker's state at its last step."""
 
     pid: int
     rank: int

@@ -51,7 +51,7 @@ class ElasticRank(worker.Worker):
             self.die_while_others_wait()
 
     def meet_or_die(self) -> None:
-        """When the launcher has said where it belongs, and before others hear of it."""
+        """Strike after the launcher has assigned a place, before other ranks know of it."""
         assigned = AgentChannel.assign
 
         def assign_or_die(channel: AgentChannel) -> Place:

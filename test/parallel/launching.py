@@ -77,7 +77,7 @@ def running(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> Ite
 def finished(
     command: Sequence[str], folder: Path, env: Mapping[str, str], limit: float
 ) -> subprocess.CompletedProcess[str]:
-    """What has become of a program; fails when it takes longer than ``limit`` seconds."""
+    """Runs a program to its end; fails if that takes longer than ``limit`` seconds."""
     with running(command, folder, env) as process:
         try:
             stdout, stderr = process.communicate(timeout=limit)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -125,10 +124,7 @@ def test_a_run(runs: list[Run], tmp_path: Path) -> None:
     )
     for run in runs:
         page_runs.check(run, done.returncode, done.stdout, done.stderr, tmp_path)
-    deadline = busy.limit(20)  # a host's commits are let go of by a process that looks now and then
-    while launching.processes_of(mark) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not launching.processes_of(mark), "it leaves processes"
+    launching.all_end(mark, 20)  # a host's commits are let go of by a process that looks now and then
 
 
 WRONG: list[dict[str, Any]] = [

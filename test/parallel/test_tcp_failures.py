@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,17 +18,12 @@ PROGRAM = Path(__file__).with_name("tcp_rank.py")
 PATIENCE = 60.0
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 class Ranks:
     """Processes that are told by the four variables of torch.distributed who they are."""
 
     def __init__(self, size: int, folder: Path, words: tuple[str, ...] = (), **variables: str) -> None:
         self.folder = folder
-        port = str(free_port())
+        port = str(launching.free_port())
         self.processes = [
             subprocess.Popen(
                 [sys.executable, str(PROGRAM), str(folder), *words],

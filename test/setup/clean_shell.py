@@ -41,7 +41,7 @@ def run_shell(command: str, cwd: Path, **changes: str) -> "subprocess.CompletedP
 
 
 def typed(command: str, cwd: Path, **changes: str) -> str:
-    """What a line prints that ends well."""
+    """Runs a line that must succeed; returns its output."""
     run = run_shell(command, cwd, **changes)
     assert run.returncode == 0, f"{command}\n{run.stdout[-4000:]}"
     return run.stdout

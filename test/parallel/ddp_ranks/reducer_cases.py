@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +191,6 @@ def gathered_make(compressor: Any, tensors: Sequence[torch.Tensor]) -> torch.Ten
     return added([compressor.decompress(*compressor.compress(x)).to(wide) for x in tensors])
 
 
-Twin = Callable[[Sequence[torch.Tensor]], torch.Tensor]
 CODECS = (
     "none", "bit16", "bit8", "bit8:format=e5m2,block_size=32", "bit8:rounding=stochastic", "int8",
     "int8:block_size=64,rounding=stochastic", "int4", "int4:rotation=hadamard,levels=lloyd",

@@ -43,7 +43,7 @@ def recorded(path: Path, **how: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def job_with(monkeypatch: pytest.MonkeyPatch, **variables: str | None) -> Iterator[None]:
-    """In the block the job is another one, that has begun with these variables; None: without it."""
+    """Runs the block in a new job with these variables; None removes one."""
     hvd.shutdown()
     with monkeypatch.context() as environment:
         for name, text in variables.items():

@@ -43,7 +43,6 @@ from rank_fixtures import process_sets
 
 import horovod.torch as hvd
 
-MOVES = [*GATHERS, *BROADCASTS, *ALLTOALLS]
 FACTORS = [(0.5, 1.0), (1.0, 0.5), (0.7, 1.0), (1.0, 0.7), (0.25, 3.0)]
 TRAILING = ((1,), (1, 3), (1, 3, 2))
 LARGE = ((1, 1_000_003), (3, 333_334), (2001, 499))  # one row, fewer than four ranks have, and many

@@ -243,7 +243,7 @@ def test_an_impossible_loss_scale_is_refused(scale: float) -> None:
 
 
 def test_feedback_that_is_on_by_default_is_off_in_a_single_operation() -> None:
-    """That asked for it is refused: test_contract_errors.py."""
+    """Asking for feedback there is refused: test_contract_errors.py."""
     x = noise(3)
     for _ in range(2):  # nothing is carried over
         first = hvd.allreduce(x, name="single", compression=hvd.Compression.topk)

@@ -27,7 +27,7 @@ from horovod.runner.supervise import Ending, Launch
 
 @pytest.fixture
 def ssh_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Which hosts it was asked for."""
+    """The file that lists the hosts which ssh was asked for."""
     monkeypatch.setattr(preflight.time, "sleep", lambda _: None)
     return fake_ssh.put_first(tmp_path, monkeypatch)
 

@@ -18,7 +18,7 @@ from horovod import _native
 HALVES = (
     np.float16,
     ml_dtypes.bfloat16,
-)  # sums of theirs are wider than they are, and do not travel in a ring
+)  # their sums are of a wider type, and go round no ring
 
 
 @dataclass(frozen=True)

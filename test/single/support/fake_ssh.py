@@ -1,4 +1,4 @@
-"""A program in ssh's place: of which kind a host is says its name."""
+"""A program in place of ssh; a host's name says how it behaves."""
 
 from __future__ import annotations
 

@@ -14,7 +14,6 @@ from refusals import refused
 
 import horovod
 import horovod.torch as hvd
-from horovod import _native as native
 from horovod.common import errors, exceptions, util
 from horovod.torch import compression, functions, mpi_ops, optimizer
 
@@ -180,8 +179,7 @@ def test_what_was_built() -> None:
         assert type(query()) is bool
     assert hvd.gloo_built() is hvd.gloo_enabled() is hvd.ddl_built() is hvd.ccl_built() is False
     assert type(hvd.nccl_built()) is int and (hvd.cuda_built() or hvd.nccl_built() == 0)
-    assert hvd.cuda_built() is native.device_library_is_installed() and hvd.rocm_built() is False
-    assert hvd.mpi_built() is hvd.mpi_enabled()
+    assert hvd.rocm_built() is False
     assert hvd._MPI_LIB_AVAILABLE is True and hvd._check_has_gpu() == torch.cuda.is_available()
     for query in (util.mpi_built, util.gloo_built, util.nccl_built, util.ddl_built, util.ccl_built):
         assert query() == query(verbose=True) == getattr(hvd, query.__name__)()

@@ -23,7 +23,6 @@ from horovod.torch import errors, storage
 TWICE = {"op": hvd.Sum, "prescale_factor": 2.0}
 MODIFIED = "modified by an inplace operation"
 GROUP_OF_TWO = "'apple', number 1 of"
-GONE = r"was resized or replaced (on rank 0 )?while"
 
 
 @pytest.fixture

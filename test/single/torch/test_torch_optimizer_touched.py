@@ -153,8 +153,8 @@ ZEROES: dict[str, Callable[[nn.Module, Any], None]] = {
     ("op", "zero"), [*((hvd.Average, zero) for zero in ZEROES), (hvd.Sum, "model"), (hvd.Max, "model")]
 )
 def test_a_step_may_be_skipped(engine: MirroredEngine, op: int, zero: str) -> None:
-    """As a GradScaler skips it, without a word to the optimizer. What was reduced of a parameter that is not
-    used in the next step is no part of that.
+    """A GradScaler skips a step without telling the optimizer. Gradients that were reduced for it must not
+    enter the next step.
     """
     model = make_model()
     optimizer = wrapped(model, op=op)

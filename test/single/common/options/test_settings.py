@@ -127,7 +127,8 @@ def values_of(option: Option) -> dict[str, object]:
         yes, no = ("1", "true", "yes", "on", "True"), ("0", "false", "no", "off", "NO")
         return {**dict.fromkeys(yes, True), **dict.fromkeys(no, False)}
     if option.type in ("int", "float"):
-        return {str(number): number for number in (option.minimum, option.highest(), 2)}
+        inner = 2 if option.type == "int" else 2.5
+        return {str(number): number for number in (option.minimum, option.highest(), inner)}
     return {choice.upper(): choice for choice in option.choices}
 
 
