@@ -41,6 +41,8 @@ AT_START = (
     b"COVERAGE",
 )  # fmt: skip
 TAKEN_OVER = {b"PYTHONPATH", b"PYTHONUNBUFFERED", b"TORCH_NCCL_ASYNC_ERROR_HANDLING"}  # later, too
+PACKAGE = Path(__file__).resolve().parents[2] / "horovod"
+OWN_FOLDERS = {PACKAGE / "runner", PACKAGE / "runner" / "agents"}  # function_rank.py, warm_server.py, ...
 HIGH = 700  # no descriptor of a program is beyond
 
 Environment = dict[bytes, bytes]
@@ -110,14 +112,16 @@ def _folders(environment: Environment) -> list[str]:
 def program_of(words: list[str]) -> list[str]:
     """What follows `python` and -u: `SCRIPT ...`, `-m MODULE ...` or `-c CODE ...`.
 
-    Nothing for others, nor for modules of this package, which start programs by themselves.
+    Nothing for others, nor for programs of this package, which count on being the parents of others.
     """
     words = words[1:]
     if words[:1] == ["-u"]:
         words = words[1:]
     if words[:1] in (["-m"], ["-c"]):
-        return words if len(words) > 1 and not words[1].startswith("horovod.") else []
-    return [] if not words or words[0].startswith("-") else words
+        is_ours = words[1:2] == [] or words[1].startswith("horovod.") or "horovod.runner" in words[1]
+        return [] if is_ours else words
+    is_script = bool(words) and not words[0].startswith("-")
+    return words if is_script and Path(words[0]).parent not in OWN_FOLDERS else []
 
 
 def serve(listening: socket.socket, parent: int) -> None:

@@ -157,7 +157,6 @@ horovod.run(lambda: print("up", flush=True) or time.sleep(300), num_proc=2)
 """
 
 
-@pytest.mark.cold  # who is whose parent counts here
 @pytest.mark.parametrize("name", ["SIGINT", "SIGKILL"])
 def test_ending_the_caller_ends_the_ranks(name: str) -> None:
     mark = launching.fresh_mark()
