@@ -102,6 +102,7 @@ def test_options_of_the_recipe(options: list[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(200)
+@pytest.mark.cold
 def test_an_elastic_run_goes_on_without_a_rank(tmp_path: Path) -> None:
     script, *options = RECIPE
     hosts = ["--min-np", "1", "-H", "127.0.0.1:1,127.0.0.2:1"]

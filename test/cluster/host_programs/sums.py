@@ -21,13 +21,16 @@ def main(folder: Path, count: int, names: list[str]) -> None:
     source = torch.from_numpy(contribution(hvd.rank(), count))
     sent = {}
     for name in names:
-        work = source.clone()
         compression = getattr(hvd.Compression, name)
-        hvd.barrier()
-        before = int(SENT.read_text())
-        hvd.allreduce_(work, name=name, op=hvd.Sum, compression=compression)
-        hvd.barrier()
-        sent[name] = int(SENT.read_text()) - before
+        counts = []
+        for _ in range(3):  # TCP may send a segment twice on a busy machine: the least counts
+            work = source.clone()
+            hvd.barrier()
+            before = int(SENT.read_text())
+            hvd.allreduce_(work, name=name, op=hvd.Sum, compression=compression)
+            hvd.barrier()
+            counts.append(int(SENT.read_text()) - before)
+        sent[name] = min(counts)
         np.save(folder / f"{name}-{hvd.rank()}.npy", work.numpy())
     (folder / f"sent-{hvd.rank()}.json").write_text(json.dumps(sent))
     hvd.shutdown()
