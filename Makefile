@@ -78,7 +78,7 @@ endif
 
 test-all: test test-sanitize-slice test-rest ## all that CI runs
 
-test-rest: $(VENV)/.all-tests ## what `make test` leaves out: more ranks, more on hosts, failures, pages, examples, browser, image
+test-rest: $(VENV)/.all-tests ## what `make test` leaves out: more ranks, more on hosts, failures, pages, examples, browser
 	@failed=0; $(PYTEST) -m 'not slow and not quick' $(ABREAST) --ignore test/single test || $(FAILED); exit $$failed
 
 test-wheel: ## what `make test` tests, of the wheel in dist/ instead of the sources: in an environment outside of here
@@ -91,7 +91,7 @@ test-nightly: test-fresh test-sanitize test-faults test-soak ## what takes hours
 	@$(BIN)/python scripts/make_wheels.py --cuda no --python $(BIN)/python
 	@$(BIN)/python scripts/test_wheel.py
 
-test-fresh: $(VENV)/.all-tests ## the slow tests: builds from scratch, README's commands on a fresh Debian, a wheel on a bare one
+test-fresh: $(VENV)/.all-tests ## the slow tests: builds from scratch, the image, README's commands on a fresh Debian, a wheel on a bare one
 	@$(BIN)/python scripts/check_cuda.py --all
 	@$(PYTEST) -m slow --timeout 1800 test
 

@@ -1,4 +1,8 @@
-"""One image for all tests here, built from this tree; skipped, with the reason, where none can be built."""
+"""One image for all tests here, built from this tree; skipped, with the reason, where none can be built.
+
+Tests that need it are slow, as it takes eight minutes: `make test-nightly` runs them. On every change, the job
+`image` of .github/workflows/ci.yml builds and runs the image with Docker.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,13 @@ import pytest
 from image import Container, Image, why_not
 
 SAID: list[str] = []  # shown at the end, whatever was captured
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "image" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")
