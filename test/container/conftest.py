@@ -1,7 +1,7 @@
 """One image for all tests here, built from this tree; skipped, with the reason, where none can be built.
 
-Tests that need it are slow, as it takes eight minutes: `make test-nightly` runs them. On every change, the job
-`image` of .github/workflows/ci.yml builds and runs the image with Docker.
+Tests that need it are slow, as it takes eight minutes: `make test-nightly` runs them. On every change, the
+job `image` of .github/workflows/ci.yml builds and runs the image with Docker.
 """
 
 from __future__ import annotations
