@@ -134,6 +134,7 @@ def surveyed(workshop: Workshop, file: str, folder: Path) -> tuple[dict[str, set
         900,
         (sys.executable, "-m", "coverage", "run", f"--rcfile={rcfile}", "-m", "pytest"),
         GCOV_PREFIX=str(folder / "gcov"),
+        WARM_PYTHON="0",  # forks of a warm process end without writing what they have reached
     )
     seconds = time.monotonic() - began
     reached = {**_python_lines(workshop.tree, folder), **_cpp_lines(workshop.tree, folder)}
