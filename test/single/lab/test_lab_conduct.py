@@ -11,7 +11,6 @@ import re
 import shlex
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
