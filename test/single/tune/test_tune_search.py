@@ -60,6 +60,15 @@ def test_where_nothing_matters_nothing_is_chosen() -> None:
     assert len(changed) <= 3, "the bound on a gain is of 99.5 %, and some ten duels are fought"
 
 
+@pytest.mark.parametrize(("gain", "is_chosen"), [(0.006, False), (0.03, True)])
+def test_a_gain_below_what_is_worth_it_changes_nothing(gain: float, is_chosen: bool) -> None:
+    """However certain it is."""
+    space = Space([FUSION, CYCLE], {})
+    for seed in range(5):
+        best = searched(space, lambda c: 0.1 - 0.1 * gain * (c != space.start), 0.0005, seed).best
+        assert (best != space.start) == is_chosen
+
+
 def test_a_default_that_is_wrong_is_found_by_descent() -> None:
     """The model knows nothing of connections, so no candidate has more than one but by chance."""
     space = Space([FUSION, CYCLE, CONNECTIONS], {})

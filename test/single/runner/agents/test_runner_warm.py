@@ -149,6 +149,20 @@ def test_a_worker_that_the_server_cannot_make_starts_by_itself(tmp_path: Path) -
         assert host.hear(frames.ENDED) == {"worker": 3, "status": 15}
 
 
+@pytest.mark.parametrize("restarts", [True, False])
+def test_commits_have_a_folder_if_workers_may_be_started_again(restarts: bool, tmp_path: Path) -> None:
+    """It goes with the agent."""
+    said = tmp_path / "said"
+    variables = {**os.environb, b"HOROVOD_ELASTIC_RESTART": b"1" if restarts else b"0"}
+    with host_agent() as host:
+        host.say(frames.frame(frames.ENVIRONMENT, packed(variables.items())))
+        host.say(Order(3, ["sh", "-c", f'echo "$HOROVOD_COMMITS_FOLDER" > {said}'], {}).frame())
+        assert host.hear(frames.ENDED) == {"worker": 3, "status": 0}
+        folder = said.read_text().strip()
+        assert bool(folder) == restarts and (not folder or os.path.isdir(folder))
+    assert not folder or not os.path.exists(folder)
+
+
 LATE = """
 while not (here / "go").exists():
     time.sleep(0.01)
