@@ -37,6 +37,7 @@ from horovod.runner.agents.job import (
 from horovod.runner.agents.places import places_of, variables_of
 from horovod.runner.agents.plan import Plan, agent_words
 from horovod.runner.agents.store import KeyValueStore
+from horovod.runner.agents.streams import Outbox
 from horovod.runner.daemon_agent import packed as daemon_packed
 from horovod.runner.daemon_link import is_unanswered
 from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
@@ -144,6 +145,19 @@ def test_messages_are_found_however_a_stream_is_cut() -> None:
     for text in (b"[]", b"", b"[" * 100_000):
         with pytest.raises(ValueError):
             object_in(text)
+
+
+def test_an_outbox_keeps_what_there_is_no_room_for_and_nothing_once_nobody_reads() -> None:
+    reader, writer = os.pipe()
+    box = Outbox(writer)
+    box.put(bytes(1 << 20))
+    box.flush()
+    assert 0 < box.size < 1 << 20 and not box.is_broken
+    os.close(reader)
+    box.flush()
+    assert (box.size, box.descriptor, box.is_broken) == (0, -1, True)
+    box.put(b"more")
+    assert box.size == 0
 
 
 # the store
