@@ -58,13 +58,16 @@ class Survey:
         return survey
 
     def tests_of(self, source: str, statement: Sequence[int]) -> list[str]:
-        """Those that reach one of the lines, soonest done first of those that are most about this source."""
+        """Those that reach one of the lines, soonest done first of those that are most about this source.
+
+        If none does, all that reach the source: ranks that a test forks may end without writing their counts.
+        """
         lines = self.reached.get(source, {})
         about: dict[str, float] = {}
         for files in lines.values():
             for file in files:
                 about[file] = about.get(file, 0.0) + 1 / len(files) ** 2
-        reaching = {file for line in statement for file in lines.get(line, [])}
+        reaching = {file for line in statement for file in lines.get(line, [])} or about.keys()
         files = [file for file in sorted(reaching) if file not in self.failed]
         return sorted(files, key=lambda file: (2 + self.seconds[file]) / about[file])
 
