@@ -10,8 +10,8 @@ BIN := $(abspath $(VENV))/bin
 PYTEST := $(BIN)/pytest --durations 10 --durations-min 5
 # Tests that start processes of their own, side by side: test/conftest.py says which are not divided.
 ABREAST := --numprocesses logical --maxprocesses 8 --dist loadscope
-# Those that `make test` leaves out wait much of their time: three at once on two cores. The last number counts.
-MORE_ABREAST = $(ABREAST) --numprocesses $$(expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
+# Those that `make test` leaves out wait much of their time: three at once on two cores. Said after ABREAST.
+CROWDED = --numprocesses $$(expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 # After pytest: tests have failed. Anything else that ended it leaves no list of them, which CI would go by.
 FAILED = { code=$$?; [ $$code -eq 1 ] || { rm -f .pytest_cache/v/cache/lastfailed; exit $$code; }; failed=1; }
 export PATH := $(BIN):$(PATH)
@@ -81,7 +81,7 @@ endif
 test-all: test test-sanitize-slice test-rest ## all that CI runs
 
 test-rest: $(VENV)/.all-tests ## what `make test` leaves out: more ranks, more on hosts, failures, pages, examples, browser
-	@failed=0; $(PYTEST) -m 'not slow and not quick' $(MORE_ABREAST) --ignore test/single test || $(FAILED); exit $$failed
+	@failed=0; $(PYTEST) -m 'not slow and not quick' $(ABREAST) --ignore test/single test $(CROWDED) || $(FAILED); exit $$failed
 
 test-wheel: ## what `make test` tests, of the wheel in dist/ instead of the sources: in an environment outside of here
 	@$(PYTHON) scripts/test_wheel.py $(TEST_WHEEL)
