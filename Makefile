@@ -63,8 +63,8 @@ lab: $(VENV)/.lab ## the experiment: train with 1, 2 and 4 ranks, in 32, 16 and 
 	@$(BIN)/python -m horovod.lab --epochs 1 --seeds 1 $(LAB)
 
 ifndef CHANGED
-test: check ## checks, then every API and compression, and DDP, with 2 ranks; as root, 2 hosts: 7 minutes. CHANGED=1: less
-	@echo "checked; now the tests: some 6 minutes on 2 cores, first what needs no launcher"
+test: check ## checks, then every API and compression, and DDP, with 2 ranks; as root, 2 hosts: 8 minutes. CHANGED=1: less
+	@echo "checked; now the tests: some 7 minutes on 2 cores, first what needs no launcher"
 	@trap 'echo "stopped by Ctrl-C"; exit 130' INT; failed=0; \
 	$(PYTEST) -m 'not slow' --numprocesses logical test/single || $(FAILED); \
 	$(PYTEST) -m quick $(ABREAST) test/parallel test/cluster || $(FAILED); \
