@@ -20,7 +20,12 @@ from horovod.runner.agents.places import PLACE_VARIABLES, WORKER
 from horovod.runner.agents.plan import Plan
 from horovod.runner.agents.warm import can_be_warm
 from horovod.runner.elastic.discovery import RepeatedDiscovery
-from horovod.runner.elastic.settings import ElasticSettings, asks_for_elastic, elastic_settings
+from horovod.runner.elastic.settings import (
+    ElasticSettings,
+    asks_for_elastic,
+    elastic_settings,
+    refuse_other_hosts,
+)
 from horovod.runner.errors import NoMpi
 from horovod.runner.hosts import Host, is_local
 from horovod.runner.job_hosts import JobHosts, Run, job_hosts_of, job_of
@@ -113,6 +118,7 @@ class ByAgents:
         """Ranks and hosts of the beginning. LaunchError where a script finds none."""
         if self.elastic is None:
             return job_hosts_of(values, environment)
+        refuse_other_hosts(values, environment)
         found = RepeatedDiscovery(self.elastic.discovery(), say).find() or {}
         asked = not all(is_local(name) for name in found)
         shell = self._shell(values, environment) if asked else None
