@@ -50,9 +50,11 @@ def test_ranks_are_started_again_on_the_hosts_that_are_left(cluster: Cluster, tm
     program = Program("elastic", 0, (1, 1, 2), (Event("killed", 2, moment=Moment("step", step=13)),))
     (tmp_path / "program.json").write_text(json.dumps(program.as_record()))
     mark = fresh_mark()
-    options = ("--elastic-restart", "--blacklist", "host", "-np", "4", "--min-np", "1", "-H", "t1:1,t2:1,t3:2")
+    options = ("--elastic-restart", "--blacklist", "host", "-np", "4", "--min-np", "1")
     command = (sys.executable, str(FAILURES / "failing_rank.py"), str(tmp_path))
-    done = cluster.horovodrun(*options, *command, limit=LIMIT, HOROVOD_DETERMINISTIC="1", **{MARK: mark})
+    hosts = ("-H", "t1:1,t2:1,t3:2")
+    own = {"HOROVOD_DETERMINISTIC": "1", MARK: mark}
+    done = cluster.horovodrun(*options, *hosts, *command, limit=LIMIT, **own)
     assert done.returncode == 0, done.stderr
     assert "host t3 is on the blacklist" in done.stderr
     files = tmp_path.glob("worker-*.jsonl")

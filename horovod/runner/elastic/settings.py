@@ -158,11 +158,7 @@ def elastic_settings(values: Mapping[str, Any]) -> ElasticSettings:
         raise errors.mpi_not_elastic(option="--mpi")
     if values.get("ddp"):
         raise errors.ddp_not_elastic()
-    min_np, max_np = numbers["min_np"] or np, numbers["max_np"]
-    if min_np > np:
-        raise errors.min_np_above(min_np=min_np, np=np)
-    if max_np is not None and max_np < np:
-        raise errors.max_np_below(max_np=max_np, np=np)
+    min_np, max_np = _sizes(np, numbers["min_np"], numbers["max_np"])
     script, blacklist = _script(values), values.get("blacklist") or SLOT
     if blacklist == HOST and numbers["max_worker_failures"] is not None:
         raise errors.failures_of_hosts()
@@ -182,6 +178,15 @@ def elastic_settings(values: Mapping[str, Any]) -> ElasticSettings:
         blacklist=blacklist,
         max_worker_failures=numbers["max_worker_failures"] or MAX_WORKER_FAILURES,
     )
+
+
+def _sizes(np: int, min_np: int | None, max_np: int | None) -> tuple[int, int | None]:
+    """The lowest number of workers, and the highest."""
+    if min_np is not None and min_np > np:
+        raise errors.min_np_above(min_np=min_np, np=np)
+    if max_np is not None and max_np < np:
+        raise errors.max_np_below(max_np=max_np, np=np)
+    return min_np or np, max_np
 
 
 def _is_given(values: Mapping[str, Any], name: str) -> bool:

@@ -104,24 +104,33 @@ class Model:
         return found
 
     def note_failures(self, failing: list[tuple[str, int | None]]) -> None:
-        """What these cost: slots, or None for a host. The machine alone knows for how long."""
+        """What these cost: slots, or hosts where it is None. The machine alone knows for how long."""
         slots: set[tuple[str, int]] = set()
         hosts: set[str] = set()
         for host, slot in failing:
-            there = [worker for worker, where in self.host.items() if where == host]
             if slot is not None and self.limits.blacklist == SLOT and host not in hosts:
                 slots.add((host, slot))
-                for worker in there:
-                    if worker in self.accused and self.slot[worker] == slot:
-                        self.put_out(worker)
-                self.deaths[host] = [at for at in self.deaths[host] if self.now - at < FAILURE_WINDOW]
-                self.deaths[host].append(self.now)
-                if len(self.deaths[host]) < self.limits.max_worker_failures:
+                if not self.is_one_death_too_many(host, slot):
                     continue
             hosts.add(host)
             self.deaths[host] = []
-            for worker in there:
+            for worker in self.workers_on(host):
                 self.put_out(worker)
+        self.check_blacklist(hosts, slots)
+
+    def workers_on(self, host: str) -> list[int]:
+        return [worker for worker, where in self.host.items() if where == host]
+
+    def is_one_death_too_many(self, host: str, slot: int) -> bool:
+        for worker in self.workers_on(host):
+            if worker in self.accused and self.slot[worker] == slot:
+                self.put_out(worker)
+        self.deaths[host] = [at for at in self.deaths[host] if self.now - at < FAILURE_WINDOW]
+        self.deaths[host].append(self.now)
+        return len(self.deaths[host]) >= self.limits.max_worker_failures
+
+    def check_blacklist(self, hosts: set[str], slots: set[tuple[str, int]]) -> None:
+        """These have failed now."""
         away = {host for host in HOSTS if self.machine._slots._hosts.is_blacklisted(host)}
         barred = {(host, slot) for host in HOSTS for slot in range(MOST_SLOTS)}
         barred = {each for each in barred if each in self.machine._slots._blacklist}
@@ -150,7 +159,7 @@ class Model:
         assert not self.draining, "nobody is started after the first success"
         assert self.ever or len(self.free()) >= self.limits.np, "the start needs slots"
         self.ever.add(action.worker)
-        there = [worker for worker, host in self.host.items() if host == action.host]
+        there = self.workers_on(action.host)
         assert len(there) < self.usable()[action.host]
         taken = {(action.host, self.slot[worker]) for worker in there}
         assert action.slot == min(slot for host, slot in self.free() - taken if host == action.host)
