@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import socket
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -23,7 +24,6 @@ from horovod.common import (
     errors,
     jobs,
     launched,
-    listeners,
     rendezvous,
     software,
     tuning_settings,
@@ -53,13 +53,19 @@ def as_launched(settings: native.Settings, ranks: list[int]) -> native.World:
     launch = launched.detect(os.environ)
     _log.debug("horovod: started %s.", f"as {launch.evidence} says" if launch.evidence else "alone")
     if launch.meets in (launched.MPI, launched.NOWHERE):
-        with listeners.narrowed(os.environ.get(listeners.RANKS_VARIABLE, "")):
-            world = _by_mpi(settings, launch, ranks)
+        world = _by_mpi(settings, launch, ranks)
     else:
+        _refuse_mpi4py(launch)
         world = rendezvous.open_over_tcp(settings, rendezvous.rendezvous_of(launch, os.environ, ranks))
     if launch.size != 1 or launch.meets == launched.AGENT:
         launched.leave_mark(os.environ)
     return world
+
+
+def _refuse_mpi4py(launch: launched.Launch) -> None:
+    """Without an MPI that connects them, its communicators hold one rank each."""
+    if launch.meets == launched.AGENT and launch.size > 1 and "mpi4py.MPI" in sys.modules:
+        raise errors.mpi4py_alone(evidence=launch.evidence)
 
 
 def _by_mpi(settings: native.Settings, launch: launched.Launch, ranks: list[int]) -> native.World:

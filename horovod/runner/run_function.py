@@ -90,8 +90,8 @@ def run(
     that ranks run, by default this one. `np`, `min_np`, `max_np` and `network_interface` are older names.
     `ddp`: as the flag --ddp, for a function that calls torch.distributed.init_process_group("gloo"), or with
     "nccl".
-    `compression`: as a text, for instance "bit8" or "int4:error_feedback=1". `launcher`: "mpi" or "tcp", as
-    the flag --launcher; `use_mpi` and `use_gloo` say the same.
+    `compression`: as a text, for instance "bit8" or "int4:error_feedback=1". `launcher`: "tcp", as the flag
+    --launcher; `use_gloo` says the same. "mpi", and `use_mpi`, are refused: results come back by agents.
 
     With `min_num_proc` or `host_discovery_script` the job is elastic: `slots` are those of a host for which
     the script says none, `cooldown_range` seconds after which a failed host is used again, `elastic_timeout`
@@ -298,7 +298,7 @@ def _explained_elastic(
         if result is not None and result[0] == payload.RAISED:
             told = json.loads(bytes(result[1][payload.PLACE_SIZE :]))
             raised.append((payload.unpacked_place(result[1])[1], told))
-    end = {"starter": ending["starter"], "exit_code": ending["code"], "why": ending["message"]}
+    end = {"exit_code": ending["code"], "why": ending["message"]}
     if not raised:
         return errors.elastic_failed(**end)
     causes = [one for one in raised if _is_cause(*one)]
@@ -315,8 +315,7 @@ def _explained(
         for rank, result in signed.items()
         if result is not None and result[0] == payload.RAISED
     }
-    end = {"starter": ending.get("starter", "mpirun"), "exit_code": ending["code"]}
-    culprit = ending["culprit"]
+    end, culprit = {"exit_code": ending["code"]}, ending["culprit"]
     if not raised or (culprit is not None and culprit not in raised):
         return errors.rank_lost(**end, why=ending["message"], ranks=[] if culprit is None else [culprit])
     # A rank that misses another one raises too, and its word may arrive first.

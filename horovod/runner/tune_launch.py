@@ -19,12 +19,12 @@ from threading import Timer
 from typing import Any, NamedTuple
 
 from horovod.runner import errors, processes
+from horovod.runner.agents.outcome import signal_name
+from horovod.runner.agents.places import BIND as BIND_VARIABLE
+from horovod.runner.agents.streams import HANDLED as ENDING_SIGNALS
 from horovod.runner.errors import JobFailed
 from horovod.runner.job_hosts import job_hosts_of
-from horovod.runner.outcome import signal_name
-from horovod.runner.rank import BIND_VARIABLE
 from horovod.runner.streams import say
-from horovod.runner.supervise import ENDING_SIGNALS
 from horovod.tune.paired import Gain, gain_of
 
 __all__ = ["Candidate", "JobFailed", "candidates", "main", "seconds_in", "tune", "without_own"]

@@ -39,7 +39,11 @@ from horovod.torch.tensors import (
 )
 
 __all__ = [
-    "start_allgather", "start_alltoall", "start_barrier", "start_broadcast", "start_grouped_allgather",
+    "start_allgather",
+    "start_alltoall",
+    "start_barrier",
+    "start_broadcast",
+    "start_grouped_allgather",
     "start_reducescatter",
 ]
 

@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
+from horovod.runner.agents.outcome import End
 from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
 from horovod.runner.elastic.limits import Limits
 from horovod.runner.elastic.membership import MembershipMachine
 from horovod.runner.elastic.reasons import counted, named
-from horovod.runner.outcome import End
 
 __all__ = ["RestartJob"]
 

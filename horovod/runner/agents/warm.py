@@ -1,6 +1,6 @@
 """An agent's side of the process that has loaded torch, see `warm_server`.
 
-    asked    JSON {"worker", "words": [nonce, directory, *command], "variables"}, and with it the descriptors
+    asked    JSON {"worker", "words": [directory, *command], "variables"}, and with it the descriptors
              of standard input, output and error, and of the worker's channel
     answer   JSON {"worker", "pid"}: the wrapper's, which is a child of the agent; 0: none could be made
 

@@ -46,9 +46,9 @@ class _Forked(BaseException):
 
 def serve(control: socket.socket) -> None:
     """Make wrappers, until the agent is gone. Raises _Forked in a rank's own process."""
-    from horovod.runner import rank
+    from horovod.runner.agents import wrapper
 
-    class WarmRank(rank.Rank):
+    class WarmRank(wrapper.Rank):
         """Its command is no program of its own, but a script for this interpreter."""
 
         def execute(self, command: list[str]) -> None:
@@ -68,8 +68,8 @@ def serve(control: socket.socket) -> None:
                 os._exit(_answer(control, asked["worker"], pid) if pid > 0 else 1)
             control.close()
             _become_wrapper(agent, descriptors, asked["variables"])
-            nonce, directory, *command = asked["words"]
-            os._exit(rank.run(nonce, directory, command, WarmRank))
+            directory, *command = asked["words"]
+            os._exit(wrapper.run(directory, command, WarmRank))
         for descriptor in descriptors:
             os.close(descriptor)
         if maker < 0 or os.waitpid(maker, 0)[1] != 0:  # no room for another process, or it was killed
