@@ -35,8 +35,8 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "start_timeout",
-        "seconds within which all ranks must have started; where no MPI starts them, within which those that "
-        "call hvd.init() wait for the others",
+        "seconds within which all hosts must have answered, and then all ranks have started; and for which "
+        "ranks in hvd.init() wait for the others",
         ("--start-timeout",),
         variable="HOROVOD_START_TIMEOUT",
         type="int",
@@ -59,10 +59,10 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         "YAML file with the keys of docs/configuration.md; the command line beats it",
         ("--config-file",),
     ),
-    Option("mpi_args", 'more arguments for mpirun, as --mpi-args="--map-by numa"', ("--mpi-args",)),
+    Option("mpi_args", 'with --launcher mpi: more arguments for mpirun, as --mpi-args="--map-by numa"', ("--mpi-args",)),
     Option(
         "binding_args",
-        "arguments for mpirun that bind ranks to cores; ranks are not bound otherwise",
+        "with --launcher mpi: arguments for mpirun that bind ranks to cores; ranks are not bound otherwise",
         ("--binding-args",),
     ),
     Option(
@@ -104,8 +104,9 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "launcher",
-        "what starts the ranks. mpi: the mpirun of the MPI that this package was built with; tcp: agents of "
-        "horovodrun's own, one for each host, and ranks talk over TCP. Default: mpi where there is one",
+        "what starts the ranks. tcp: horovodrun's own agents, one for each host, and ranks talk over TCP, or in "
+        "shared memory; mpi: the mpirun of the MPI that this package uses. Default: tcp; mpi for scripts that "
+        "import mpi4py",
         ("--launcher",),
         variable="HOROVOD_LAUNCHER",
         key="launcher",
@@ -115,7 +116,7 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
     # Jobs whose hosts and workers come and go.
     Option(
         "min_np",
-        "elastic job: workers below which it waits for others, -np without; implies --launcher tcp",
+        "elastic job: workers below which it waits for others. Default: -np",
         ("--min-np", "--min-num-proc"),
         type="int",
         minimum=1,
@@ -176,7 +177,7 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
     ),
     Option("use_mpi", "as --launcher mpi", ("--mpi",), type="bool"),
     Option(
-        "use_gloo", "as --launcher tcp: there is no Gloo, but ranks need no MPI", ("--gloo",), type="bool"
+        "use_gloo", "as --launcher tcp, the default: there is no Gloo", ("--gloo",), type="bool"
     ),
     Option(
         "controller",
@@ -201,7 +202,7 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "disable_cache",
-        "probe the hosts even if they were reached within the last 60 minutes (~/.horovod/hosts.json)",
+        "accepted: hosts are asked at each start",
         ("--disable-cache",),
         type="bool",
     ),
@@ -229,7 +230,7 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         is_new=True,
     ),
     # What to show.
-    Option("verbose", "show the mpirun command line and how each rank ended", ("--verbose",), type="bool"),
+    Option("verbose", "show how ranks are started, with mpirun its command line, and how each rank ended", ("--verbose",), type="bool"),
     Option(
         "output_filename",
         "folder in which each rank's output is written too, as rank.<number>/stdout and stderr",
