@@ -1,7 +1,7 @@
 """The one table of options: flag, HOROVOD_ variable, YAML key, type, default, what is allowed, help.
 
 `horovodrun` makes its command line, its config file and the environment of ranks from it, the build makes the
-core's settings (`build_support/settings_rows.py`), and docs/configuration.md is its print. It imports the
+core's settings (`build_support/generated_headers.py`), and docs/configuration.md is its print. It imports the
 standard library only, so that whoever needs a name or a default can read it, also before any core is built.
 
 A row with `unserved` is an option of Horovod that this package cannot honour. Asking for it is an error with

@@ -59,7 +59,11 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         "YAML file with the keys of docs/configuration.md; the command line beats it",
         ("--config-file",),
     ),
-    Option("mpi_args", 'with --launcher mpi: more arguments for mpirun, as --mpi-args="--map-by numa"', ("--mpi-args",)),
+    Option(
+        "mpi_args",
+        'with --launcher mpi: more arguments for mpirun, as --mpi-args="--map-by numa"',
+        ("--mpi-args",),
+    ),
     Option(
         "binding_args",
         "with --launcher mpi: arguments for mpirun that bind ranks to cores; ranks are not bound otherwise",
@@ -104,9 +108,9 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "launcher",
-        "what starts the ranks. tcp: horovodrun's own agents, one for each host, and ranks talk over TCP, or in "
-        "shared memory; mpi: the mpirun of the MPI that this package uses. Default: tcp; mpi for scripts that "
-        "import mpi4py",
+        "what starts the ranks. tcp: horovodrun's own agents, one for each host, and ranks talk over TCP, or "
+        "in shared memory; mpi: the mpirun of the MPI that this package uses. Default: tcp; mpi for scripts "
+        "that import mpi4py",
         ("--launcher",),
         variable="HOROVOD_LAUNCHER",
         key="launcher",
@@ -176,9 +180,7 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         is_new=True,
     ),
     Option("use_mpi", "as --launcher mpi", ("--mpi",), type="bool"),
-    Option(
-        "use_gloo", "as --launcher tcp, the default: there is no Gloo", ("--gloo",), type="bool"
-    ),
+    Option("use_gloo", "as --launcher tcp, the default: there is no Gloo", ("--gloo",), type="bool"),
     Option(
         "controller",
         "accepted as mpi",
@@ -230,7 +232,12 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         is_new=True,
     ),
     # What to show.
-    Option("verbose", "show how ranks are started, with mpirun its command line, and how each rank ended", ("--verbose",), type="bool"),
+    Option(
+        "verbose",
+        "show how ranks are started, with mpirun its command line, and how each rank ended",
+        ("--verbose",),
+        type="bool",
+    ),
     Option(
         "output_filename",
         "folder in which each rank's output is written too, as rank.<number>/stdout and stderr",

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from horovod.common import time_limits
 from horovod.runner.agents import frames, records
 from horovod.runner.agents.connections import Connections, Events, Ways
 from horovod.runner.agents.discovering import Discovering
@@ -45,8 +46,6 @@ __all__ = ["Driver", "Interrupted", "Told"]
 
 TICK = 0.2  # seconds
 _MOST_INPUT = 1 << 20  # bytes that wait for an agent before no more standard input is read
-_STUCK_OUTPUT = 1.0  # seconds that the last words may wait for a reader, when we were told to end
-_AGENTS_END = 1.0  # seconds for agents that are left when all is over
 
 
 class Interrupted(Exception):
@@ -107,7 +106,7 @@ class Driver:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._connections.close(_AGENTS_END)
+        self._connections.close(time_limits.AGENT_EXIT)
         self._wake.close()
 
     def meet(self, hosts: Sequence[str], within: float) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
@@ -208,7 +207,7 @@ class _Running:
         if discovering is not None:
             discovering.close()
         is_told = self._supervision.interrupt != 0
-        is_shown = self._writer.finish(_STUCK_OUTPUT if is_told else None)
+        is_shown = self._writer.finish(time_limits.LAST_WORDS if is_told else None)
         if is_shown:
             self._heed_errors()
             self._writer.close()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import Any
 
-from horovod.common import networks, software
+from horovod.common import networks, software, time_limits
 from horovod.common.networks import Choice, Description, Network
 from horovod.common.sentences import facts_of
 from horovod.runner import errors
@@ -17,8 +17,6 @@ from horovod.runner.agents.reaching import refusal
 from horovod.runner.shell import Shell
 
 __all__ = ["Preparation", "Prepared", "build_refusal"]
-
-REACH_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -141,13 +139,15 @@ class Preparation:
             for host, addresses in networks.ring(list(hosts), hosts, found).items()
         }
         asked = {host: to for host, to in targets.items() if host not in here}
-        question = {"about": "reach", "port": port, "seconds": REACH_SECONDS}
+        question = {"about": "reach", "port": port, "seconds": time_limits.REACH}
         answers, failures = self._driver.ask(
             {host: {**question, "targets": to} for host, to in asked.items()}, self._seconds
         )
         missed = {}
         for host, to in targets.items():
-            answer = host_facts.unreachable(port, REACH_SECONDS, to) if host in here else answers.get(host)
+            answer = (
+                host_facts.unreachable(port, time_limits.REACH, to) if host in here else answers.get(host)
+            )
             try:
                 missed[host] = _addresses_in(answer)
             except ValueError as error:
