@@ -79,6 +79,10 @@ def run(
         prepared = _prepared(preparation, hosts, values)
         for warning in prepared.warnings:
             say(f"warning: {warning}")
+        if prepared.has_fabric:
+            say(
+                "all hosts have InfiniBand or the like: for tensors in CPU memory --launcher mpi may be faster"
+            )
         hosts = hosts.without(prepared.missing)
         told = rank_environment(elastic, values, hosts, prepared.choice, environment)
         of_ranks: Sequence[Mapping[str, str]] = ()

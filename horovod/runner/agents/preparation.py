@@ -22,13 +22,14 @@ __all__ = ["Preparation", "Prepared", "build_refusal"]
 @dataclass(frozen=True)
 class Prepared:
     """`descriptions`: of hosts, by name; none of a job on one host. `missing`: hosts that cannot take part,
-    and without which the job begins.
+    and without which the job begins. `has_fabric`: every host has InfiniBand or the like.
     """
 
     choice: Choice
     warnings: tuple[str, ...] = ()
     descriptions: Mapping[str, Description] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
+    has_fabric: bool = False
 
 
 def build_refusal(facts: Mapping[str, Any]) -> str:
@@ -78,7 +79,8 @@ class Preparation:
         else:
             choice, warning = self._choose(described, here, launcher)
             warnings.append(warning)
-        return Prepared(choice, tuple(filter(None, warnings)), described, tuple(failures))
+        has_fabric = all(records[host].get("fabric") is True for host in described)
+        return Prepared(choice, tuple(filter(None, warnings)), described, tuple(failures), has_fabric)
 
     def port(self, host: str | None, wanted: int) -> int:
         """A port that is free on a host, None for this one; see `host_facts.free_port`. 0 for none."""
