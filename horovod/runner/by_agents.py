@@ -77,12 +77,7 @@ def run(
     with Driver(Ways(hosts.shell)) as driver:
         preparation = Preparation(driver, hosts.shell, values["start_timeout"], hosts.can_begin_without)
         prepared = _prepared(preparation, hosts, values)
-        for warning in prepared.warnings:
-            say(f"warning: {warning}")
-        if prepared.has_fabric:
-            say(
-                "all hosts have InfiniBand or the like: for tensors in CPU memory --launcher mpi may be faster"
-            )
+        _tell_of(prepared)
         hosts = hosts.without(prepared.missing)
         told = rank_environment(elastic, values, hosts, prepared.choice, environment)
         of_ranks: Sequence[Mapping[str, str]] = ()
@@ -103,6 +98,13 @@ def run(
         code = driver.run(job, supervision, Writer(output), _told(told, payload), source, discovering)
     processes.end_descendants(patience=2.0)  # of agents that were killed
     return supervision.ending(code)
+
+
+def _tell_of(prepared: Prepared) -> None:
+    for warning in prepared.warnings:
+        say(f"warning: {warning}")
+    if prepared.has_fabric:
+        say("all hosts have InfiniBand or the like: for tensors in CPU memory, --launcher mpi may be faster")
 
 
 def _output(ranks: int, values: Mapping[str, Any]) -> RankOutput:
