@@ -206,14 +206,24 @@ class _Running:
             self._act(source)
         if discovering is not None:
             discovering.close()
-        is_told = self._supervision.interrupt != 0
-        is_shown = self._writer.finish(time_limits.LAST_WORDS if is_told else None)
-        if is_shown:
-            self._heed_errors()
-            self._writer.close()
+        self._show_rest()
         if source.error:
             say(f"warning: standard input cannot be read: {source.error}")
         return self._code
+
+    def _show_rest(self) -> None:
+        """As long as it takes; once we are told to end, it has LAST_WORDS."""
+        self._writer.finish()
+        until: float | None = None
+        while not self._writer.is_done(TICK):
+            for number in self._wake.told():
+                self._supervision.signalled(number)
+            if until is None and self._supervision.interrupt:
+                until = time.monotonic() + time_limits.LAST_WORDS
+            if until is not None and time.monotonic() > until:
+                return
+        self._heed_errors()
+        self._writer.close()
 
     def _wanted(self, source: JobInput, discovering: Discovering | None) -> dict[int, int]:
         wanted = {self._wake.descriptor: select.POLLIN, self._writer.descriptor: select.POLLIN}

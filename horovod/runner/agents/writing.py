@@ -67,10 +67,13 @@ class Writer:
         """Why something cannot be written any more, since."""
         return _taken(self._errors)
 
-    def finish(self, seconds: float | None) -> bool:
-        """Show all, at most for so long; whether it was shown. Nothing is to be written afterwards."""
+    def finish(self) -> None:
+        """Show all that is left. Nothing is to be written afterwards."""
         self._put(self._output.finish)
         self._queue.put((None, "", 0))
+
+    def is_done(self, seconds: float) -> bool:
+        """Wait for the end of `finish`, for so long at most."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
