@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import horovod
 from horovod.common.networks import Choice
 from horovod.runner import (
+    closing,
     command_line,
     config_file,
     mistakes,
@@ -128,7 +129,8 @@ def _options(given: Mapping[str, Any], command: list[str]) -> tuple[dict[str, An
     refuse_alone(given, values)
     knows_ranks = bool(values.get("np") or slurm.allocation(os.environ))
     mistakes.check_command(command, command_line.FLAGS, knows_ranks)
-    for warning in mistakes.compression_warnings(values, os.environ, command):
+    misread = mistakes.compression_warnings(values, os.environ, command)
+    for warning in misread + mistakes.ddp_warnings(values, command):
         say(f"warning: {warning}")
     return {**from_file, **given}, values
 
@@ -158,12 +160,15 @@ def start(
     choice = prepared.choice
     environment = _rank_environment(way, values, job_hosts, choice, environment)
     nonce = secrets.token_hex(6)
+    warning = ""
     if values.get("ddp"):
         meeting = rendezvous.of(values, job_hosts, prepared)
         environment |= meeting.variables(nonce)
         command = [*meeting.start_words(), *command]
         if warning := rendezvous.compression_warning(environment):
             say(f"warning: {warning}")
+    asked = "" if warning else closing.asked(values, environment)  # else it is said already why
+    last_words = closing.Closing(asked, values.get("quiet", payload is not None))
     if job_hosts.others() and (warning := way.warning(job_hosts, values, environment)):
         say(f"warning: {warning}")
     output = RankOutput(
@@ -189,12 +194,15 @@ def start(
             is_elastic=way.most_ranks is not None,
             start_timeout=values["start_timeout"],
             exit_timeout=values["exit_timeout"],
+            closing=last_words,
             verbose=values.get("verbose", False),
             spare=spare,
             networks=way.networks(environment),
             starter=way.starter,
         )
         ending = run(launch, output)
+    for line in last_words.lines() if ending.code == 0 else []:
+        say(line)
     if ending.code != 0 or not ending.all_started:  # perhaps because of what has changed there
         HostCache(default_folder()).forget(prepared.cache_keys)
     return ending

@@ -19,6 +19,7 @@ from typing import Any
 
 from horovod.common.listeners import narrow_process
 from horovod.runner import cells, processes
+from horovod.runner.closing import Closing
 from horovod.runner.errors import OutputError
 from horovod.runner.job_input import JobInput
 from horovod.runner.outcome import ElasticOutcome, Outcome, signal_name
@@ -73,6 +74,7 @@ class Launch:
     is_elastic: bool = False  # `ranks` are at most so many, and the command alone decides when the job ends
     starter: str = "mpirun"  # what the command is called where it fails: see `starting`
     exit_timeout: float = 0.0  # seconds, see `Outcome.lingering`; 0: no limit
+    closing: Closing = field(default_factory=Closing, compare=False)  # hears of the ranks' notes
 
 
 def run(launch: Launch, output: RankOutput) -> Ending:
@@ -258,6 +260,8 @@ class _Supervision:
                 self._take_sign(cell.rank, report)
             else:
                 outcome.take(cell.rank, report)
+                if report.startswith("note "):
+                    self._launch.closing.take(cell.rank, *report[5:].partition(" ")[::2])
                 if cell.rank == 0 and report.startswith("started ") and self._input is not None:
                     self._input.begin(outcome.hosts[0], self._launch.starter == "mpirun")
         except (ValueError, KeyError) as error:
