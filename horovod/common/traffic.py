@@ -43,9 +43,9 @@ NOBODYS = Traffic()  # of ranks that are alone: nothing travels, and nobody asks
 _numbers = itertools.count(1)
 
 
-def of_this_job(ranks: int) -> Traffic:
+def of_this_job(ranks: int | None) -> Traffic:
     """That of the job that the running code is a part of, where a sum of so many ranks is counted."""
-    return jobs.current().own(Traffic) if ranks > 1 else NOBODYS
+    return jobs.current().own(Traffic) if ranks is not None and ranks > 1 else NOBODYS
 
 
 def tell(seconds: float) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from horovod.common.variable_names import COMPRESSION, DDP_COMPRESSION
 
-__all__ = ["Closing", "asked"]
+__all__ = ["Closing", "asked", "of"]
 
 BY_FLAG, OF_DDP_BY_FLAG = "--compression", "--ddp --compression"
 # Bytes of a job's sums: of fewer nothing is said, where they were compressed or not.
@@ -51,6 +51,13 @@ class Closing:
         self._quiet = quiet
         self._uses: set[str] = set()
         self._traffic = _Traffic()
+
+    def hear(self, rank: int, report: str) -> None:
+        """A rank's report, which may be a note."""
+        kind, _, note = report.partition(" ")
+        if kind == "note":
+            word, _, rest = note.partition(" ")
+            self.take(rank, word, rest)
 
     def take(self, rank: int, word: str, rest: str) -> None:
         """A rank's note. ValueError for one that no rank tells."""
@@ -101,9 +108,14 @@ class Closing:
         )
 
 
+def of(values: Mapping[str, Any], environment: Mapping[str, str], *, is_explained: bool = False) -> Closing:
+    """That of a job with these options. `is_explained`: why nothing is compressed was said when it began."""
+    return Closing("" if is_explained else asked(values, environment), values.get("quiet", False))
+
+
 def _size(number: int) -> str:
-    """Of bytes, with two or three digits that count: 31 MB, 1.2 GB, 0.31 GB is 310 MB."""
+    """Of bytes, with two or three digits: 1.2 GB, 31 MB, 310 MB."""
     value, power = float(number), 0
     while value >= 999.5 and power < len(_UNITS) - 1:
         value, power = value / 1000, power + 1
-    return f"{value:.0f} {_UNITS[power]}" if value >= 10 else f"{value:.2g} {_UNITS[power]}"
+    return f"{value:.0f} {_UNITS[power]}" if value >= 10 else f"{value:.1f} {_UNITS[power]}"

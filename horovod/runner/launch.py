@@ -160,15 +160,13 @@ def start(
     choice = prepared.choice
     environment = _rank_environment(way, values, job_hosts, choice, environment)
     nonce = secrets.token_hex(6)
-    warning = ""
+    why = ""
     if values.get("ddp"):
         meeting = rendezvous.of(values, job_hosts, prepared)
         environment |= meeting.variables(nonce)
         command = [*meeting.start_words(), *command]
-        if warning := rendezvous.compression_warning(environment):
-            say(f"warning: {warning}")
-    asked = "" if warning else closing.asked(values, environment)  # else it is said already why
-    last_words = closing.Closing(asked, values.get("quiet", payload is not None))
+        if why := rendezvous.compression_warning(environment):
+            say(f"warning: {why}")
     if job_hosts.others() and (warning := way.warning(job_hosts, values, environment)):
         say(f"warning: {warning}")
     output = RankOutput(
@@ -194,14 +192,14 @@ def start(
             is_elastic=way.most_ranks is not None,
             start_timeout=values["start_timeout"],
             exit_timeout=values["exit_timeout"],
-            closing=last_words,
+            closing=closing.of(values, environment, is_explained=bool(why)),
             verbose=values.get("verbose", False),
             spare=spare,
             networks=way.networks(environment),
             starter=way.starter,
         )
         ending = run(launch, output)
-    for line in last_words.lines() if ending.code == 0 else []:
+    for line in launch.closing.lines() if ending.code == 0 else []:
         say(line)
     if ending.code != 0 or not ending.all_started:  # perhaps because of what has changed there
         HostCache(default_folder()).forget(prepared.cache_keys)

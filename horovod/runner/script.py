@@ -46,18 +46,20 @@ def script_of(command: Sequence[str]) -> Script | None:
     """The script that a command has Python run; None where it is another command, or cannot be read."""
     name = _name(command)
     try:
-        text = Path(name).read_text(encoding="utf-8") if name else ""
-        tree = ast.parse(text)
+        return _seen(name, Path(name).read_text(encoding="utf-8")) if name else None
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return None  # Python says what is wrong with it
-    if not name:
-        return None
+
+
+def _seen(name: str, text: str) -> Script:
+    """What a text shows. SyntaxError and the like where it is no Python."""
+    tree = ast.parse(text)
     names = _imported(tree)
     of_horovod = {each for each in names.values() if each.split(".")[0] == "horovod"}
     calls = [(_called(node.func, names), node) for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    groups = [call for called, call in calls if called.rpartition(".")[2] == _INIT_GROUP]
-    wraps = any(called.rpartition(".")[2] == _WRAPPER for called, _ in calls)
-    calls_init = any(called == f"{_HVD}.init" for called, _ in calls)
+    groups = [call for called, call in calls if called.endswith(_INIT_GROUP)]
+    wraps = any(called.endswith(_WRAPPER) for called, _ in calls)
+    calls_init = f"{_HVD}.init" in {called for called, _ in calls}
     is_for_torch = bool(groups or wraps) and all(each.startswith(_DDP) for each in of_horovod)
     needs = is_for_torch and any(map(_has_no_place, groups)) and not _OWN_MEANS.search(text)
     return Script(name, calls_init and not _OF_TORCH.search(text), is_for_torch, needs)

@@ -260,8 +260,7 @@ class _Supervision:
                 self._take_sign(cell.rank, report)
             else:
                 outcome.take(cell.rank, report)
-                if report.startswith("note "):
-                    self._launch.closing.take(cell.rank, *report[5:].partition(" ")[::2])
+                self._launch.closing.hear(cell.rank, report)
                 if cell.rank == 0 and report.startswith("started ") and self._input is not None:
                     self._input.begin(outcome.hosts[0], self._launch.starter == "mpirun")
         except (ValueError, KeyError) as error:

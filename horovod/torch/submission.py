@@ -102,7 +102,7 @@ def start_allreduce(
         is_kept = name is not None and getattr(compressor, "combine", "sum") == "rounds"
         kept = _kept_by_job(f"{process_set_id}/{wire}", compressor if is_kept else None, len(tensors))
     counted = traffic.of_this_job(ranks)
-    counted.give(sum(tensor.nbytes for tensor in tensors), device != devices.CPU)
+    counted.give(sent_bytes(tensors), device != devices.CPU)
     request = _Request(wire, arguments, compressor, operation, process_set_id, kept, targets, ranks, counted)
     waiting.advance_all()
     finishes: list[tuple[list[int], slice, Finish]] = []
@@ -195,8 +195,8 @@ def _route(
     return _start_in_rounds if combine == "rounds" else _start_gathered
 
 
-def sent_bytes(tensors: Sequence[torch.Tensor], codec: native.Codec | None) -> int:
-    """As how many bytes tensors travel: of a codec's, floats as codes."""
+def sent_bytes(tensors: Sequence[torch.Tensor], codec: native.Codec | None = None) -> int:
+    """As how many bytes tensors travel: as they are, or floats as a codec's codes."""
     if codec is None:
         return sum(tensor.nbytes for tensor in tensors)
     return sum(
