@@ -15,6 +15,7 @@ from horovod.common.options.not_served import NOT_SERVED
 from horovod.common.options.option import (
     CORE,
     FIRST_RANK,
+    GROUPS,
     JOB,
     LAUNCHER,
     PYTHON,
@@ -26,7 +27,8 @@ from horovod.common.options.ranks import RANK_OPTIONS
 from horovod.common.options.tuning import TUNING_OPTIONS
 
 __all__ = [
-    "BY_VARIABLE", "CORE", "FIRST_RANK", "JOB", "LAUNCHER", "OPTIONS", "PYTHON", "RANK", "UNSERVED", "Option",
+    "BY_VARIABLE", "CORE", "FIRST_RANK", "GROUPS", "JOB", "LAUNCHER", "OPTIONS", "PYTHON", "RANK", "UNSERVED",
+    "Option",
 ]  # fmt: skip
 
 OPTIONS: tuple[Option, ...] = (*LAUNCHER_OPTIONS, *RANK_OPTIONS, *TUNING_OPTIONS, *NOT_SERVED)

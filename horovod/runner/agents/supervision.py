@@ -12,6 +12,7 @@ from signal import SIGPIPE, SIGTERM
 
 from horovod.common import time_limits
 from horovod.runner.agents.outcome import ElasticOutcome, Outcome, signal_name
+from horovod.runner.closing import Closing
 from horovod.runner.errors import OutputError
 
 __all__ = ["OUTPUT_CLOSED", "OUTPUT_FAILED", "Ending", "Limits", "Supervision"]
@@ -46,7 +47,7 @@ class Limits:
 
 class Supervision:
     """`ranks`: of a fixed job, and more than there ever are workers of an elastic one. `verbose`: say how
-    each rank ended.
+    each rank ended. `closing` hears of the ranks' notes.
     """
 
     def __init__(
@@ -55,11 +56,13 @@ class Supervision:
         limits: Limits,
         is_elastic: bool = False,
         verbose: bool = False,
+        closing: Closing | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ranks = ranks
         self._limits = limits
         self._verbose = verbose
+        self._closing = closing or Closing()
         self._clock = clock
         self.outcome = ElasticOutcome(ranks) if is_elastic else Outcome(ranks)
         began = clock()
@@ -88,6 +91,7 @@ class Supervision:
                 self.take_work(rank)
             else:
                 outcome.take(rank, report)
+                self._closing.hear(rank, report)
         except (ValueError, KeyError) as error:
             self._said.append(f"warning: a report makes no sense, and is left aside: {error}")
         if self._verbose and report.startswith(("ended", "killed", "refused")):
