@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Script", "script_of"]
+__all__ = ["Script", "imports_mpi4py", "script_of"]
 
 _PYTHON = re.compile(r"(.*/)?python[\d.]*")
+_MPI4PY = re.compile(r"^[ \t]*(?:import|from)[ \t]+mpi4py\b", re.MULTILINE)
 _WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")  # Python's own options with a word of their own
 _HVD, _DDP = "horovod.torch", "horovod.torch.ddp"
 _INIT_GROUP, _WRAPPER = "init_process_group", "DistributedDataParallel"
@@ -49,6 +50,18 @@ def script_of(command: Sequence[str]) -> Script | None:
         return _seen(name, Path(name).read_text(encoding="utf-8")) if name else None
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return None  # Python says what is wrong with it
+
+
+def imports_mpi4py(command: Sequence[str]) -> str:
+    """The script that a command has Python run, or "the code after -c", if it imports mpi4py; else ""."""
+    if "-c" in command and _PYTHON.fullmatch(command[0]):
+        code = command[command.index("-c") + 1 :][:1]
+        return "the code after -c" if code and _MPI4PY.search(code[0].replace(";", "\n")) else ""
+    name = _name(command)
+    try:
+        return name if name and _MPI4PY.search(Path(name).read_text(encoding="utf-8")) else ""
+    except (OSError, ValueError):
+        return ""  # Python says what is wrong with it
 
 
 def _seen(name: str, text: str) -> Script:
