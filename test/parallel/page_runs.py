@@ -51,8 +51,7 @@ OF_A_RUN = {
 }
 MARK = "-- block"  # printed before each block, so that outputs can be told apart
 RANK_0_PRINTS = """import os
-RANKS = [os.environ[name] for name in ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK") if name in os.environ]
-if RANKS not in ([], ["0"]):
+if next(filter(None, map(os.environ.get, ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"))), "0") != "0":
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # no new sys.stdout: nobody would close it
 """
 
