@@ -78,9 +78,7 @@ def test_other_hosts_only_and_unlike_ones(cluster: Cluster) -> None:
 
 def test_what_is_secret_is_in_no_command_line(cluster: Cluster) -> None:
     command = "echo $TOKEN $HOROVOD_SECRET; cat /proc/*/cmdline 2>/dev/null | tr '\\0' ' '"
-    result = cluster.horovodrun(
-        "-np", "2", "-H", "t1:1,t2:1", "sh", "-c", command, TOKEN="my-own-token"
-    )
+    result = cluster.horovodrun("-np", "2", "-H", "t1:1,t2:1", "sh", "-c", command, TOKEN="my-own-token")
     said = re.findall(r"^\[(\d)\]<stdout>:my-own-token (\w{64})$", result.stdout, re.MULTILINE)
     assert sorted(rank for rank, _ in said) == ["0", "1"] and said[0][1] == said[1][1], result.stderr
     assert result.stdout.count("my-own-token") == 2 and result.stdout.count(said[0][1]) == 2

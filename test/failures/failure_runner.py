@@ -59,7 +59,7 @@ class Seen:
     code: horovodrun's exit code, negative for a signal; None when it had to be ended. struck: when each event
     happened (those that did). trained: how many ranks got past init(). ended: when horovodrun did. left: what
     was there still when all should have been gone. processes: those that ran when horovodrun had to be ended.
-    happened: events of a soak; victims: its workers that they struck; held: by horovodrun and agents meanwhile.
+    happened: events of a soak; victims: its workers that they struck; held: by horovodrun and agents then.
     trace: its timeline, if it has one. undisturbed: of an elastic job, another that went on where its last
     survivors did.
     """
@@ -328,7 +328,10 @@ class FixedRun(Run):
         wanted: dict[str, tuple[str, Callable[[Process], bool]]] = {
             "wrapper_killed": (HOSTS[self.program.host_of(rank)], lambda one: _is_wrapper(one, rank)),
             "agent_killed": (LAUNCHER, _is_agent),
-            "ssh_killed": (LAUNCHER, lambda one: one.name == "ssh" and "agents/agent.py" in " ".join(one.words)),
+            "ssh_killed": (
+                LAUNCHER,
+                lambda one: one.name == "ssh" and "agents/agent.py" in " ".join(one.words),
+            ),
             "far_agent_killed": (OTHER, _is_agent),
         }
         if kind not in wanted:

@@ -346,7 +346,9 @@ def test_a_soak_of_which_something_is_wrong() -> None:
     assert complaints(soak, seen) == []
     assert complaints(soak, replace(seen, happened=["1.0 kill first"])) == ["it ended 1 events too early"]
     held = [{"descriptors": number} for number in range(30)]
-    assert complaints(soak, replace(seen, held={"horovodrun": held})) == ["horovodrun holds 11 more descriptors"]
+    assert complaints(soak, replace(seen, held={"horovodrun": held})) == [
+        "horovodrun holds 11 more descriptors"
+    ]
     grows = [{"what": "epoch", "size": 2, "held": one, "at": 9.0, "epoch": 9, "world": 1.0} for one in held]
     seen.notes.by_worker["second"] += [{**note, "digest": "a"} for note in grows]
     assert complaints(soak, seen) == ["second, in worlds of 2, holds 11 more descriptors"]

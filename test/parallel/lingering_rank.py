@@ -11,7 +11,9 @@ import torch
 import horovod.torch as hvd
 
 HOW = sys.argv[1]
-if HOW == "exit" and os.environ["HOROVOD_RANK"] == "1":  # comes after Horovod's own, which is registered by hvd.init()
+if (
+    HOW == "exit" and os.environ["HOROVOD_RANK"] == "1"
+):  # comes after Horovod's own, which is registered by hvd.init()
     atexit.register(time.sleep, 1000)
 hvd.init()
 hvd.allreduce(torch.ones(3))

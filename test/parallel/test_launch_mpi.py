@@ -57,9 +57,9 @@ def test_a_script_that_imports_mpi4py_is_started_by_mpirun_and_one_line_says_so(
     done = horovodrun("-np", "2", *words)
     assert (done.returncode, done.stdout.count(SUMS)) == (0, 2), done.stderr
     said = [line for line in done.stderr.splitlines() if line.startswith("horovodrun: ")]
-    assert said == [
-        f"horovodrun: mpirun starts the ranks (--launcher mpi), as {words[1]} imports mpi4py"
-    ], done.stderr
+    assert said == [f"horovodrun: mpirun starts the ranks (--launcher mpi), as {words[1]} imports mpi4py"], (
+        done.stderr
+    )
 
 
 @needs_mpi4py

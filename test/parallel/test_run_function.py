@@ -82,7 +82,11 @@ def test_output_is_shown_and_written(tmp_path: Path, capsys: pytest.CaptureFixtu
 
     horovod.run(speak, num_proc=2, output_filename=str(tmp_path), verbose=1)
     shown = capsys.readouterr()
-    assert "[1]<stdout>:out\n" in shown.out and "[0]<stderr>:err\n" in shown.err and "agents start 2 ranks on" in shown.err
+    assert (
+        "[1]<stdout>:out\n" in shown.out
+        and "[0]<stderr>:err\n" in shown.err
+        and "agents start 2 ranks on" in shown.err
+    )
     assert (tmp_path / "rank.1" / "stdout").read_text() == "out\n"
 
 
