@@ -6,8 +6,8 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from horovod.common.agent_messages import Place
@@ -74,8 +74,7 @@ def run(
             "`python -m module` are ranks made from a process that has loaded it"
         )
     output = _output(_MANY if elastic is not None else hosts.ranks, values)
-    processes.adopt_orphans()
-    with Driver(Ways(hosts.shell)) as driver:
+    with _descendants_ended(), Driver(Ways(hosts.shell)) as driver:
         preparation = Preparation(driver, hosts.shell, values["start_timeout"], hosts.can_begin_without)
         prepared = _prepared(preparation, hosts, values)
         _tell_of(prepared)
@@ -97,7 +96,6 @@ def run(
         )
         source, discovering = JobInput(0), _discovering(elastic)
         code = driver.run(job, supervision, Writer(output), _told(told, payload), source, discovering)
-    processes.end_descendants(patience=2.0)  # of agents that were killed
     ending = supervision.ending(code)
     for line in closing.lines() if ending.code == 0 else []:
         say(line)
@@ -109,6 +107,16 @@ def _tell_of(prepared: Prepared) -> None:
         say(f"warning: {warning}")
     if prepared.has_fabric:
         say("all hosts have InfiniBand or the like: for tensors in CPU memory, --launcher mpi may be faster")
+
+
+@contextmanager
+def _descendants_ended() -> Iterator[None]:
+    """Nothing outlives agents that were killed, or an ssh that was."""
+    processes.adopt_orphans()
+    try:
+        yield
+    finally:
+        processes.end_descendants(patience=2.0)
 
 
 def _output(ranks: int, values: Mapping[str, Any]) -> RankOutput:

@@ -52,6 +52,9 @@ def run(
     told |= nccl_environment(values, choice_here(values.get("network_interfaces", ())), told)
     job = job_of(way, values, command, told)
     words = launchers.command(job, way.flavour)
+    if any(min(host.slots, job.ranks) > len(os.sched_getaffinity(0)) for host in job.hosts):
+        # Read by Open MPI only. A rank that waits must let another one work: 0.85 s instead of 12 s.
+        told.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
     for warning in forwarding.warnings_of_mpirun(
         told, way.flavour, words_of(values, "mpi_args"), job.is_remote()
     ):
