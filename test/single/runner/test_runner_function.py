@@ -40,7 +40,7 @@ from horovod.runner import (
 from horovod.runner import rank as wrapper
 from horovod.runner.errors import FunctionFailed
 from horovod.runner.shell import Ssh
-from horovod.runner.supervise import Ending
+from horovod.runner.agents.supervision import Ending
 
 KEY = bytes(range(32))
 DONE = {"code": 0, "message": "", "culprit": None}

@@ -18,7 +18,7 @@ from horovod.runner import launch, launchers, payload
 from horovod.runner.errors import LaunchError
 from horovod.runner.host_cache import HostCache
 from horovod.runner.rank import PAYLOAD_VARIABLE
-from horovod.runner.supervise import Ending, Launch
+from horovod.runner.agents.supervision import Ending, Launch
 
 DONE = Ending(0, "", None, True, {})
 

@@ -7,7 +7,7 @@ import pytest
 from horovod.common import notes
 from horovod.common.exceptions import Disagreement, LostRank, ShutDown, Stalled
 from horovod.runner.daemon_link import unanswered
-from horovod.runner.outcome import STOPPED_WAIT, ElasticOutcome, End, Outcome
+from horovod.runner.agents.outcome import STOPPED_WAIT, ElasticOutcome, End, Outcome
 from horovod.runner.rank import BEAT
 from horovod.runner.signs_of_life import SILENCE, SignsOfLife
 

@@ -44,7 +44,7 @@ from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publis
 from horovod.runner.elastic.settings import elastic_settings
 from horovod.runner.hosts import Host
 from horovod.runner.job_hosts import JobHosts
-from horovod.runner.outcome import ElasticOutcome, End
+from horovod.runner.agents.outcome import ElasticOutcome, End
 from horovod.runner.output import Cell, Decoder
 from horovod.runner.payload import fresh_name, stored
 from horovod.runner.shell import Shell, Srun, Ssh

@@ -12,7 +12,7 @@ from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Place,
 from horovod.runner.elastic.limits import Limits
 from horovod.runner.elastic.membership import MembershipMachine
 from horovod.runner.elastic.reasons import FAILED, RESETS
-from horovod.runner.outcome import End
+from horovod.runner.agents.outcome import End
 
 HOSTS = "abcd"
 TICK = 0.25

@@ -9,7 +9,7 @@ from elastic_jobs import KILLED, Job, two_hosts
 
 from horovod.runner.elastic.actions import EndJob, Leave, Notify, Place, Publish, Say, Start, Stop
 from horovod.runner.elastic.reasons import FAILED, RESETS
-from horovod.runner.outcome import End
+from horovod.runner.agents.outcome import End
 
 # The start.
 

@@ -12,7 +12,7 @@ import pytest
 from membership_model import HOSTS, Model
 
 from horovod.runner.elastic.limits import Limits
-from horovod.runner.outcome import End
+from horovod.runner.agents.outcome import End
 
 SEEDS = int(os.environ.get("HOROVOD_TEST_CASES", "120"))
 STEPS = 40

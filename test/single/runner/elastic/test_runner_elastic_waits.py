@@ -7,7 +7,7 @@ from elastic_jobs import KILLED, Job, two_hosts
 
 from horovod.runner.elastic.actions import EndJob, Leave, Publish, Say, Stop
 from horovod.runner.elastic.reasons import FAILED
-from horovod.runner.outcome import End
+from horovod.runner.agents.outcome import End
 
 
 def test_the_time_is_over_and_enough_have_asked() -> None:

@@ -22,7 +22,7 @@ from horovod.runner.agents.plan import Plan
 from horovod.runner.errors import HostsRefused, LaunchError, Unreachable
 from horovod.runner.host_cache import LIFETIME, HostCache
 from horovod.runner.shell import Ssh
-from horovod.runner.supervise import Ending, Launch
+from horovod.runner.agents.supervision import Ending, Launch
 
 
 @pytest.fixture

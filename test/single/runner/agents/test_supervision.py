@@ -18,7 +18,7 @@ import pytest
 from horovod.runner import cells, outcome, processes, signs_of_life, supervise
 from horovod.runner.output import RankOutput
 from horovod.runner.rank_input import frame
-from horovod.runner.supervise import Ending, Launch
+from horovod.runner.agents.supervision import Ending, Launch
 
 NONCE = "0123456789ab"
 HERE = os.uname().nodename
