@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import select
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +40,7 @@ from horovod.runner.agents.job_input import JobInput
 from horovod.runner.agents.streams import Wake, ready
 from horovod.runner.agents.supervision import Supervision
 from horovod.runner.agents.writing import Writer
-from horovod.runner.streams import say
+from horovod.runner.streams import discard_full, say
 
 __all__ = ["Driver", "Interrupted", "Told"]
 
@@ -207,14 +208,27 @@ class _Running:
             self._act(source)
         if discovering is not None:
             discovering.close()
-        is_told = self._supervision.interrupt != 0
-        is_shown = self._writer.finish(_STUCK_OUTPUT if is_told else None)
-        if is_shown:
+        if self._shows_all():
             self._heed_errors()
             self._writer.close()
+        else:
+            discard_full(sys.stderr)
         if source.error:
             say(f"warning: standard input cannot be read: {source.error}")
         return self._code
+
+    def _shows_all(self) -> bool:
+        """Whether all that ranks wrote was shown. A reader may take its time, unless we are told to end."""
+        self._writer.end()
+        until: float | None = None
+        while not self._writer.has_ended(TICK):
+            for number in self._wake.told():
+                self._supervision.signalled(number)
+            if self._supervision.interrupt:
+                until = until or time.monotonic() + _STUCK_OUTPUT
+                if time.monotonic() > until:
+                    return False
+        return True
 
     def _wanted(self, source: JobInput, discovering: Discovering | None) -> dict[int, int]:
         wanted = {self._wake.descriptor: select.POLLIN, self._writer.descriptor: select.POLLIN}
@@ -311,7 +325,8 @@ class _Running:
             self._code = effect.code
 
     def _start_agent(self, host: str) -> None:
-        """Frames for it may follow at once."""
+        """Frames for it may follow at once. It may have been there before, with another build."""
+        self._told_agents.discard(host)
         if host not in self._connections:
             self._connections.begin(host)
         here = self._connections.ways.is_here(host)
