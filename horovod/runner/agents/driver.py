@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from horovod.runner import errors
 from horovod.runner.agents import frames, records
 from horovod.runner.agents.connections import Connections, Events, Ways
 from horovod.runner.agents.discovering import Discovering
@@ -139,7 +140,8 @@ class Driver:
         while missing := [host for host in hosts if host not in found(met) and host not in met.failures]:
             left = until - time.monotonic()
             if left < 0:
-                met.failures |= {host: f"no answer within {within:g} s" for host in missing}
+                why = str(errors.no_answer(seconds=f"{within:g}"))
+                met.failures |= dict.fromkeys(missing, why)
                 for host in missing:
                     self._connections.drop(host)
                 break
