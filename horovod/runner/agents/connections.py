@@ -78,8 +78,8 @@ class Connection:
         if self.nonsense:
             return str(errors.not_understood(why=self.nonsense)), 1
         if code < 0:
-            number = -code
-            return f"its agent, or the ssh before it, was killed by signal {number} ({signal_name(number)})", 1
+            by = f"signal {-code} ({signal_name(-code)})"
+            return f"its agent, or the ssh before it, was killed by {by}", 1
         if self.status is None or (code == 0 and self.hello is not None):
             return "its agent is gone", 1
         said = (self.unsaid or self.said) + b"\n" + self.unfinished

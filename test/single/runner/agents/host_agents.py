@@ -47,7 +47,7 @@ class HostAgent:
 
 @contextmanager
 def host_agent(*told: str) -> Iterator[HostAgent]:
-    """It ends in order when it is left. `told`: its arguments; with facts, it needs the installed packages."""
+    """It ends in order when it is left. `told`: its arguments; for facts it needs the packages."""
     words = [sys.executable, "-I", *([] if frames.FACTS in told else ["-S"]), agent.__file__, *told]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:

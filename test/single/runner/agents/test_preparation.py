@@ -129,7 +129,8 @@ def test_how_an_agent_is_started() -> None:
     assert by_srun[0] == "srun" and "--nodelist=b" in by_srun and by_srun[-1] == "facts"
     assert "ssh" not in by_srun
     ways = Ways(Ssh())
-    assert ways.words("localhost")[-1] == "here" and ways.is_here("localhost") and not ways.is_here("b.invalid")
+    assert ways.words("localhost")[-1] == "here"
+    assert ways.is_here("localhost") and not ways.is_here("b.invalid")
     told = reaching.ssh_environment({b"LC_ALL": b"de_DE", b"LC_CTYPE": b"C.UTF-8"})
     assert told == {b"LC_CTYPE": b"C.UTF-8", b"LC_MESSAGES": b"C"}, "its messages are read"
 
