@@ -16,8 +16,8 @@ from refusals import refused
 from horovod.common import compressors, names, variables
 from horovod.common.options import BY_VARIABLE
 from horovod.runner import command_line, errors, launch, mistakes
+from horovod.runner.agents.supervision import Ending
 from horovod.runner.command_line import FLAGS
-from horovod.runner.supervise import Ending, Launch
 
 ROOT = Path(__file__).resolve().parents[3]
 MOST_LINES = 5

@@ -56,8 +56,12 @@ def test_no_setting_has_lost_its_name() -> None:
 
 
 def test_the_header_is_that_of_the_table() -> None:
-    assert generated_headers.SETTINGS.read_text() == generated_headers.settings_text(), "write it again: make generated"
-    assert generated_headers.LIMITS.read_text() == generated_headers.limits_text(), "write it again: make generated"
+    assert generated_headers.SETTINGS.read_text() == generated_headers.settings_text(), (
+        "write it again: make generated"
+    )
+    assert generated_headers.LIMITS.read_text() == generated_headers.limits_text(), (
+        "write it again: make generated"
+    )
 
 
 def test_the_core_has_the_settings_of_the_table() -> None:
