@@ -140,7 +140,7 @@ WARNED = [
 ]
 ACCEPTED = [
     "horovodrun –np 2 —compression bit8 python train.py",  # an en dash, and an em dash for two hyphens
-    "horovodrun −np 2 ‐–start-timeout 9 python train.py",  # a minus sign; a hyphen of Unicode's and an en dash
+    "horovodrun −np 2 ‐–start-timeout 9 true",  # a minus sign; a hyphen of Unicode's and an en dash
     "horovodrun -np 2 --compression BIT8 python train.py",
     "horovodrun -np 2 --compression mybit8 python registers.py",
     "horovodrun -np 2 --log-level INFO python train.py",
