@@ -109,14 +109,19 @@ def _flag(name: str) -> str:
 def _code_of(words: Sequence[str], environment: Mapping[str, str]) -> int:
     """mpirun's exit code, with its standard streams ours, and our signals passed on."""
     process: subprocess.Popen[bytes] | None = None
+    early: list[int] = []  # before we know its number
 
     def pass_on(number: int, _: FrameType | None) -> None:
-        if process is not None:
+        if process is None:
+            early.append(number)
+        else:
             send(process.pid, number)
 
     before = {number: signal.signal(number, pass_on) for number in _FORWARDED}
     try:
         process = subprocess.Popen(words, env=environment, preexec_fn=lambda: end_with_parent(signal.SIGTERM))
+        for number in early:
+            send(process.pid, number)
         code = process.wait()
     finally:
         for number, handler in before.items():

@@ -112,8 +112,11 @@ class RankOutput:
 
     def _show(self, kind: bytes, data: bytes) -> None:
         """What was written to the other stream before comes before."""
-        if data:
+        if not data:
+            return
+        try:
             self._streams[ERROR if kind == OUTPUT else OUTPUT].flush()
+        finally:  # nobody may read the other one any more
             self._streams[kind].write(data)
 
     def pass_on(self, kind: bytes, data: bytes) -> None:

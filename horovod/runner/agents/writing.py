@@ -35,11 +35,11 @@ class Writer:
 
     def show(self, worker: int, records: list[Record], host: str, size: int) -> None:
         """What a worker has written. `done` tells of the `size` bytes from its host."""
-        self._put(lambda: self._show(worker, records), host, size)
+        self._put(partial(self._show, worker, records), host, size)
 
     def _show(self, worker: int, records: list[Record]) -> None:
         for kind, payload in records:
-            self._output.write(worker, kind, payload)
+            self._guarded(partial(self._output.write, worker, kind, payload))
 
     def say(self, text: str) -> None:
         """A line of horovodrun's own."""

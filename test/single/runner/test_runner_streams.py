@@ -89,7 +89,9 @@ def test_what_cannot_be_written_is_an_error_once() -> None:
     sink = Sink("the file", open("/dev/full", "wb", buffering=0))  # noqa: SIM115 -- the Sink's
     with refused(errors.cannot_write, name="the file", errno=errno.ENOSPC, is_closed=False):
         sink.write(b"x")
+        sink.flush()
     sink.write(b"y")
+    sink.flush()
 
 
 OUT, ERR = OUTPUT, ERROR
@@ -228,11 +230,13 @@ def test_a_stream_that_fails_is_named_and_then_written_nowhere(tmp_path: Path) -
     os.close(reader)
     with open(writer, "wb", buffering=0) as stream:
         with refused(errors.cannot_write, name="standard output", is_closed=True):
-            Sink("standard output", stream).write(b"x")
+            sink = Sink("standard output", stream)
+            sink.write(b"x")
+            sink.flush()
         os.write(stream.fileno(), b"goes nowhere")
     with open("/dev/full", "wb") as stream:
         sink = Sink("standard error", stream)
-        sink.write(b"x")  # into the buffer
+        sink.write(b"x")
         with refused(errors.cannot_write, name="standard error (/dev/full)", is_closed=False):
             sink.flush()
 
@@ -251,7 +255,7 @@ def test_horovodrun_says_a_line_or_nothing(
 def writer(**options: Any) -> tuple[Writer, int, int]:
     """(a writer of two ranks, where its standard output is read, standard error)."""
     (out, out_end), (err, err_end) = os.pipe(), os.pipe()
-    streams = (open(end, "wb", buffering=0) for end in (out_end, err_end))
+    streams = (open(end, "wb", buffering=0) for end in (out_end, err_end))  # noqa: SIM115 -- the Writer's
     return Writer(RankOutput(2, *streams, **options)), out, err
 
 
