@@ -13,6 +13,7 @@ import logging
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from horovod.common import (
     launched,
     rendezvous,
     software,
+    traffic,
     tuning_settings,
     waiting,
 )
@@ -92,6 +94,7 @@ class Membership:
         self._ranks_of: dict[int, list[int]] = {}  # by number, of the sets that init() was not given
         self._rebuilt: set[int] = set()  # numbers of sets that stand for those of the membership before
         self.joins = 0  # that have ended
+        self._began = time.monotonic()
         self.before_leaving: list[Callable[[], None]] = []  # is called, once
 
     @classmethod
@@ -285,6 +288,7 @@ class Membership:
         """End the membership; the process sets are registered no more."""
         while self.before_leaving:
             self.before_leaving.pop()()
+        traffic.tell(time.monotonic() - self._began)
         for process_set in itertools.chain.from_iterable(self._sets.values()):
             process_set._forget()
         global_process_set._assign(0, None, None)

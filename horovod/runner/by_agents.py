@@ -27,6 +27,7 @@ from horovod.runner.agents.preparation import Preparation, Prepared, build_refus
 from horovod.runner.agents.supervision import Ending, Limits, Supervision
 from horovod.runner.agents.warm import can_be_warm
 from horovod.runner.agents.writing import Writer
+from horovod.runner.closing import of as closing_of
 from horovod.runner.elastic.discovery import RepeatedDiscovery
 from horovod.runner.elastic.settings import ElasticSettings
 from horovod.runner.forwarding import forwarded_variables
@@ -76,13 +77,11 @@ def run(
     with _descendants_ended(), Driver(Ways(hosts.shell)) as driver:
         preparation = Preparation(driver, hosts.shell, values["start_timeout"], hosts.can_begin_without)
         prepared = _prepared(preparation, hosts, values)
-        for warning in prepared.warnings:
-            say(f"warning: {warning}")
+        _tell_of(prepared)
         hosts = hosts.without(prepared.missing)
         told = rank_environment(elastic, values, hosts, prepared.choice, environment)
-        of_ranks: Sequence[Mapping[str, str]] = ()
-        if values.get("ddp"):
-            of_ranks = _meet_by_torch(values, hosts, prepared, preparation, told)
+        of_ranks, warning = _meeting(values, hosts, prepared, preparation, told)
+        closing = closing_of(values, told, is_explained=bool(warning))
         if payload:
             told[PAYLOAD] = fresh_name()
         if values.get("verbose"):
@@ -90,13 +89,24 @@ def run(
             say(f"agents start {hosts.ranks} ranks on {names}, each of which runs {command[0]}")
         limits = Limits(values["start_timeout"], values["exit_timeout"])
         most = _MANY if elastic is not None else hosts.ranks
-        supervision = Supervision(most, limits, elastic is not None, values.get("verbose", False))
+        is_verbose = values.get("verbose", False)
+        supervision = Supervision(most, limits, elastic is not None, is_verbose, closing)
         job = Job(
             _decisions(elastic, hosts), _rank_command(command), elastic is not None, _MoreVariables(of_ranks)
         )
         source, discovering = JobInput(0), _discovering(elastic)
         code = driver.run(job, supervision, Writer(output), _told(told, payload), source, discovering)
-    return supervision.ending(code)
+    ending = supervision.ending(code)
+    for line in closing.lines() if ending.code == 0 else []:
+        say(line)
+    return ending
+
+
+def _tell_of(prepared: Prepared) -> None:
+    for warning in prepared.warnings:
+        say(f"warning: {warning}")
+    if prepared.has_fabric:
+        say("all hosts have InfiniBand or the like: for tensors in CPU memory, --launcher mpi may be faster")
 
 
 @contextmanager
@@ -122,20 +132,22 @@ def _discovering(elastic: ElasticSettings | None) -> Discovering | None:
     return Discovering(elastic.script, elastic.slots_per_host)
 
 
-def _meet_by_torch(
+def _meeting(
     values: Mapping[str, Any],
     hosts: JobHosts,
     prepared: Prepared,
     preparation: Preparation,
     told: dict[str, str],
-) -> Sequence[Mapping[str, str]]:
-    """Adds what all ranks of --ddp are told; returns what each is told besides."""
+) -> tuple[Sequence[Mapping[str, str]], str]:
+    """With --ddp, adds to `told` where ranks meet; returns what each is told besides, and a warning."""
+    if not values.get("ddp"):
+        return (), ""
     meeting = rendezvous.of(values, hosts, prepared, preparation.port)
     of_ranks = meeting.variables_of_ranks(told)
     told |= meeting.variables(secrets.token_hex(6))
     if warning := rendezvous.compression_warning(told):
         say(f"warning: {warning}")
-    return of_ranks
+    return of_ranks, warning
 
 
 def _refuse_options_of_mpirun(values: Mapping[str, Any]) -> None:

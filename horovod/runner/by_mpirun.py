@@ -11,11 +11,11 @@ import shlex
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from horovod.runner import errors, forwarding, launchers, settings
+from horovod.runner.agents.host_facts import has_fabric
 from horovod.runner.agents.supervision import Ending
 from horovod.runner.job_hosts import choice_here, job_hosts_of, nccl_environment
 from horovod.runner.launchers.job import Job
@@ -138,12 +138,3 @@ def has_memory_for(ranks: int, folder: str = "/dev/shm") -> bool:
     except OSError:
         return False
     return space.f_bavail * space.f_frsize >= ranks * _SHARED_BY_RANK
-
-
-def has_fabric() -> bool:
-    """Whether this machine has InfiniBand, Omni-Path, EFA (all: infiniband) or Slingshot (cxi)."""
-    return any(
-        any(Path(folder).iterdir())
-        for folder in ("/sys/class/infiniband", "/sys/class/cxi")
-        if Path(folder).is_dir()
-    )

@@ -177,7 +177,7 @@ no_psutil = Unreachable.says("psutil is missing there: install horovod with its 
 not_understood = Unreachable.says(
     "its answer is not understood, {why}: install the same version of horovod there"
 )
-no_answer = Unreachable.says("no answer within {seconds} s of logging in")
+no_answer = Unreachable.says("no answer within {seconds} s")
 unexplained = Unreachable.says("exit code {exit_code}: {said}")
 
 # MPI.

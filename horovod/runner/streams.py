@@ -92,6 +92,13 @@ def discard(stream: Any) -> None:
         os.close(nowhere)
 
 
+def discard_full(stream: Any) -> None:
+    """As `discard`, where the next word would wait for a reader."""
+    with suppress(io.UnsupportedOperation):
+        if not select.select([], [stream.fileno()], [], 0)[1]:
+            discard(stream)
+
+
 def _path_of(stream: Any) -> str:
     """As " (/some/file)"; "" for a pipe and the like."""
     with suppress(OSError):

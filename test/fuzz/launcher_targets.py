@@ -15,6 +15,8 @@ from pathlib import Path
 
 import scratch
 from campaign import Target
+from horovod.runner.outcome import Outcome
+from horovod.runner.output import Cell, Decoder, RankOutput
 
 from horovod import _native
 from horovod.common.agent_messages import MessageParser, Place, object_in, packed
@@ -37,8 +39,6 @@ from horovod.runner.agents.frames import FrameParser, Order
 from horovod.runner.agents.job import Job
 from horovod.runner.agents.places import places_of
 from horovod.runner.errors import LaunchError
-from horovod.runner.outcome import Outcome
-from horovod.runner.output import Cell, Decoder, RankOutput
 
 RANKS = 4
 NONCE = "0123456789ab"

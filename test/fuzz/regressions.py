@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from horovod.runner import payload
 from horovod.runner.host_agent import MARK
+
+from horovod.runner import payload
 
 
 class Regression(NamedTuple):

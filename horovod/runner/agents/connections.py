@@ -9,8 +9,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from horovod.common import time_limits
+from horovod.runner import errors
 from horovod.runner.agents import frames
 from horovod.runner.agents.frames import Frame, FrameParser
+from horovod.runner.agents.outcome import signal_name
 from horovod.runner.agents.reaching import agent_words, explained, ssh_environment
 from horovod.runner.agents.streams import Outbox, ended_children, read, start
 from horovod.runner.hosts import is_local
@@ -18,9 +21,6 @@ from horovod.runner.processes import send
 from horovod.runner.shell import Shell, Ssh
 
 __all__ = ["Connection", "Connections", "Events", "Ways"]
-
-_AGENT_ENDS = 1.0  # seconds between the end of what an agent writes, and its own
-RETRY_AFTER = 0.5  # seconds; an ssh server refuses connections when many come at once
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ class Connection:
         self.ended_at: float | None = None  # its frames
         self.said = self.unfinished = b""  # its last line on standard error, and the beginning of one
         self.unsaid = b""  # lines before its HELLO: they may explain why there is none
+        self.nonsense = ""  # why its frames are of no use
         self.credit = 0  # that it has not been told of
 
     def close(self) -> None:
@@ -72,9 +73,12 @@ class Connection:
     def end(self, host: str) -> tuple[str, int]:
         """Why its host cannot take part, and how many tries that is worth."""
         code = os.waitstatus_to_exitcode(self.status or 0)
+        if self.nonsense:
+            return str(errors.not_understood(why=self.nonsense)), 1
         if code < 0:
-            return f"its agent, or the ssh before it, was killed by {signal.Signals(-code).name}", 1
-        if self.status is None or code == 0:
+            by = f"signal {-code} ({signal_name(-code)})"
+            return f"its agent, or the ssh before it, was killed by {by}", 1
+        if self.status is None or (code == 0 and self.hello is not None):
             return "its agent is gone", 1
         said = (self.unsaid or self.said) + b"\n" + self.unfinished
         why = explained(host, code, said.decode(errors="replace"))
@@ -98,6 +102,7 @@ class Connections:
         self._open: dict[str, Connection] = {}
         self._again: dict[str, tuple[float, int]] = {}  # when to try again, and how often it was tried
         self._unheard: dict[str, list[bytes]] = {}  # frames for agents that have said nothing yet
+        self._left: list[str] = []  # hosts that are not tried again
 
     def __contains__(self, host: str) -> bool:
         return host in self._open or host in self._again
@@ -142,6 +147,9 @@ class Connections:
         """Nothing more is for this agent: it ends its workers, and itself."""
         if (connection := self._open.get(host)) is not None:
             connection.outbox.end()
+        elif host in self._again:  # it would start what nobody wants any more
+            self.drop(host)
+            self._left.append(host)
 
     def drop(self, host: str) -> None:
         """An agent that would not notice."""
@@ -183,8 +191,7 @@ class Connections:
                     self._greet(host, connection, frame, events)
                 events.heard(host, frame)
         except ValueError as error:
-            events.said(f"horovodrun: {host} is not understood: {error}\n".encode())
-            connection.said, data = f"its words are not understood: {error}".encode(), b""
+            connection.nonsense, data = str(error), b""
         if not data:
             connection.ended_at = time.monotonic()
             connection.outbox.close()
@@ -223,10 +230,13 @@ class Connections:
                 connection.ended_at = now  # also where somebody else holds the pipe, as a shared ssh may
             if connection.ended_at is None:
                 continue
-            if connection.status is None and now - connection.ended_at < _AGENT_ENDS:
+            if connection.status is None and now - connection.ended_at < time_limits.AGENT_EXIT:
                 continue
             self._read_words(connection, events)
             self._forget(host, connection, events)
+        left, self._left = self._left, []
+        for host in left:
+            events.lost(host, "it was not tried again")
         for host, (at, tries) in list(self._again.items()):
             if now >= at:
                 del self._again[host]
@@ -237,7 +247,7 @@ class Connections:
         unheard = self._unheard.get(host, [])
         self.drop(host)
         if connection.hello is None and connection.tries < tries:
-            self._again[host] = (time.monotonic() + RETRY_AFTER, connection.tries)
+            self._again[host] = (time.monotonic() + time_limits.AGENT_RETRY, connection.tries)
             self._unheard[host] = unheard
             return
         events.lost(host, reason)

@@ -12,11 +12,14 @@
 from __future__ import annotations
 
 import select
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from horovod.common import time_limits
+from horovod.runner import errors
 from horovod.runner.agents import frames, records
 from horovod.runner.agents.connections import Connections, Events, Ways
 from horovod.runner.agents.discovering import Discovering
@@ -39,14 +42,12 @@ from horovod.runner.agents.job_input import JobInput
 from horovod.runner.agents.streams import Wake, ready
 from horovod.runner.agents.supervision import Supervision
 from horovod.runner.agents.writing import Writer
-from horovod.runner.streams import say
+from horovod.runner.streams import discard_full, say
 
 __all__ = ["Driver", "Interrupted", "Told"]
 
 TICK = 0.2  # seconds
 _MOST_INPUT = 1 << 20  # bytes that wait for an agent before no more standard input is read
-_STUCK_OUTPUT = 1.0  # seconds that the last words may wait for a reader, when we were told to end
-_AGENTS_END = 1.0  # seconds for agents that are left when all is over
 
 
 class Interrupted(Exception):
@@ -107,7 +108,7 @@ class Driver:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._connections.close(_AGENTS_END)
+        self._connections.close(time_limits.AGENT_EXIT)
         self._wake.close()
 
     def meet(self, hosts: Sequence[str], within: float) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
@@ -138,7 +139,8 @@ class Driver:
         while missing := [host for host in hosts if host not in found(met) and host not in met.failures]:
             left = until - time.monotonic()
             if left < 0:
-                met.failures |= {host: f"no answer within {within:g} s" for host in missing}
+                why = str(errors.no_answer(seconds=f"{within:g}"))
+                met.failures |= dict.fromkeys(missing, why)
                 for host in missing:
                     self._connections.drop(host)
                 break
@@ -207,14 +209,27 @@ class _Running:
             self._act(source)
         if discovering is not None:
             discovering.close()
-        is_told = self._supervision.interrupt != 0
-        is_shown = self._writer.finish(_STUCK_OUTPUT if is_told else None)
-        if is_shown:
+        if self._shows_all():
             self._heed_errors()
             self._writer.close()
+        else:
+            discard_full(sys.stderr)
         if source.error:
             say(f"warning: standard input cannot be read: {source.error}")
         return self._code
+
+    def _shows_all(self) -> bool:
+        """Whether all that ranks wrote was shown. A reader may take its time, unless we are told to end."""
+        self._writer.end()
+        until: float | None = None
+        while not self._writer.has_ended(TICK):
+            for number in self._wake.told():
+                self._supervision.signalled(number)
+            if self._supervision.interrupt:
+                until = until or time.monotonic() + time_limits.LAST_WORDS
+                if time.monotonic() > until:
+                    return False
+        return True
 
     def _wanted(self, source: JobInput, discovering: Discovering | None) -> dict[int, int]:
         wanted = {self._wake.descriptor: select.POLLIN, self._writer.descriptor: select.POLLIN}
@@ -311,7 +326,8 @@ class _Running:
             self._code = effect.code
 
     def _start_agent(self, host: str) -> None:
-        """Frames for it may follow at once."""
+        """Frames for it may follow at once. It may have been there before, with another build."""
+        self._told_agents.discard(host)
         if host not in self._connections:
             self._connections.begin(host)
         here = self._connections.ways.is_here(host)

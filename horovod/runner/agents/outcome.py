@@ -21,7 +21,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-VAIN_WAIT, STOPPED_WAIT = 5.0, 15.0  # seconds; whoever has stopped a rank may have it go on
+from horovod.common import time_limits
+
 _JOINING = {"joining", "joined"}
 _POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # how somebody, not the kernel, ends a process
 
@@ -235,10 +236,10 @@ class Outcome:
     def waits_in_vain(self) -> float:
         """Seconds to give the ranks in hvd.init(), as another has ended without it, or is stopped; or 0."""
         if self._some_wait_for_who_left():
-            return VAIN_WAIT
+            return time_limits.VAIN_WAIT
         waiting = self._waiting_for_start()
         is_stopped = any("joined" not in self.notes.get(rank, ()) for rank in self._stopped)
-        return STOPPED_WAIT if is_stopped and set(waiting) - set(self._stopped) else 0.0
+        return time_limits.STOPPED_WAIT if is_stopped and set(waiting) - set(self._stopped) else 0.0
 
     def lingering(self) -> list[int]:
         """Ranks that alone keep the job from its end, by rank: they are stopped, or have left the job.

@@ -67,17 +67,18 @@ class Writer:
         """Why something cannot be written any more, since."""
         return _taken(self._errors)
 
-    def finish(self, seconds: float | None) -> bool:
-        """Show all, at most for so long; whether it was shown. Nothing is to be written afterwards."""
+    def end(self) -> None:
+        """Nothing is to be written afterwards."""
         self._put(self._output.finish)
         self._queue.put((None, "", 0))
+
+    def has_ended(self, seconds: float) -> bool:
+        """Whether all is shown, after `end`; waits so long at most."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def close(self) -> None:
-        """After `finish`. What a thread that did not end writes later goes nowhere, and stops nobody."""
-        if self._thread.is_alive():
-            return  # it has our descriptors
+        """When it has ended."""
         os.close(self.descriptor)
         os.close(self._end)
 

@@ -27,8 +27,8 @@ from horovod.common.launched import (
 from horovod.common.sentences import Sentence
 from horovod.runner import rank as wrapper
 from horovod.runner.agents.places import places_of, variables_of
+from horovod.runner.agents.supervision import Ending, Launch
 from horovod.runner.launch import start
-from horovod.runner.supervise import Ending, Launch
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "troubleshooting.md"
 PMIX = "PMIX_RANK=1 PMIX_NAMESPACE=prterun-a-7@1 PMIX_SERVER_URI41=prterun-a-7@0.0;tcp4://a:1"

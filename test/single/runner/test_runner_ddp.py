@@ -8,6 +8,7 @@ from ipaddress import IPv4Interface
 from pathlib import Path
 
 import pytest
+from horovod.runner.remote_hosts import Prepared
 from refusals import refused
 
 from horovod.common.launched import LOCAL_RANKS
@@ -24,7 +25,6 @@ from horovod.runner import (
 )
 from horovod.runner.hosts import Host
 from horovod.runner.job_hosts import JobHosts
-from horovod.runner.remote_hosts import Prepared
 from horovod.runner.shell import Ssh
 
 

@@ -9,9 +9,9 @@ import sys
 import warnings
 
 import pytest
+from horovod.common.listeners import DAEMONS_VARIABLE
 from refusals import refused
 
-from horovod.common.listeners import DAEMONS_VARIABLE
 from horovod.runner import daemon_agent, errors, forwarding
 from horovod.runner.forwarding import Forwarding, forwarded_variables
 from horovod.runner.hosts import Host

@@ -38,9 +38,9 @@ from horovod.runner import (
     run_function,
 )
 from horovod.runner import rank as wrapper
+from horovod.runner.agents.supervision import Ending
 from horovod.runner.errors import FunctionFailed
 from horovod.runner.shell import Ssh
-from horovod.runner.supervise import Ending
 
 KEY = bytes(range(32))
 DONE = {"code": 0, "message": "", "culprit": None}

@@ -11,14 +11,14 @@ from pipes import closed_pipe, full_device
 from typing import Any
 
 import pytest
+from horovod.runner.host_cache import HostCache
+from horovod.runner.rank import PAYLOAD_VARIABLE
 
 import horovod
 from horovod.common.launched import MARK
 from horovod.runner import launch, launchers, payload
+from horovod.runner.agents.supervision import Ending, Launch
 from horovod.runner.errors import LaunchError
-from horovod.runner.host_cache import HostCache
-from horovod.runner.rank import PAYLOAD_VARIABLE
-from horovod.runner.supervise import Ending, Launch
 
 DONE = Ending(0, "", None, True, {})
 

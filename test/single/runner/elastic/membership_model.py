@@ -8,11 +8,11 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 
+from horovod.runner.agents.outcome import End
 from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Place, Publish, Say, Start, Stop
 from horovod.runner.elastic.limits import Limits
 from horovod.runner.elastic.membership import MembershipMachine
 from horovod.runner.elastic.reasons import FAILED, RESETS
-from horovod.runner.outcome import End
 
 HOSTS = "abcd"
 TICK = 0.25

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from elastic_jobs import KILLED, Job, two_hosts
 
+from horovod.runner.agents.outcome import End
 from horovod.runner.elastic.actions import EndJob, Leave, Notify, Place, Publish, Say, Start, Stop
 from horovod.runner.elastic.reasons import FAILED, RESETS
-from horovod.runner.outcome import End
 
 # The start.
 
