@@ -1,6 +1,6 @@
 """What a worker and the agent of its host say to each other, over sockets that the worker inherits.
 
-A *worker* is a process that the agent of `horovodrun --launcher tcp` started: a rank's command. VARIABLE
+A *worker* is a process that an agent of horovodrun has started: a rank's command. VARIABLE
 names its end, as `descriptor:device:inode`. A process that did not inherit it has another file there.
 
     message := length:4 bytes, big-endian   one JSON object, of at most MOST_BYTES
@@ -25,9 +25,19 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["MOST_BYTES", "VARIABLE", "MessageParser", "Place", "object_in", "packed"]
+__all__ = [
+    "LOCAL_RANK", "LOCAL_SIZE", "MOST_BYTES", "RANK", "SIZE", "VARIABLE",
+    "MessageParser", "Place", "object_in", "packed",
+]  # fmt: skip
 
 VARIABLE = "HOROVOD_AGENT"
+# A worker's place when it starts.
+RANK, SIZE, LOCAL_RANK, LOCAL_SIZE = (
+    "HOROVOD_RANK",
+    "HOROVOD_SIZE",
+    "HOROVOD_LOCAL_RANK",
+    "HOROVOD_LOCAL_SIZE",
+)
 MOST_BYTES = 2 << 20  # of a message: stores take values of 1 MiB, which base64 makes a third longer
 _HEADER = 4
 

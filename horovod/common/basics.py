@@ -102,6 +102,7 @@ class HorovodBasics:
             job.member = _member_of_what_is_formed(job, way, comm, settings)
             _go_on_with_timeline_of_processes_before(job)
             notes.tell("joined")
+            notes.tell_from_below("uses hvd")
             if self._departures:
                 notes.tell(f"inside {self._departures}")
             if job.member.world.rank == 0 and notes.VARIABLE not in os.environ:  # else horovodrun has said it

@@ -23,10 +23,6 @@ class NotBuilt(Explained, ImportError):
     """Something that was left out when this package was built."""
 
 
-class Unlistened(Explained, OSError):
-    """The host has nothing to listen at as it was told to."""
-
-
 class Removed(Explained, ValueError):
     """This worker is no part of the job any more, and why."""
 
@@ -143,8 +139,7 @@ no_pmix_server = CannotStart.says(
     _RESTART,
 )
 mpi_without_size = CannotStart.says(
-    "{evidence} says that this process is one rank of a job, but {setting}, the number of ranks, is not "
-    "set",
+    "{evidence} says that this process is one rank of a job, but {setting}, the number of ranks, is not set",
     _RESTART,
 )
 no_way_to_others = CannotStart.says(
@@ -167,6 +162,11 @@ launchers_differ = CannotStart.says(
     "{evidence} and {other} contradict each other: {launcher} and {other_launcher} say another {differs} of "
     "this process' job",
     f"unset what is not meant, or {_RESTART}",
+)
+mpi4py_alone = CannotStart.says(
+    "this process has loaded mpi4py, to which each rank that horovodrun's agents have started is a world of "
+    "one ({evidence})",
+    "start the ranks by `horovodrun --launcher mpi`, or leave out mpi4py",
 )
 torchrun_inside = CannotStart.says(
     "torchrun has started this process as one of {size} ({setting}={size}), inside of a job of {launcher} "
@@ -225,9 +225,8 @@ secrets_differ = CannotStart.says(
     "HOROVOD_SECRET is another one on rank {rank} than on {ranks:ranks}", "set it to the same text on all"
 )
 not_by_mpi = WrongSetting.says(
-    "HOROVOD_TRANSPORT=mpi needs ranks that mpirun or horovodrun has started, and these meet by way of "
-    "{place}",
-    "use tcp, or leave it out",
+    "HOROVOD_TRANSPORT=mpi needs ranks that mpirun has started, and these meet by way of {place}",
+    "use tcp, or leave it out, or start them by `horovodrun --launcher mpi`",
 )
 in_no_folder = WrongSetting.says("{setting}: {why}")
 relative_folder = WrongSetting.says(
@@ -302,7 +301,6 @@ not_published = CannotStart.says(
     "rank 0 published {got!r} ({bytes} bytes) by way of {place}, which is not what {size} ranks have said",
     f"{_RELEASE}, and look who else writes there",
 )
-none_of_interfaces = Unlistened.says("this host has none of the interfaces {interfaces:listed}")
 
 # The agent of horovodrun (agent_channel)
 out_of_the_job = Removed.says("{why}")

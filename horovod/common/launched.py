@@ -6,8 +6,8 @@ no way to the other ranks, and each process would be a job of its own, that is r
 says that there is one process only. Where several speak, MPI's decides, and then the agents': horovodrun may
 have been called in a job of Slurm.
 
-runner/rank.py, which starts each rank, repeats the names that it needs: importing this module would double
-the time it takes. A test compares them.
+The names of the agents' variables stand in agent_messages, as each rank's wrapper needs them, too: importing
+this module would double the time it takes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import NamedTuple
 
 from horovod.common import errors, notes
+from horovod.common.agent_messages import LOCAL_RANK, LOCAL_SIZE, RANK, SIZE
 from horovod.common.agent_messages import VARIABLE as AGENT_VARIABLE
 
 __all__ = [
-    "AGENT", "ALONE", "FOLDER", "LAUNCHERS", "LOCAL_RANKS", "MARK", "MPI", "NOWHERE", "STEP", "STORE",
+    "AGENT", "ALONE", "FOLDER", "LAUNCHERS", "LOCAL_RANKS", "MARK", "MPI", "NOWHERE", "OPEN_MPI", "PMI",
+    "STEP", "STORE",
     "Launch", "Launcher", "detect", "leave_mark", "of_several",
 ]  # fmt: skip
 
@@ -55,7 +57,7 @@ class Launcher(NamedTuple):
         return self.meets == MPI
 
 
-_OPEN_MPI = Launcher(
+OPEN_MPI = Launcher(
     name="Open MPI's mpirun",
     size="OMPI_COMM_WORLD_SIZE",
     rank="OMPI_COMM_WORLD_RANK",
@@ -63,7 +65,7 @@ _OPEN_MPI = Launcher(
     local_ranks=("OMPI_COMM_WORLD_LOCAL_RANK",),
     meets=MPI,
 )
-_PMI = Launcher(
+PMI = Launcher(
     name="a launcher that speaks PMI, as MPICH's and Intel MPI's mpirun do,",
     size="PMI_SIZE",
     rank="PMI_RANK",
@@ -96,20 +98,20 @@ _SRUN = Launcher(
 )
 
 _AGENTS = Launcher(
-    name="horovodrun --launcher tcp",
-    size="HOROVOD_SIZE",
-    rank="HOROVOD_RANK",
-    local_size="HOROVOD_LOCAL_SIZE",
-    local_ranks=("HOROVOD_LOCAL_RANK",),
+    name="horovodrun",
+    size=SIZE,
+    rank=RANK,
+    local_size=LOCAL_SIZE,
+    local_ranks=(LOCAL_RANK,),
     meets=AGENT,
     sign=AGENT_VARIABLE,
 )
-_HOROVOD = Launcher("Horovod's launcher for Gloo, Ray and Spark", "HOROVOD_SIZE", "HOROVOD_RANK")
+_HOROVOD = Launcher("Horovod's launcher for Gloo, Ray and Spark", SIZE, RANK)
 _INNERMOST = (_TORCHRUN, _HOROVOD)  # may have been started by any of the others
 
 LAUNCHERS = (  # the first that says all counts
-    _OPEN_MPI,
-    _PMI,
+    OPEN_MPI,
+    PMI,
     _PMIX,
     _AGENTS,
     _TORCHRUN,
@@ -248,7 +250,7 @@ def _is_torchruns_within_step(environment: Mapping[str, str], by_mpi: Sequence[_
         return False
     task, tasks = _number(environment.get(_SRUN.rank, "")), _number(environment.get(_SRUN.size, ""))
     return task is not None and all(
-        each.launcher is not _OPEN_MPI and each.rank == task and each.size in (None, tasks) for each in by_mpi
+        each.launcher is not OPEN_MPI and each.rank == task and each.size in (None, tasks) for each in by_mpi
     )
 
 

@@ -12,6 +12,8 @@ import json
 import logging
 import os
 import socket
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -23,9 +25,9 @@ from horovod.common import (
     errors,
     jobs,
     launched,
-    listeners,
     rendezvous,
     software,
+    traffic,
     tuning_settings,
     waiting,
 )
@@ -54,13 +56,19 @@ def as_launched(settings: native.Settings, ranks: list[int]) -> native.World:
     launch = launched.detect(os.environ)
     _log.debug("horovod: started %s.", f"as {launch.evidence} says" if launch.evidence else "alone")
     if launch.meets in (launched.MPI, launched.NOWHERE):
-        with listeners.narrowed(os.environ.get(listeners.RANKS_VARIABLE, "")):
-            world = _by_mpi(settings, launch, ranks)
+        world = _by_mpi(settings, launch, ranks)
     else:
+        _refuse_mpi4py(launch)
         world = rendezvous.open_over_tcp(settings, rendezvous.rendezvous_of(launch, os.environ, ranks))
     if launch.size != 1 or launch.meets == launched.AGENT:
         launched.leave_mark(os.environ)
     return world
+
+
+def _refuse_mpi4py(launch: launched.Launch) -> None:
+    """Without an MPI that connects them, its communicators hold one rank each."""
+    if launch.meets == launched.AGENT and launch.size > 1 and "mpi4py.MPI" in sys.modules:
+        raise errors.mpi4py_alone(evidence=launch.evidence)
 
 
 def _by_mpi(settings: native.Settings, launch: launched.Launch, ranks: list[int]) -> native.World:
@@ -99,6 +107,7 @@ class Membership:
         self._ranks_of: dict[int, list[int]] = {}  # by number, of the sets that init() was not given
         self._rebuilt: set[int] = set()  # numbers of sets that stand for those of the membership before
         self.joins = 0  # that have ended
+        self._began = time.monotonic()
         self.before_leaving: list[Callable[[], None]] = []  # is called, once
 
     @classmethod
@@ -292,6 +301,7 @@ class Membership:
         """End the membership; the process sets are registered no more."""
         while self.before_leaving:
             self.before_leaving.pop()()
+        traffic.tell(time.monotonic() - self._began)
         for process_set in itertools.chain.from_iterable(self._sets.values()):
             process_set._forget()
         global_process_set._assign(0, None, None)

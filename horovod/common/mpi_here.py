@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from horovod.common.build_info import ANY, FOUND, MpiInfo
+from horovod.common.launched import OPEN_MPI, PMI
 
 __all__ = ["FAMILIES", "family_of", "folders", "mpi_here", "version_text"]
 
@@ -27,7 +28,7 @@ FAMILIES = {
     "MPICH": ("libmpi.so.12", "libmpich.so.12"),
 }
 # What the launchers of each set for their ranks. Slurm sets PMI's too, for whichever MPI it starts.
-_STARTED_BY = {"Open MPI": ("OMPI_COMM_WORLD_SIZE",), "MPICH": ("PMI_SIZE", "PMI_RANK")}
+_STARTED_BY = {"Open MPI": (OPEN_MPI.size,), "MPICH": (PMI.size, PMI.rank)}
 # In what their mpirun says of its version. MVAPICH and MPICH say only how they start ranks.
 _SAID = {"Open MPI": ("Open MPI", "OpenRTE"), "MPICH": ("HYDRA", "MPICH", "Intel(R) MPI")}
 _SYSTEM = ("/usr/local/lib", "/usr/lib64", "/usr/lib", "/lib64", "/lib")

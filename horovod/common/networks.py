@@ -62,10 +62,9 @@ class Description:
 
 @dataclass(frozen=True)
 class Choice:
-    """What ranks and mpirun's daemons are told to use; nothing where nothing could be found out."""
+    """What ranks are told to use; nothing where nothing could be found out."""
 
-    networks: tuple[str, ...] = ()  # of the ranks, as 10.0.0.0/8
-    daemon_networks: tuple[str, ...] = ()  # of mpirun's daemons and mpirun itself, one at most
+    networks: tuple[str, ...] = ()  # as 10.0.0.0/8
     interfaces: tuple[str, ...] = ()  # names of the ranks' interfaces, over all hosts
     interface: str = ""  # the one name that serves on every host, if there is one
 
@@ -145,15 +144,12 @@ def fastest(hosts: Sequence[Description], networks: Sequence[Network]) -> list[N
     return [network for network, its in zip(networks, speeds, strict=True) if its in (0, best)]
 
 
-def choice(
-    hosts: Sequence[Description], networks: Sequence[Network], daemon_networks: Sequence[Network]
-) -> Choice:
+def choice(hosts: Sequence[Description], networks: Sequence[Network]) -> Choice:
     """The choice in the forms in which it is passed on."""
     names = [host.interfaces_in(networks) for host in hosts]
     everywhere = [name for name in (names[0] if names else []) if all(name in other for other in names)]
     return Choice(
         tuple(map(str, networks)),
-        tuple(map(str, daemon_networks)),
         tuple(sorted({name for own in names for name in own})),
         everywhere[0] if everywhere else "",
     )

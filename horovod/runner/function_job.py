@@ -7,7 +7,7 @@ the caller's process, a notebook perhaps, that would be rude. It unpickles nothi
     descriptor N    := length:8  ending (JSON)   values of the ranks, one behind the other
 
 N is the argument. request: {"options": .., "command": [..]}, ending: {"error": .., "row": .., "facts": ..}
-when nothing was started, else {"code": .., "message": .., "culprit": .., "starter": ..,
+when nothing was started, else {"code": .., "message": .., "culprit": ..,
 "values": [[rank, length], ..], "ends": [[rank, code], ..], "is_elastic": ..}. In an elastic job a worker's
 number stands for a rank.
 """
@@ -41,14 +41,13 @@ def main(descriptor: int) -> None:
 
 def _run(request: dict[str, Any], payload: bytes, answer: IO[bytes]) -> None:
     warnings = settings.environment_warnings(os.environ) + mistakes.variable_warnings(os.environ)
-    values = settings.merged(request["options"], {}, os.environ)
+    values = settings.merged({**request["options"], "quiet": True}, {}, os.environ)
     for warning in warnings:
         say(f"warning: {warning}")
     ending = launch.start(values, request["command"], os.environ, payload)
     lengths = [(rank, len(value)) for rank, value in ending.values.items()]
     told = {"code": ending.code, "message": ending.message, "culprit": ending.culprit, "values": lengths}
-    told |= {"starter": ending.starter, "ends": list(ending.ends.items())}
-    told["is_elastic"] = asks_for_elastic(values)
+    told |= {"ends": list(ending.ends.items()), "is_elastic": asks_for_elastic(values)}
     write_record(answer, told)
     for value in ending.values.values():
         answer.write(value)

@@ -1,7 +1,7 @@
 """What a rank of horovod.run does: takes the function out of its payload, calls it, and sends the result.
 
 Started by its path, so that it is found where PYTHONPATH does not lead to this package. The result goes into
-the descriptor that `rank` opened for it, signed with the key of the payload (see `payload`).
+the descriptor that the rank's wrapper opened for it, signed with the key of the payload (see `payload`).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ def main() -> int:
     """Call the function; returns the exit code: 1 when it raised."""
     # The first entry is this file's own folder, whose modules have names that others may have too.
     sys.path[0] = str(Path(__file__).resolve().parents[2])
+    from horovod.common.agent_messages import RANK
     from horovod.runner import payload
-    from horovod.runner import rank as wrapper
-    from horovod.runner.agents.places import WORKER
+    from horovod.runner.agents import places
 
-    rank, _ = wrapper.rank_and_local_size()
-    number = int(os.environ.pop(WORKER, -1))  # of an elastic job only
-    descriptor = int(os.environ.pop(wrapper.VALUE_VARIABLE))
+    rank = int(os.environ[RANK])
+    number = int(os.environ.pop(places.WORKER, -1))  # of an elastic job only
+    descriptor = int(os.environ.pop(places.VALUE))
     os.set_inheritable(descriptor, False)
-    key, header, function = payload.unpacked(payload.found(os.environ.pop(wrapper.PAYLOAD_VARIABLE)))
+    key, header, function = payload.unpacked(payload.found(os.environ.pop(places.PAYLOAD)))
     # As where horovod.run was called: functions of modules travel by the name of their module.
     sys.path[:] = [*header["path"], *(path for path in sys.path if path not in header["path"])]
     kind, body = _called(function) if number < 0 else _called_in_elastic_job(function, rank)

@@ -4,38 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from typing import Any, NoReturn
 
 import horovod
-from horovod.common.networks import Choice
-from horovod.runner import (
-    command_line,
-    config_file,
-    mistakes,
-    payload_transfer,
-    rendezvous,
-    settings,
-    slurm,
-    starting,
-)
+from horovod.runner import command_line, config_file, errors, mistakes, rendezvous, settings, slurm, starting
+from horovod.runner.agents.outcome import signal_name
+from horovod.runner.agents.supervision import OUTPUT_CLOSED, OUTPUT_FAILED, Ending
 from horovod.runner.elastic.settings import refuse_alone
 from horovod.runner.errors import LaunchError
-from horovod.runner.host_cache import HostCache, default_folder
-from horovod.runner.job_hosts import (
-    JobHosts,
-    Run,
-    listening_environment,
-    nccl_environment,
-)
-from horovod.runner.output import RankOutput
-from horovod.runner.payload import fresh_name
-from horovod.runner.rank import BIND_VARIABLE, PAYLOAD_VARIABLE
 from horovod.runner.streams import discard, open_closed_ones, say
-from horovod.runner.supervise import OUTPUT_CLOSED, OUTPUT_FAILED, Ending, Launch, run
 
 USAGE_ERROR = 2
 _TOPOLOGY = (
@@ -128,7 +107,8 @@ def _options(given: Mapping[str, Any], command: list[str]) -> tuple[dict[str, An
     refuse_alone(given, values)
     knows_ranks = bool(values.get("np") or slurm.allocation(os.environ))
     mistakes.check_command(command, command_line.FLAGS, knows_ranks)
-    for warning in mistakes.compression_warnings(values, os.environ, command):
+    misread = mistakes.compression_warnings(values, os.environ, command)
+    for warning in misread + mistakes.ddp_warnings(values, command):
         say(f"warning: {warning}")
     return {**from_file, **given}, values
 
@@ -142,78 +122,24 @@ def start(
     values: Mapping[str, Any],
     command: Sequence[str],
     environment: Mapping[str, str],
-    payload: bytes | None = None,
+    payload: bytes = b"",
 ) -> Ending:
     """Run a job with the options `values` (as `settings.merged` makes them) to its end.
 
-    With a payload, its ranks find it under the name in PAYLOAD_VARIABLE. LaunchError when nothing can start.
+    `payload`: of a function that ranks call. LaunchError when nothing can start.
     """
-    way = starting.way_of(values)
-    values = {**values, "launcher": way.launcher}
-    job_hosts = way.hosts(values, environment)
-    prepared = job_hosts.prepare(values)
-    job_hosts = job_hosts.without(prepared.missing)
-    for text in prepared.warnings:
-        say(f"warning: {text}")
-    choice = prepared.choice
-    environment = _rank_environment(way, values, job_hosts, choice, environment)
-    nonce = secrets.token_hex(6)
-    if values.get("ddp"):
-        meeting = rendezvous.of(values, job_hosts, prepared)
-        environment |= meeting.variables(nonce)
-        command = [*meeting.start_words(), *command]
-        if warning := rendezvous.compression_warning(environment):
-            say(f"warning: {warning}")
-    if job_hosts.others() and (warning := way.warning(job_hosts, values, environment)):
-        say(f"warning: {warning}")
-    output = RankOutput(
-        job_hosts.ranks,
-        sys.stdout.buffer,
-        sys.stderr.buffer,
-        values.get("output_filename"),
-        values.get("prefix_timestamp", False),
-    )
-    with ExitStack() as stack:
-        spare: frozenset[int] = frozenset()
-        if payload is not None:
-            environment[PAYLOAD_VARIABLE] = name = fresh_name()
-            others = [] if way.most_ranks is not None else job_hosts.others()  # else a driver sends it
-            there = payload_transfer.transferred(name, payload, others, job_hosts.shell)
-            spare = stack.enter_context(there)
-        this_run = Run("", stack.enter_context(way.session()), os.getcwd(), nonce)
-        launch = Launch(
-            command=way.command(values, job_hosts, choice, command, environment, this_run),
-            environment=environment,
-            nonce=nonce,
-            ranks=way.most_ranks or job_hosts.ranks,
-            is_elastic=way.most_ranks is not None,
-            start_timeout=values["start_timeout"],
-            exit_timeout=values["exit_timeout"],
-            verbose=values.get("verbose", False),
-            spare=spare,
-            networks=way.networks(environment),
-            starter=way.starter,
-        )
-        ending = run(launch, output)
-    if ending.code != 0 or not ending.all_started:  # perhaps because of what has changed there
-        HostCache(default_folder()).forget(prepared.cache_keys)
-    return ending
+    way = starting.way_of(values, command)
+    if isinstance(way, starting.ByMpirun):
+        from horovod.runner import by_mpirun
 
+        if payload:
+            raise errors.function_by_mpirun()
+        return by_mpirun.run(way, values, command, environment)
+    from horovod.runner import by_agents
+    from horovod.runner.agents.driver import Interrupted
 
-def _rank_environment(
-    way: starting.Way,
-    values: Mapping[str, Any],
-    job_hosts: JobHosts,
-    choice: Choice,
-    environment: Mapping[str, str],
-) -> dict[str, str]:
-    """What all ranks of a job are told."""
-    told = {
-        **way.inherited(environment),
-        "PYTHONUNBUFFERED": "1",
-        **settings.rank_environment(values),
-        BIND_VARIABLE: values.get("bind", "none"),
-        **nccl_environment(values, choice, environment),
-        **listening_environment(job_hosts, choice, values.get("verbose", False)),
-    }
-    return told | way.variables(values, job_hosts, choice, told)
+    try:
+        return by_agents.run(way.elastic, values, command, environment, payload)
+    except Interrupted as signalled:
+        number = signalled.number
+        return Ending(128 + number, f"stopped by {signal_name(number)} before any rank started")

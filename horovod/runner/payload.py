@@ -1,9 +1,9 @@
 """What horovod.run sends to ranks and gets back. Standard library only: every rank and host agent imports it.
 
 A payload is a file that ranks of a host read: the function with its arguments, and the key that results are
-signed with. It reaches other hosts over ssh, and is kept in a folder that only its owner can enter. Results
-come back through mpirun, whose connections are neither authenticated nor encrypted, so each is signed with
-HMAC-SHA256 and verified before anything of it is unpickled.
+signed with. It reaches other hosts over ssh, and is kept in a folder that only its owner can enter. Each
+result is signed with HMAC-SHA256, and verified before anything of it is unpickled: a rank runs whatever
+programs its function starts, which could write to its descriptors.
 
     payload := key:32 bytes  length of header:8  header (JSON)  function (pickle)
     result := signature:32 bytes  kind:1  body          signature: of rank:8, kind and body

@@ -1,27 +1,24 @@
-"""`horovodrun --ddp`: where ranks of torch.distributed meet, and what all of them are told, as by torchrun.
-
-What differs from rank to rank is told by `ddp_rank`, which every rank runs before its command.
-"""
+"""`horovodrun --ddp`: where ranks of torch.distributed meet, and what each is told, as by torchrun."""
 
 from __future__ import annotations
 
 import socket
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from horovod.common.networks import Description
 from horovod.common.variable_names import DDP_COMPRESSION
-from horovod.runner import ddp_rank, errors, host_agent, preflight
+from horovod.runner import errors
+from horovod.runner.agents.preparation import Prepared
 from horovod.runner.hosts import is_local
 from horovod.runner.job_hosts import JobHosts
-from horovod.runner.remote_hosts import HERE, Prepared
 
 # What torch asks of the packages that are installed when it is imported.
 AUTOLOAD, TORCH_GROUP, PACKAGE = "TORCH_DEVICE_BACKEND_AUTOLOAD", "torch.backends", "horovod"
 LOOPBACK, HIGHEST_PORT = "127.0.0.1", 65535
 OPTIONS_OF_IT = ("master_addr", "master_port")
+_GLOO, _THREADS = "GLOO_SOCKET_IFNAME", "OMP_NUM_THREADS"
 
 
 @dataclass(frozen=True)
@@ -31,11 +28,6 @@ class Rendezvous:
     address: str
     port: int
     hosts: tuple[tuple[int, tuple[str, ...]], ...]
-
-    def start_words(self) -> tuple[str, ...]:
-        """What stands before the command of each rank."""
-        told = "/".join(f"{ranks}:{','.join(interfaces)}" for ranks, interfaces in self.hosts)
-        return (sys.executable, "-I", "-S", ddp_rank.__file__, told)
 
     def variables(self, run_id: str) -> dict[str, str]:
         """What all ranks are told. The run's id tells libraries that ask for it that ranks are started."""
@@ -52,6 +44,21 @@ class Rendezvous:
             "TORCHELASTIC_MAX_RESTARTS": "0",
             "TORCHELASTIC_USE_AGENT_STORE": "False",
         }
+
+    def variables_of_ranks(self, environment: Mapping[str, str]) -> list[dict[str, str]]:
+        """What each rank is told besides, but for what the user's environment says."""
+        found: list[dict[str, str]] = []
+        for group, (size, interfaces) in enumerate(self.hosts):
+            for local_rank in range(size):
+                rank = len(found)
+                place = {"RANK": rank, "ROLE_RANK": rank, "LOCAL_RANK": local_rank, "LOCAL_WORLD_SIZE": size}
+                place |= {"GROUP_RANK": group, "NODE_RANK": group}
+                usual = {_GLOO: ",".join(interfaces)} if interfaces else {}
+                if size > 1:  # a rank starts a thread per core otherwise
+                    usual[_THREADS] = "1"
+                own = {name: text for name, text in usual.items() if name not in environment}
+                found.append({**own, **{name: str(number) for name, number in place.items()}})
+        return found
 
 
 def refuse_without_ddp(given: Mapping[str, Any], values: Mapping[str, Any]) -> None:
@@ -81,46 +88,46 @@ def compression_warning(environment: Mapping[str, str]) -> str:
     return f"gradients will not be compressed, as {why}, or start the script by python -m horovod.torch.ddp"
 
 
-def of(values: Mapping[str, Any], job_hosts: JobHosts, prepared: Prepared) -> Rendezvous:
-    """Where the ranks of this job meet. LaunchError when the port that the user named is taken there."""
-    described = dict(zip(job_hosts.names(), prepared.descriptions, strict=False))
+def of(
+    values: Mapping[str, Any],
+    hosts: JobHosts,
+    prepared: Prepared,
+    free_port: Callable[[str | None, int], int],
+) -> Rendezvous:
+    """Where the ranks of this job meet. LaunchError when the port that the user named is taken there.
+
+    `free_port`: that port if it is free on a host (None: this one), or for 0 another one; 0 for none.
+    """
     ways = prepared.choice.networks
-    along = [_along(described.get(_key(host.name)), ways) for host in job_hosts.hosts]
-    address = values.get("master_addr") or _address(job_hosts, along[0])
-    port = _port(job_hosts, values.get("master_port", 0))
+    along = [_along(prepared.descriptions.get(host.name), ways) for host in hosts.hosts]
+    address = values.get("master_addr") or _address(hosts, along[0])
+    port = _port(hosts, values.get("master_port", 0), free_port)
     interfaces = [tuple(dict.fromkeys(name for name, _ in ends)) for ends in along]
     if not prepared.descriptions:  # nobody was asked: as the user has it
-        interfaces = [prepared.choice.interfaces] * len(job_hosts.hosts)
-    return Rendezvous(address, port, tuple(zip((h.slots for h in job_hosts.hosts), interfaces, strict=True)))
-
-
-def _key(name: str) -> str:
-    return HERE if is_local(name) else name
+        interfaces = [prepared.choice.interfaces] * len(hosts.hosts)
+    return Rendezvous(address, port, tuple(zip((h.slots for h in hosts.hosts), interfaces, strict=True)))
 
 
 def _along(description: Description | None, ways: tuple[str, ...]) -> list[tuple[str, str]]:
     return description.along(ways) if description is not None else []
 
 
-def _address(job_hosts: JobHosts, along: list[tuple[str, str]]) -> str:
-    if len(job_hosts.names()) == 1:
+def _address(hosts: JobHosts, along: list[tuple[str, str]]) -> str:
+    if len(hosts.names()) == 1:
         return LOOPBACK
     if along:
         return along[0][1]
-    first = job_hosts.hosts[0].name  # no network was found, of which there was a warning
+    first = hosts.hosts[0].name  # no network was found, of which there was a warning
     return socket.gethostname() if is_local(first) else first
 
 
-def _port(job_hosts: JobHosts, wanted: int) -> int:
-    """`wanted`, or else one that is free on rank 0's host (where it cannot be asked: on this one)."""
-    first = job_hosts.hosts[0].name
+def _port(hosts: JobHosts, wanted: int, free_port: Callable[[str | None, int], int]) -> int:
+    """`wanted`, or else one that is free on rank 0's host."""
+    first = hosts.hosts[0].name
     if wanted > HIGHEST_PORT:
         why = f"ports end at {HIGHEST_PORT}"
         raise errors.wrong_value(option="--master-port", value=wanted, why=why)
-    if is_local(first) or job_hosts.shell is None:
-        port = host_agent.free_port(wanted) if is_local(first) or not wanted else wanted
-    else:
-        port = preflight.free_port(first, wanted, job_hosts.shell)
+    port = free_port(None if is_local(first) else first, wanted)
     if port == 0 and wanted:
         raise errors.port_in_use(port=wanted, host=first)
     if port == 0:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any, TextIO
 
+from horovod.common import time_limits
 from horovod.common.exceptions import WrongArgument
 from horovod.common.options import OPTIONS, Option
 from horovod.common.sentences import facts_of
@@ -30,7 +31,6 @@ _START_JOB = (
     "from horovod.runner import function_job; function_job.main(int(sys.argv[2]))"
 )
 _FLAG = re.compile(r"(?<![\w-])(?:-np|-H|--[a-z]+(?:-[a-z]+)*)\b")
-_END_SECONDS = 15.0  # for the job to end its ranks after an interrupt
 _OF_OTHERS = "horovod.common.exceptions.HorovodInternalError"
 # Parameters that have another name than the option of horovodrun, and than Horovod's older ones.
 _OPTION_NAMES = {
@@ -90,8 +90,8 @@ def run(
     that ranks run, by default this one. `np`, `min_np`, `max_np` and `network_interface` are older names.
     `ddp`: as the flag --ddp, for a function that calls torch.distributed.init_process_group("gloo"), or with
     "nccl".
-    `compression`: as a text, for instance "bit8" or "int4:error_feedback=1". `launcher`: "mpi" or "tcp", as
-    the flag --launcher; `use_mpi` and `use_gloo` say the same.
+    `compression`: as a text, for instance "bit8" or "int4:error_feedback=1". `launcher`: "tcp", as the flag
+    --launcher; `use_gloo` says the same. "mpi", and `use_mpi`, are refused: results come back by agents.
 
     With `min_num_proc` or `host_discovery_script` the job is elastic: `slots` are those of a host for which
     the script says none, `cooldown_range` seconds after which what failed is used again, `elastic_timeout`
@@ -233,7 +233,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(_END_SECONDS)
+            process.wait(time_limits.FUNCTION_END)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -298,7 +298,7 @@ def _explained_elastic(
         if result is not None and result[0] == payload.RAISED:
             told = json.loads(bytes(result[1][payload.PLACE_SIZE :]))
             raised.append((payload.unpacked_place(result[1])[1], told))
-    end = {"starter": ending["starter"], "exit_code": ending["code"], "why": ending["message"]}
+    end = {"exit_code": ending["code"], "why": ending["message"]}
     if not raised:
         return errors.elastic_failed(**end)
     causes = [one for one in raised if _is_cause(*one)]
@@ -315,8 +315,7 @@ def _explained(
         for rank, result in signed.items()
         if result is not None and result[0] == payload.RAISED
     }
-    end = {"starter": ending.get("starter", "mpirun"), "exit_code": ending["code"]}
-    culprit = ending["culprit"]
+    end, culprit = {"exit_code": ending["code"]}, ending["culprit"]
     if not raised or (culprit is not None and culprit not in raised):
         return errors.rank_lost(**end, why=ending["message"], ranks=[] if culprit is None else [culprit])
     # A rank that misses another one raises too, and its word may arrive first.

@@ -6,7 +6,6 @@ import errno
 import io
 import os
 import select
-import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,62 +14,47 @@ from typing import Any, BinaryIO
 from horovod.runner import errors
 from horovod.runner.errors import OutputError
 
-
-class OutputBlocked(Exception):
-    """Raised by a signal's handler in a write that nobody reads, so that the write ends."""
+_MOST_WAITING = 1 << 20  # bytes of a sink that are not written yet
 
 
-def cannot_write(name: str, error: OSError | OutputBlocked) -> OutputError:
+def cannot_write(name: str, error: OSError) -> OutputError:
     """For what cannot be written any more."""
-    number = error.errno if isinstance(error, OSError) and error.errno else 0
+    number = error.errno or 0
     return errors.cannot_write(
         name=name,
         why=f"{os.strerror(number)} ({errno.errorcode.get(number, number)})" if number else str(error),
         errno=number,
-        is_blocked=isinstance(error, OutputBlocked),
         is_closed=isinstance(error, BrokenPipeError),
     )
 
 
-class WriteLimit:
-    """Once begun, by the handler of a signal that asks to end: lets no write of a Sink wait for a reader for
-    longer than some seconds.
+class Sink:
+    """A file or stream that is written until that fails. From then on what it is given goes nowhere.
+
+    What is given is written by `flush` at the latest. OutputError where it cannot be, once.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def begin(self, *_: object) -> None:
-        signal.signal(signal.SIGALRM, self._end_writing)
-        signal.setitimer(signal.ITIMER_REAL, self._seconds, self._seconds)
-
-    def _end_writing(self, *_: object) -> None:
-        if Sink.is_writing:
-            raise OutputBlocked("nobody reads it")
-
-
-class Sink:
-    """A file or stream that is written until that fails. From then on what it is given goes nowhere."""
-
-    is_writing = False  # this process, to any of them
-
-    def __init__(self, name: str, stream: BinaryIO) -> None:
+    def __init__(self, name: str, stream: BinaryIO | io.RawIOBase) -> None:
         self._name = name
         self._stream = stream
+        self._waiting = bytearray()
 
     def write(self, data: bytes) -> None:
-        self._guarded(self._write_whole, data)
+        self._waiting += data
+        if len(self._waiting) >= _MOST_WAITING:
+            self.flush()
 
     def flush(self) -> None:
-        self._guarded(self._flush_whole)
+        data, self._waiting = bytes(self._waiting), bytearray()
+        if data:
+            self._guarded(lambda: self._write_whole(data))
 
     def close(self) -> None:
+        self.flush()
         self._guarded(self._stream.close)
 
     def _write_whole(self, data: bytes) -> None:
-        """Whatever kind of stream it is. One without a buffer (PYTHONUNBUFFERED) takes a part where a signal
-        comes, as at mpirun's end, and one that does not block takes what it has room for.
-        """
+        """Whatever kind of stream it is: some take a part; one that does not block, what it has room for."""
         rest = memoryview(data)
         while rest:
             try:
@@ -80,8 +64,6 @@ class Sink:
             if not taken:
                 self._wait_for_room()
             rest = rest[taken or 0 :]
-
-    def _flush_whole(self) -> None:
         while True:
             try:
                 return self._stream.flush()
@@ -91,14 +73,10 @@ class Sink:
     def _wait_for_room(self) -> None:
         select.select([], [self._stream.fileno()], [])
 
-    def _guarded(self, act: Callable[..., Any], *arguments: Any) -> None:
+    def _guarded(self, act: Callable[[], Any]) -> None:
         try:
-            try:
-                Sink.is_writing = True
-                act(*arguments)
-            finally:
-                Sink.is_writing = False
-        except (OSError, OutputBlocked) as error:
+            act()
+        except OSError as error:
             where = _path_of(self._stream) if self._name.startswith("standard") else ""
             if not self._stream.closed:
                 discard(self._stream)
@@ -112,6 +90,13 @@ def discard(stream: Any) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, number)
         os.close(nowhere)
+
+
+def discard_full(stream: Any) -> None:
+    """As `discard`, where the next word would wait for a reader."""
+    with suppress(io.UnsupportedOperation):
+        if not select.select([], [stream.fileno()], [], 0)[1]:
+            discard(stream)
 
 
 def _path_of(stream: Any) -> str:

@@ -1,6 +1,7 @@
 """What horovodrun reads: ranks' output and reports, signed results, hosts' answers, files, variables."""
 
-# private: _listed, _results: they read what comes from outside, and callers only pass it on
+# private: _addresses_in, _description, _listed, _results: they read what comes from outside, and callers only
+# pass it on
 
 from __future__ import annotations
 
@@ -11,7 +12,6 @@ import json
 import os
 import pickle
 from collections.abc import Iterable
-from pathlib import Path
 
 import scratch
 from campaign import Target
@@ -19,29 +19,18 @@ from campaign import Target
 from horovod import _native
 from horovod.common.agent_messages import MessageParser, Place, object_in, packed
 from horovod.common.options import CORE, OPTIONS
-from horovod.runner import (
-    cells,
-    config_file,
-    host_agent,
-    host_cache,
-    hosts,
-    payload,
-    preflight,
-    run_function,
-    settings,
-    slurm,
-)
-from horovod.runner.agents import frames
+from horovod.runner import config_file, hosts, payload, run_function, settings, slurm
+from horovod.runner.agents import environment, frames, preparation, reaching, records
 from horovod.runner.agents.fixed_job import FixedJob
-from horovod.runner.agents.frames import FrameParser, Order
+from horovod.runner.agents.frames import Frame, FrameParser, Order
 from horovod.runner.agents.job import Job
+from horovod.runner.agents.outcome import Outcome
+from horovod.runner.agents.output import RankOutput
 from horovod.runner.agents.places import places_of
+from horovod.runner.agents.records import RecordParser
 from horovod.runner.errors import LaunchError
-from horovod.runner.outcome import Outcome
-from horovod.runner.output import Cell, Decoder, RankOutput
 
 RANKS = 4
-NONCE = "0123456789ab"
 KEY = bytes(range(32))
 _REPORTS = (
     "started node1 4711",
@@ -59,37 +48,29 @@ _REPORTS = (
 )
 
 
-def _cells() -> Iterable[bytes]:
-    def cell(rank: int, kind: bytes, payload: bytes) -> bytes:
-        return cells.cells(NONCE, rank, kind, payload)
-
-    said = [cell(rank, cells.REPORT, report.encode()) for rank, report in enumerate(_REPORTS[:RANKS])]
-    yield b"mpirun's own words\n" + b"".join(said)
-    yield (cell(1, cells.OUTPUT, b"a line\nhalf a line") + cell(1, cells.ERROR, b"50 %\r100 %\r\n") + said[3])
-    yield (
-        cell(3, cells.VALUE, bytes(range(256)) * 3) + cell(2, cells.REPORT, _REPORTS[4].encode()) + b"more"
-    )
+def _records() -> Iterable[bytes]:
+    one, report = records.record, records.REPORT
+    yield b"".join(one(report, text.encode()) for text in _REPORTS[:4])
+    yield one(records.OUTPUT, b"a line\nhalf a line") + one(records.ERROR, b"50 %\r100 %\r\n")
+    yield one(records.VALUE, bytes(range(256)) * 3) + one(report, _REPORTS[4].encode()) + one(report, b"")
 
 
-def read_cells(data: bytes) -> None:
-    """As `supervise` does. Every byte is in a cell, or is mpirun's."""
+def read_records(data: bytes) -> None:
+    """As the driver does, however they are cut. What was understood is what was sent."""
     chunk = 1 + hashlib.sha256(data).digest()[0] * 5
-    decoder, outcome = Decoder(NONCE), Outcome(RANKS)
+    parser, outcome = RecordParser(), Outcome(RANKS)
     output = RankOutput(RANKS, io.BytesIO(), io.BytesIO())
-    size = 0
+    again = b""
     for begin in range(0, len(data), chunk):
-        for part in decoder.feed(data[begin : begin + chunk]):
-            if isinstance(part, Cell):
-                size += cells.CELL_SIZE
-                if part.kind == cells.REPORT:
-                    with contextlib.suppress(ValueError):
-                        outcome.take(part.rank % RANKS, part.payload.decode(errors="replace"))
-                elif part.kind != cells.VALUE:
-                    output.write(part.rank, part.kind, part.payload)
-            else:
-                size += len(part)
+        for each in parser.feed(data[begin : begin + chunk]):
+            again += records.record(each.kind, each.payload)
+            if each.kind == records.REPORT:
+                with contextlib.suppress(ValueError):
+                    outcome.take(1, each.payload.decode(errors="replace"))
+            elif each.kind != records.VALUE:
+                output.write(1, each.kind, each.payload)
     output.finish()
-    assert size + len(decoder.rest()) == len(data), "bytes were lost"
+    assert data.startswith(again), "bytes were lost"
     outcome.conclusion(1)
 
 
@@ -120,7 +101,7 @@ def _of_agents() -> Iterable[bytes]:
         + message(1, id=3, do="delete", key="k")
         + message(1, do="lost", generation=1, rank=0, reason="no answer")
     )
-    output = frames.numbered(frames.OUTPUT, 1, cells.cells(NONCE, 1, cells.OUTPUT, b"a line\n"))
+    output = frames.numbered(frames.OUTPUT, 1, records.record(records.OUTPUT, b"a line\n"))
     yield (
         begin
         + frames.frame(frames.BEAT)
@@ -132,7 +113,7 @@ def _of_agents() -> Iterable[bytes]:
 
 def read_frames_of_agent(data: bytes) -> None:
     """As the driver does; whatever a worker asks, the job goes on."""
-    job, parser = Job(FixedJob([("a", 2)]), ["true"], NONCE), FrameParser(from_agent=True)
+    job, parser = Job(FixedJob([("a", 2)]), ["true"]), FrameParser(from_agent=True)
     job.begin()
     chunk = 1 + hashlib.sha256(data).digest()[0] * 5
     for begin in range(0, len(data), chunk):
@@ -143,7 +124,9 @@ def read_frames_of_agent(data: bytes) -> None:
 
 def _of_drivers() -> Iterable[bytes]:
     yield (
-        frames.frame(frames.ENVIRONMENT, b"horovodrun environment\n")
+        frames.MAGIC
+        + frames.record(frames.QUESTION, {"about": "reach", "port": 22, "seconds": 2.0, "targets": []})
+        + frames.frame(frames.ENVIRONMENT, environment.packed({b"A": b"b"}))
         + Order(3, ["sh", "-c", "true"], {"A": "b"}, has_input=True).frame()
         + frames.numbered(frames.INPUT, 3, b"words")
         + frames.record(frames.STOP, {"worker": 3, "signal": 15})
@@ -157,8 +140,22 @@ def read_frames_of_driver(data: bytes) -> None:
             Order.of(frame)
         elif frame.kind == frames.STOP:
             frame.record(worker=int, signal=int)
-        elif frame.kind != frames.ENVIRONMENT:
+        elif frame.kind == frames.QUESTION:
+            frame.record()
+        elif frame.kind == frames.ENVIRONMENT:
+            environment.unpacked(frame.body)
+        elif frame.kind != frames.PAYLOAD:
             frame.numbered()
+
+
+def _packed_environments() -> Iterable[bytes]:
+    yield environment.packed({b"A": b"1\n2=3", b"B": b"", b"C": b"\xff"})
+
+
+def read_packed_environment(data: bytes) -> None:
+    """What is understood means the same when it is sent on."""
+    found = environment.unpacked(data)
+    assert environment.unpacked(environment.packed(found)) == found
 
 
 def _of_channels() -> Iterable[bytes]:
@@ -299,40 +296,26 @@ def read_config_file(data: bytes) -> None:
     assert all(isinstance(line, str) for line in warnings)
 
 
-def _answers() -> Iterable[bytes]:
+def _facts() -> Iterable[bytes]:
     described = {
         "addresses": [["eth0", "10.0.0.1/24", 1000], ["lo", "127.0.0.1/8", 0]],
         "from": "10.0.0.2",
         "at": "10.0.0.1",
         "software": {"horovod": "0.29.0", "core": "a43ad53123b8e2dc", "PyTorch": "", "Python": "3.11.7"},
     }
-    for answer in (described, {**described, "from": "", "at": ""}, ["10.0.0.1", "10.0.0.2"], 12345):
-        yield f"Welcome to node1\n\n{host_agent.MARK}{json.dumps(answer)}\n".encode()
+    for facts in (described, {**described, "from": "", "at": ""}, ["10.0.0.1", "10.0.0.2"], 12345):
+        yield json.dumps(facts).encode()
 
 
-def read_answer(data: bytes) -> None:
-    for reading in (preflight.understood, preflight.addresses_in, preflight.port_in):
-        with contextlib.suppress(ValueError):
-            reading(host_agent.answer_in(data))
-    preflight.explained("node1", 255, data.decode(errors="replace"))
-
-
-def _caches() -> Iterable[bytes]:
-    now = 2e9
-    yield json.dumps(
-        {"v1 ssh describe node1": [now, {"addresses": [["eth0", "10.0.0.1/24", 10]], "from": "", "at": ""}]}
-    ).encode()
-    yield json.dumps({"reach": [now, {"": [], "node1": ["10.0.0.1"]}], "other": [1.5, None]}).encode()
-
-
-def read_cache(data: bytes) -> None:
-    """Damaged is empty; and it can be written again."""
-    path: Path = scratch.file_of("cache/hosts.json", data)
-    path.chmod(0o600)
-    cache = host_cache.HostCache(path.parent)
-    cache.find("reach")
-    cache.put({"new": {"at": ""}})
-    assert cache.find("new") == {"at": ""}
+def read_facts(data: bytes) -> None:
+    """Of a HELLO, and answers to questions: the host is refused, and nothing else happens."""
+    reaching.explained("node1", 255, data.decode(errors="replace"))
+    with contextlib.suppress(ValueError):
+        facts = Frame(frames.HELLO, data).record()
+        preparation.build_refusal(facts)
+        preparation._description(facts)
+    with contextlib.suppress(ValueError, RecursionError):
+        preparation._addresses_in(json.loads(data))
 
 
 def _payloads() -> Iterable[bytes]:
@@ -351,7 +334,7 @@ _HOSTFILE = (
 )
 
 TARGETS = (
-    Target("cells", tuple(_cells()), read_cells, (), 6),
+    Target("records", tuple(_records()), read_records, (ValueError,), 6),
     Target("report", tuple(report.encode() for report in _REPORTS), read_report, (), 4),
     Target("result", tuple(_results()), read_result, (), 4),
     Target("frames of an agent", tuple(_of_agents()), read_frames_of_agent, (ValueError,), 3),
@@ -366,6 +349,6 @@ TARGETS = (
         "hosts", (b"host1:2,host2:4", b"localhost", b"a.b_c-d:1, 10.0.0.1:16"), read_hosts, (LaunchError,), 4
     ),
     Target("config file", (_YAML, _MORE_YAML), read_config_file, (LaunchError,), 0.5),
-    Target("answer of a host", tuple(_answers()), read_answer, (), 5, is_json=True),
-    Target("host cache", tuple(_caches()), read_cache, (), 1, is_json=True),
+    Target("environment", tuple(_packed_environments()), read_packed_environment, (ValueError,), 3),
+    Target("facts of a host", tuple(_facts()), read_facts, (), 5, is_json=True),
 )

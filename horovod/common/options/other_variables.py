@@ -47,8 +47,7 @@ OF_THE_GPU_LIBRARY = {
 }
 # Set by one part of this package for another.
 _BETWEEN_PARTS = """
-    AGENT COMMITS_FOLDER JOINED_BY RANK_NOTES RUN_DAEMON_NETWORKS RUN_NETWORKS RUN_PAYLOAD RUN_VALUE
-    RUN_VERBOSE TUNE_LAUNCH_STEPS WORKER
+    AGENT COMMITS_FOLDER JOINED_BY RANK_NOTES RUN_PAYLOAD RUN_TERMINALS RUN_VALUE TUNE_LAUNCH_STEPS WORKER
 """
 # They mean something to Horovod, its launchers or its build, and nothing here, but for HOROVOD_RANK and
 # HOROVOD_SIZE: see `horovod.common.launched`.

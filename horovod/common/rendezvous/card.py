@@ -14,13 +14,13 @@ import os
 import secrets
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from ipaddress import ip_address, ip_interface, ip_network
 from pathlib import Path
 from typing import Any
 
 import horovod
-from horovod.common import errors, interfaces, listeners
+from horovod.common import errors, interfaces
 from horovod.common.networks import Address, Description, Interface
 from horovod.common.options import BY_VARIABLE
 from horovod.common.sentences import facts_of
@@ -32,7 +32,6 @@ MOST_BYTES = 64 << 10  # of what one rank says
 NONCE_BYTES = 32
 _MOST_ADDRESSES, _MOST_WANTED, _MOST_CHARACTERS = 200, 64, 300
 _FASTEST = 2**31  # Mbit/s
-_RUN_NETWORKS = listeners.RANKS_VARIABLE
 
 
 @dataclass(frozen=True)
@@ -89,39 +88,33 @@ def own(meets_at: str, has_secret: bool, environment: Mapping[str, str]) -> Card
     """
     found = [(n, at, speed) for n, at, speed in interfaces.addresses() if not at.ip.is_link_local]
     name, boot = socket.gethostname(), _first_line("/proc/sys/kernel/random/boot_id")
-    card = Card(
+    return Card(
         # Ranks that share memory also look by process ids whether the others live.
         host=f"{name} {boot} {_number('/dev/shm', 'st_dev')} {_number('/proc/self/ns/pid', 'st_ino')}",
         namespace=f"{boot or name} {_number('/proc/self/ns/net', 'st_ino')}",
         name=own_name(),
         addresses=tuple(found[:_MOST_ADDRESSES]),
         route=interfaces.address_towards(meets_at),
-        wanted=(),
+        wanted=_wanted(environment),
         nonce=secrets.token_bytes(NONCE_BYTES),
         has_secret=has_secret,
     )
-    return replace(card, wanted=_wanted(card, environment))
 
 
 def own_name() -> str:
     return f"{socket.gethostname()}, process {os.getpid()}"
 
 
-def _wanted(card: Card, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """What the user has said, else what horovodrun has chosen, if this host has it."""
+def _wanted(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The user, or horovodrun, has said so."""
     option = BY_VARIABLE["HOROVOD_TCP_INTERFACES"]
-    wanted = _checked_words(option.variable, option.read(environment))
-    if wanted:
-        return wanted
-    chosen = _checked_words(_RUN_NETWORKS, listeners.parsed(environment.get(_RUN_NETWORKS, "")))
-    return chosen if card.description().along(chosen) else ()
-
-
-def _checked_words(variable: str, words: list[str]) -> tuple[str, ...]:
+    words = option.read(environment)
     try:
         return _ways(words)
     except ValueError as error:
-        raise errors.no_interfaces(**facts_of(error, setting=variable, value=",".join(words)[:80])) from None
+        raise errors.no_interfaces(
+            **facts_of(error, setting=option.variable, value=",".join(words)[:80])
+        ) from None
 
 
 def _ways(words: Any) -> tuple[str, ...]:

@@ -1,44 +1,44 @@
 """On each host of a job: starts workers as the driver says, and passes on what they write and ask.
 
+    agent.py [here] [ssh] [facts]     on the driver's host; started over ssh; its HELLO is to have facts
+
 Run by its path, isolated, by the driver or over ssh; standard input and output are frames (see `frames`).
 It ends its workers, and then itself, when its standard input ends, when the connection of ssh gets no answer
-any more, and when a signal tells it to. Standard library only and few imports: it starts in some 40 ms.
+any more, and when a signal tells it to. Standard library only and few imports, but for facts: it starts in
+some 40 ms.
 """
 
 from __future__ import annotations
 
-import io
 import os
 import select
 import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
+from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), *[".."] * 3)))
 
+from horovod.common import time_limits
 from horovod.common.agent_messages import VARIABLE, MessageParser
 from horovod.common.host_memory import VARIABLE as COMMITS_VARIABLE
 from horovod.common.host_memory import KeptFolder
-from horovod.runner import daemon_agent
 from horovod.runner.agents import frames, link
+from horovod.runner.agents.environment import own_environment, unpacked
 from horovod.runner.agents.frames import Frame, FrameParser, Order
 from horovod.runner.agents.streams import Outbox, Wake, ended_children, read, ready, spawn
 from horovod.runner.agents.warm import WarmServer, can_be_warm
 from horovod.runner.processes import adopt_orphans, children, end_descendants, send
 
-BY_SSH = "ssh"  # the argument of an agent that was started over it
-BEAT = 1.0  # seconds
-GRACE = 4.2  # seconds between telling a wrapper to end and killing it; it kills its command after 3
-LAST_WORDS = 1.0  # seconds that the driver has to read them
 _MOST_WAITING = 8 << 20  # bytes of answers that a worker does not read, or of its requests: then no more
 _PART = 1 << 16
 _RESTARTS = b"HOROVOD_ELASTIC_RESTART"
-_WRAPPER_WORDS = 4  # interpreter, flags and file; then the nonce, the directory, and the command
-_NOT_UNDERSTOOD = daemon_agent.NOT_UNDERSTOOD
+_WRAPPER_WORDS = 4  # interpreter, flags and file; then the directory, and the command
+_NOT_UNDERSTOOD = 203  # an exit code
 
 
 class _Worker:
@@ -53,13 +53,13 @@ class _Worker:
         status = os.fstat(theirs.fileno())
         told = {**order.variables, VARIABLE: f"{theirs.fileno()}:{status.st_dev}:{status.st_ino}"}
         own = {os.fsencode(name): os.fsencode(text) for name, text in told.items()}
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        streams = (source, nowhere, output_end)  # all that a wrapper writes goes to standard error
+        streams = (source, output_end, os.dup(2))  # records, and a wrapper's own trouble among our words
         self._given = (*streams, theirs.detach())
         self._cold = (order.command, {**environment, **own}, streams, self._given[-1])
         self.pid = 0
         os.set_blocking(self.output, False)
         self.input = Outbox(source_end) if order.has_input else None
+        self.input_taken = 0  # as was told; -1: it reads no more
         self.channel = Outbox(ours.detach())
         self.requests = MessageParser()
         self.status: int | None = None
@@ -88,7 +88,7 @@ class _Worker:
         if self.waits():
             self._give_up(number)
             return
-        self.kill_at = self.kill_at or now + GRACE
+        self.kill_at = self.kill_at or now + time_limits.WRAPPER_GRACE
         if self.status is None:
             send(self.pid, number)
 
@@ -106,16 +106,18 @@ class _Worker:
 
 
 class Agent:
-    """`source`, `target`: of frames. `environment`: of workers, when the driver has said it."""
+    """`source`, `target`: of frames. `told`: the arguments."""
 
-    def __init__(self, source: int, target: int, by_ssh: bool = False) -> None:
+    def __init__(self, source: int, target: int, told: Collection[str] = ()) -> None:
         self._source = source
-        self._by_ssh = by_ssh
+        self._is_here = frames.HERE in told
+        self._by_ssh = frames.BY_SSH in told
         self._has_driver = True
         self._target = Outbox(target)
         os.set_blocking(source, False)
         self._parser = FrameParser(from_agent=False)
-        self._environment: dict[bytes, bytes] | None = None
+        self._is_understood = False  # the driver
+        self._environment: dict[bytes, bytes] = {}  # of workers
         self._wake = Wake()
         self._workers: dict[int, _Worker] = {}
         self._credit = frames.WINDOW
@@ -127,7 +129,12 @@ class Agent:
         self._restarts = False  # workers may be started again
         self._commits: KeptFolder | None = None
         self._server: WarmServer | None = None
-        self._target.put(frames.MAGIC + frames.record(frames.HELLO, {"host": _here()}))
+        hello: dict[str, Any] = {"host": _here()}
+        if frames.FACTS in told:
+            from horovod.runner.agents.host_facts import describe
+
+            hello |= describe()
+        self._target.put(frames.MAGIC + frames.record(frames.HELLO, hello))
 
     def run(self) -> int:
         """To the end; returns the exit code."""
@@ -141,7 +148,7 @@ class Agent:
                 self._go_on(descriptor)
             self._look_at_workers()
             self._beat()
-        until = time.monotonic() + LAST_WORDS
+        until = time.monotonic() + time_limits.LAST_WORDS
         while self._target.size and time.monotonic() < until:
             ready({self._target.descriptor: select.POLLOUT}, 0.1)
             self._target.flush()
@@ -186,6 +193,7 @@ class Agent:
                 self._relay(number, worker)
             elif worker.input is not None and descriptor == worker.input.descriptor:
                 worker.input.flush()
+                self._tell_of_input(number, worker)
 
     def _read_frames(self) -> None:
         data = read(self._source)
@@ -194,8 +202,9 @@ class Agent:
         try:
             for frame in self._parser.feed(data):
                 self._take(frame)
+            self._is_understood = True
         except ValueError as error:
-            if self._environment is None:  # nothing was understood yet
+            if not self._is_understood:
                 raise
             print(f"horovodrun: {_here()} does not understand the driver: {error}", file=sys.stderr)
             data = b""
@@ -204,9 +213,11 @@ class Agent:
             self._end(signal.SIGTERM)
 
     def _take(self, frame: Frame) -> None:
-        if frame.kind == frames.ENVIRONMENT or self._environment is None:
-            given = daemon_agent.unpacked(io.BytesIO(frame.body))
-            self._environment = daemon_agent.merged(daemon_agent.own_environment(), given)
+        if frame.kind == frames.QUESTION:
+            self._answer(frame)
+        elif frame.kind == frames.ENVIRONMENT:
+            given = unpacked(frame.body)
+            self._environment = given if self._is_here else {**own_environment(), **given}
             self._restarts = self._environment.pop(_RESTARTS, b"") == b"1"
         elif frame.kind == frames.START:
             self._start(Order.of(frame))
@@ -221,7 +232,17 @@ class Agent:
         else:
             number, data = frame.numbered()
             if (worker := self._workers.get(number)) is not None:
-                self._pass_on(worker, frame.kind, data)
+                self._pass_on(number, worker, frame.kind, data)
+
+    def _answer(self, frame: Frame) -> None:
+        """It takes seconds, and workers are not there yet."""
+        from horovod.runner.agents.host_facts import answer_to
+
+        try:
+            answer = {"answer": answer_to(frame.record())}
+        except Exception as error:  # whatever it is, the driver has to say it
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        self._target.put(frames.record(frames.ANSWER, answer))
 
     def _take_payload(self, part: bytes) -> None:
         """Of the function that workers call. It stays until this agent ends; where another one keeps it, as
@@ -230,11 +251,10 @@ class Agent:
         self._payload.append(part)
         if part:
             return
+        from horovod.runner.agents.places import PAYLOAD
         from horovod.runner.payload import found, stored
-        from horovod.runner.rank import PAYLOAD_VARIABLE
 
-        assert self._environment is not None
-        name = os.fsdecode(self._environment.get(PAYLOAD_VARIABLE.encode(), b""))
+        name = os.fsdecode(self._environment.get(PAYLOAD.encode(), b""))
         try:
             try:
                 found(name)
@@ -244,7 +264,7 @@ class Agent:
             print(f"horovodrun: the function cannot be stored on {_here()}: {error}", file=sys.stderr)
         self._payload = []
 
-    def _pass_on(self, worker: _Worker, kind: bytes, data: bytes) -> None:
+    def _pass_on(self, number: int, worker: _Worker, kind: bytes, data: bytes) -> None:
         if kind == frames.MESSAGE:
             worker.channel.put(data)
             worker.channel.flush()
@@ -254,13 +274,21 @@ class Agent:
             worker.input.put(data)
             if data:
                 worker.input.flush()
+                self._tell_of_input(number, worker)
             else:
                 worker.input.end()
+
+    def _tell_of_input(self, number: int, worker: _Worker) -> None:
+        """How much of a worker's standard input is in its pipe; that it reads no more."""
+        assert worker.input is not None
+        taken = -1 if worker.input.is_broken else worker.input.written
+        if taken != worker.input_taken >= 0:
+            worker.input_taken = taken
+            self._target.put(frames.record(frames.TOOK, {"worker": number, "taken": taken}))
 
     def _start(self, order: Order) -> None:
         if self._is_ending or order.worker in self._workers:
             return
-        assert self._environment is not None
         order = order._replace(variables={**order.variables, **self._commits_variable()})
         worker = self._workers[order.worker] = _Worker(order, self._environment, self._warm_server(order))
         if worker.pid:
@@ -271,9 +299,9 @@ class Agent:
 
     def _warm_server(self, order: Order) -> WarmServer | None:
         """Which starts such workers sooner than they would by themselves, if one can."""
-        command = order.command[_WRAPPER_WORDS + 2 :]
+        command = order.command[_WRAPPER_WORDS + 1 :]
         if self._server is None and self._restarts and can_be_warm(command):
-            self._server = WarmServer(command[0], self._environment or {})
+            self._server = WarmServer(command[0], self._environment)
         return self._server
 
     def _look_at_server(self) -> None:
@@ -389,7 +417,7 @@ class Agent:
         now = time.monotonic()
         if now < self._beat_at:
             return
-        self._beat_at = now + BEAT
+        self._beat_at = now + time_limits.AGENT_BEAT
         if self._target.size < _PART:
             self._target.put(frames.frame(frames.BEAT))
         if self._target.is_broken or (self._by_ssh and link.is_cut()):
@@ -400,16 +428,24 @@ def _here() -> str:
     return os.uname().nodename
 
 
-def main(started_by: str = "") -> int:
+def _not_understood(error: ValueError) -> str:
+    """Something else has come than the driver's words."""
+    return (
+        f"horovodrun: its words did not reach {_here()}: {error}; likely a login script there (.bashrc and "
+        "the like) reads its standard input, which is ssh's: have it leave that alone"
+    )
+
+
+def main(*told: str) -> int:
     source, target = os.dup(0), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)  # whatever is printed here is none of the frames
     adopt_orphans()
-    agent = Agent(source, target, started_by == BY_SSH)
+    agent = Agent(source, target, told)
     try:
         code = agent.run()
     except ValueError as error:
-        print(daemon_agent.not_understood(error), file=sys.stderr)
+        print(_not_understood(error), file=sys.stderr)
         code = _NOT_UNDERSTOOD
     agent.close_server()
     end_descendants()

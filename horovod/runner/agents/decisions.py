@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from horovod.runner.agents.outcome import End
 from horovod.runner.elastic.actions import Action
-from horovod.runner.outcome import End
 
 __all__ = ["Decisions"]
 

@@ -1,335 +1,356 @@
-"""Takes mpirun's place as the command that horovodrun starts, see `agents`: `driver.py PLAN COMMAND...`.
+"""Runs a job by agents, in horovodrun's own process: meets the hosts, then runs the job to its end.
 
-Starts an agent on each host, hands what it says to `Job`, and does what that wants. Standard error carries
-the ranks' cells, standard input what rank 0 is to read (see `job_input`). Run by its path and isolated:
-standard library only.
+    driver = Driver(ways)           agents start when their hosts are met, or when the job needs them
+    driver.meet(hosts)              each host's facts, and why others cannot take part
+    driver.ask({host: question})    answers, before the job begins
+    driver.run(job, supervision, ...)
+
+`Job` decides what is told to agents, `Supervision` when the job is to be ended and who is to blame, and
+`Writer` shows what ranks write. What goes between them goes through here; no other part does I/O with agents.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import select
-import signal
 import sys
 import time
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-if __name__ == "__main__":
-    sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), *[".."] * 3)))
+from horovod.common import time_limits
+from horovod.runner import errors
+from horovod.runner.agents import frames, records
+from horovod.runner.agents.connections import Connections, Events, Ways
+from horovod.runner.agents.discovering import Discovering
+from horovod.runner.agents.frames import Frame
+from horovod.runner.agents.job import (
+    CloseAgent,
+    Effect,
+    Finish,
+    Job,
+    Label,
+    Over,
+    Report,
+    Say,
+    StartAgent,
+    ToAgent,
+    Took,
+    Wrote,
+)
+from horovod.runner.agents.job_input import JobInput
+from horovod.runner.agents.streams import Wake, ready
+from horovod.runner.agents.supervision import Supervision
+from horovod.runner.agents.writing import Writer
+from horovod.runner.streams import discard_full, say
 
-from horovod.runner.agents import frames
-from horovod.runner.agents.decisions import Decisions
-from horovod.runner.agents.frames import FrameParser
-from horovod.runner.agents.job import CloseAgent, Finish, Job, Show, StartAgent, ToAgent
-from horovod.runner.agents.plan import Plan, agent_words
-from horovod.runner.agents.streams import Outbox, Wake, ended_children, read, ready, spawn
-from horovod.runner.daemon_agent import packed
-from horovod.runner.forwarding import forwarded_variables
-from horovod.runner.processes import adopt_orphans, end_descendants, send
+__all__ = ["Driver", "Interrupted", "Told"]
 
 TICK = 0.2  # seconds
-_BLOCK = 4096  # a pipe that can be written takes so much at once
-_BLOCKS = 32  # before other things are looked at
 _MOST_INPUT = 1 << 20  # bytes that wait for an agent before no more standard input is read
-_AGENT_ENDS = 1.0  # seconds between the end of what an agent writes, and its own
-_STUCK_OUTPUT = 1.0  # seconds for horovodrun to read our last words, when we were told to end
 
 
-class _Connection:
-    """To an agent: the process that is it, or ssh, and its three streams."""
+class Interrupted(Exception):
+    """A signal came before the job began."""
 
-    def __init__(self, words: Sequence[str]) -> None:
-        source, self.output_end = os.pipe()
-        self.frames, frames_end = os.pipe()
-        self.words, words_end = os.pipe()
-        self.pid = spawn(words, os.environb, (source, frames_end, words_end))
-        for descriptor in (source, frames_end, words_end):
-            os.close(descriptor)
-        for descriptor in (self.frames, self.words):
-            os.set_blocking(descriptor, False)
-        self.outbox = Outbox(self.output_end)
-        self.parser = FrameParser(from_agent=True)
-        self.status: int | None = None
-        self.ended_at: float | None = None  # its frames
-        self.said = self.unfinished = b""  # its last line on standard error, and the beginning of one
-        self.credit = 0  # that it has not been told of
-
-    def close(self) -> None:
-        self.outbox.close()
-        for descriptor in (self.frames, self.words):
-            os.close(descriptor)
-
-    def end(self, host: str) -> str:
-        """Why its host cannot take part."""
-        code = os.waitstatus_to_exitcode(self.status or 0)
-        if code < 0:
-            return f"its agent, or the ssh before it, was killed by {signal.Signals(-code).name}"
-        if self.status is None or code == 0:
-            return "its agent is gone"
-        from horovod.runner.preflight import explained
-
-        return str(explained(host, code, self.said.decode(errors="replace")))
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
-class _Discovery:
-    """The process that looks for hosts, and what it writes: `elastic.discover`."""
+@dataclass(frozen=True)
+class Told:
+    """What all agents are told before they start ranks. `here`: the variables of ranks on this machine;
+    `elsewhere`: those for other hosts, which have their own besides. `function`: a payload, b"" for none.
 
-    def __init__(self, script: str, slots: int) -> None:
-        from horovod.runner.elastic import discover
+    `refusal`: why a host cannot take part, by its facts; "" if it can.
+    """
 
-        self.descriptor, end = os.pipe()
-        words = [sys.executable, "-I", "-S", discover.__file__, str(slots), script]
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        spawn(words, os.environb, (nothing, end, 2))
-        os.close(nothing)
-        os.close(end)
-        os.set_blocking(self.descriptor, False)
-        self._rest = b""
+    here: bytes
+    elsewhere: bytes
+    function: bytes = b""
+    refusal: Callable[[Mapping[str, Any]], str] = lambda facts: ""
 
-    def news(self) -> list[dict[str, Any]]:
-        """What it has written since. When it is gone, hosts stay as they are."""
-        data = read(self.descriptor)
-        if data == b"":
-            os.close(self.descriptor)
-            self.descriptor = -1
-            return [{"say": "what looks for hosts has ended; hosts stay as they are"}]
-        *lines, self._rest = (self._rest + (data or b"")).split(b"\n")
-        return [json.loads(line) for line in lines]
+
+@dataclass
+class _Meeting:
+    """What hosts have said, and why others do not."""
+
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    answers: dict[str, Any] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def events(self) -> Events:
+        return Events(self._hear, lambda words: None, self._lose)
+
+    def _lose(self, host: str, reason: str) -> None:
+        self.failures.setdefault(host, reason)
+
+    def _hear(self, host: str, frame: Frame) -> None:
+        if frame.kind == frames.HELLO:
+            self.facts[host] = frame.record(host=str)
+        elif frame.kind == frames.ANSWER:
+            answer = frame.record()
+            if "answer" in answer:
+                self.answers[host] = answer["answer"]
+            else:
+                self.failures[host] = str(answer.get("error"))
 
 
 class Driver:
-    """Between a job and its agents. `decisions`: what becomes of the job."""
+    """As a context: agents end with it, whatever happens."""
 
-    def __init__(self, plan: Plan, decisions: Decisions, command: list[str]) -> None:
-        self._plan = plan
-        self._job = Job(decisions, command, plan.nonce, is_elastic=plan.elastic is not None)
+    def __init__(self, ways: Ways) -> None:
         self._wake = Wake()
-        self._connections: dict[str, _Connection] = {}
-        self._shown: deque[tuple[memoryview, str | None]] = deque()
-        self._input_host: str | None = None
-        self._has_input = True
-        self._is_told = False
-        self._is_heard = True  # by horovodrun
-        self._code: int | None = None
-        script = plan.elastic.script if plan.elastic is not None else ""
-        self._discovery = _Discovery(script, plan.elastic.slots_per_host) if script and plan.elastic else None
+        self._connections = Connections(ways)
 
-    def run(self) -> int:
-        """To the job's end; returns its exit code."""
+    def __enter__(self) -> Driver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connections.close(time_limits.AGENT_EXIT)
+        self._wake.close()
+
+    def meet(self, hosts: Sequence[str], within: float) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+        """Start an agent on each host; returns host -> facts, and host -> why it cannot take part.
+
+        `within`: seconds that they have for it. Interrupted by a signal.
+        """
+        for host in hosts:
+            self._connections.begin(host)
+        met = self._wait_for(hosts, within, lambda meeting: meeting.facts)
+        return met.facts, {host: why for host, why in met.failures.items() if host in hosts}
+
+    def ask(
+        self, questions: Mapping[str, Mapping[str, Any]], within: float
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """Ask hosts that were met; returns host -> answer, and host -> why there is none."""
+        for host, question in questions.items():
+            self._connections.put(host, frames.record(frames.QUESTION, question))
+        met = self._wait_for(list(questions), within, lambda meeting: meeting.answers)
+        return met.answers, met.failures
+
+    def _wait_for(
+        self, hosts: Sequence[str], within: float, found: Callable[[_Meeting], Mapping[str, Any]]
+    ) -> _Meeting:
+        met = _Meeting()
+        events = met.events()
+        until = time.monotonic() + within
+        while missing := [host for host in hosts if host not in found(met) and host not in met.failures]:
+            left = until - time.monotonic()
+            if left < 0:
+                why = str(errors.no_answer(seconds=f"{within:g}"))
+                met.failures |= dict.fromkeys(missing, why)
+                for host in missing:
+                    self._connections.drop(host)
+                break
+            self._connections.flush()
+            wanted = {self._wake.descriptor: select.POLLIN, **self._connections.wanted()}
+            for descriptor in ready(wanted, min(TICK, left)):
+                if descriptor == self._wake.descriptor:
+                    for number in self._wake.told():
+                        raise Interrupted(number)
+                else:
+                    self._connections.go_on(descriptor, events)
+            self._connections.look_for_ends(events)
+        return met
+
+    def run(
+        self,
+        job: Job,
+        supervision: Supervision,
+        writer: Writer,
+        told: Told,
+        source: JobInput,
+        discovering: Discovering | None = None,
+    ) -> int:
+        """The job, to its end; returns its exit code, before anybody is blamed."""
+        running = _Running(self._wake, self._connections, job, supervision, writer, told)
+        return running.run(source, discovering)
+
+
+class _Running:
+    """One job that runs."""
+
+    def __init__(
+        self,
+        wake: Wake,
+        connections: Connections,
+        job: Job,
+        supervision: Supervision,
+        writer: Writer,
+        told: Told,
+    ) -> None:
+        self._wake = wake
+        self._connections = connections
+        self._job = job
+        self._supervision = supervision
+        self._writer = writer
+        self._told = told
+        self._events = Events(self._hear, writer.pass_on, self._lose)
+        self._told_agents: set[str] = set()
+        self._outstanding: dict[str, int] = {}  # bytes of each host that are not shown yet
+        self._input_host: str | None = None
+        self._code: int | None = None
+
+    def run(self, source: JobInput, discovering: Discovering | None) -> int:
         self._job.begin()
-        self._act()
+        self._act(source)
         ticked = time.monotonic()
         while self._code is None:
-            for descriptor in ready(self._wanted(), TICK):
-                self._go_on(descriptor)
+            for descriptor in ready(self._wanted(source, discovering), TICK):
+                self._go_on(descriptor, source, discovering)
+            self._connections.look_for_ends(self._events)
             now = time.monotonic()
-            self._look_for_ends(now)
             if now - ticked >= TICK:
                 ticked = now
                 self._job.tick(now)
-            self._act()
-        self._show_rest()
+            self._supervise(now)
+            self._act(source)
+        if discovering is not None:
+            discovering.close()
+        if self._shows_all():
+            self._heed_errors()
+            self._writer.close()
+        else:
+            discard_full(sys.stderr)
+        if source.error:
+            say(f"warning: standard input cannot be read: {source.error}")
         return self._code
 
-    def _wanted(self) -> dict[int, int]:
-        wanted = {self._wake.descriptor: select.POLLIN}
-        for connection in self._connections.values():
-            if connection.ended_at is None:
-                wanted[connection.frames] = select.POLLIN
-            wanted[connection.words] = select.POLLIN
-            if connection.outbox.size:
-                wanted[connection.outbox.descriptor] = select.POLLOUT
-        if self._discovery is not None:
-            wanted[self._discovery.descriptor] = select.POLLIN
-        if self._shown:
-            wanted[2] = select.POLLOUT
-        host = self._connections.get(self._input_host or "")
-        if self._has_input and (host is None or host.outbox.size < _MOST_INPUT):
-            wanted[0] = select.POLLIN
+    def _shows_all(self) -> bool:
+        """Whether all that ranks wrote was shown. A reader may take its time, unless we are told to end."""
+        self._writer.end()
+        until: float | None = None
+        while not self._writer.has_ended(TICK):
+            for number in self._wake.told():
+                self._supervision.signalled(number)
+            if self._supervision.interrupt:
+                until = until or time.monotonic() + time_limits.LAST_WORDS
+                if time.monotonic() > until:
+                    return False
+        return True
+
+    def _wanted(self, source: JobInput, discovering: Discovering | None) -> dict[int, int]:
+        wanted = {self._wake.descriptor: select.POLLIN, self._writer.descriptor: select.POLLIN}
+        wanted |= self._connections.wanted()
+        if discovering is not None:
+            wanted[discovering.descriptor] = select.POLLIN
+        if self._job.takes_input() and self._connections.waiting(self._input_host or "") < _MOST_INPUT:
+            wanted[source.wanted()] = select.POLLIN
         return wanted
 
-    def _go_on(self, descriptor: int) -> None:
-        now = time.monotonic()
+    def _go_on(self, descriptor: int, source: JobInput, discovering: Discovering | None) -> None:
         if descriptor == self._wake.descriptor:
             for number in self._wake.told():
-                self._is_told = True
-                self._job.signalled(number, now)
-        elif descriptor == 2:
-            self._show(now)
-        elif descriptor == 0:
-            self._read_input()
-        elif self._discovery is not None and descriptor == self._discovery.descriptor:
-            for news in self._discovery.news():
-                self._job.say(news["say"]) if "say" in news else self._job.hosts_found(news["hosts"])
-        for host, connection in list(self._connections.items()):
-            if descriptor == connection.frames:
-                self._read_frames(host, connection, now)
-            elif descriptor == connection.words:
-                self._read_words(connection)
-            elif descriptor == connection.outbox.descriptor:
-                connection.outbox.flush()
+                self._supervision.signalled(number)
+        elif descriptor == self._writer.descriptor:
+            self._heed_shown()
+        elif descriptor == source.wanted():
+            self._input_host = self._job.take_input(source.read())
+        elif discovering is not None and descriptor == discovering.descriptor:
+            for news in discovering.news():
+                if "say" in news:
+                    self._job.say(news["say"])
+                else:
+                    self._job.hosts_found(news["hosts"])
+        else:
+            self._connections.go_on(descriptor, self._events)
 
-    def _read_input(self) -> None:
-        data = read(0)
-        if data is not None:
-            self._has_input = bool(data)
-            self._input_host = self._job.take_input(data)
+    def _heed_shown(self) -> None:
+        for host, size in self._writer.done():
+            self._outstanding[host] -= size
+            self._connections.credit(host, size, is_last=self._outstanding[host] == 0)
+        self._heed_errors()
 
-    def _read_frames(self, host: str, connection: _Connection, now: float) -> bool:
-        """Whether there was something."""
-        data = read(connection.frames)
-        if data is None:
-            return False
-        try:
-            for frame in connection.parser.feed(data):
-                self._job.heard(host, frame, now)
-        except ValueError as error:
-            self._shown.append(
-                (memoryview(f"horovodrun: {host} is not understood: {error}\n".encode()), None)
-            )
-            data = b""
-        if not data:
-            connection.ended_at = now
-            connection.outbox.close()
-        return bool(data)
+    def _heed_errors(self) -> None:
+        for error in self._writer.errors():
+            self._supervision.lose_output(error)
 
-    def _read_words(self, connection: _Connection) -> None:
-        """What ssh, or an agent in trouble, says: whole lines, so that cells stay whole."""
-        if data := read(connection.words):
-            lines, newline, connection.unfinished = (connection.unfinished + data).rpartition(b"\n")
-            if newline:
-                connection.said = lines.rpartition(b"\n")[2]
-                self._shown.append((memoryview(lines + newline), None))
+    def _hear(self, host: str, frame: Frame) -> None:
+        """ValueError for what no agent says."""
+        if frame.kind == frames.HELLO:
+            self._tell_agent(host, frame)
+        self._job.heard(host, frame, time.monotonic())
 
-    def _look_for_ends(self, now: float) -> None:
-        """Agents that have ended, or say nothing more."""
-        ended = dict(ended_children())
-        for host, connection in list(self._connections.items()):
-            connection.status = ended.get(connection.pid, connection.status)
-            if connection.status is not None and connection.ended_at is None:
-                while self._read_frames(host, connection, now):  # the last ones
-                    pass
-                connection.ended_at = now  # also where somebody else holds the pipe, as a shared ssh may
-            if connection.ended_at is None:
-                continue
-            if connection.status is None and now - connection.ended_at < _AGENT_ENDS:
-                continue
-            self._read_words(connection)
-            self._forget(host, connection.end(host))
-
-    def _forget(self, host: str, reason: str) -> None:
-        connection = self._connections.pop(host)
-        if connection.status is None:
-            send(connection.pid, signal.SIGKILL)
-        connection.close()
+    def _lose(self, host: str, reason: str) -> None:
         self._job.lose(host, reason)
 
-    def _act(self) -> None:
+    def _tell_agent(self, host: str, hello: Frame) -> None:
+        """What comes before orders; a host that cannot take part is refused."""
+        if host in self._told_agents:
+            return
+        if refusal := self._told.refusal(hello.record(host=str)):
+            self._connections.drop(host)
+            self._job.lose(host, refusal)
+            return
+        self._told_agents.add(host)
+
+    def _supervise(self, now: float) -> None:
+        """Say what there is to say, and end the job if it is time."""
+        for sentence in self._supervision.tick(now):
+            self._writer.say(sentence)
+        if (number := self._supervision.ends_by(now)) is not None:
+            self._job.signalled(number, now)
+
+    def _act(self, source: JobInput) -> None:
         """Do what the job wants."""
         while effects := self._job.taken():
             for effect in effects:
-                if isinstance(effect, ToAgent):
-                    if effect.host in self._connections:
-                        self._connections[effect.host].outbox.put(effect.data)
-                elif isinstance(effect, Show):
-                    self._shown.append((memoryview(effect.data), effect.host))
-                elif isinstance(effect, StartAgent):
-                    self._start_agent(effect.host)
-                elif isinstance(effect, CloseAgent):
-                    self._close_agent(effect)
-                elif isinstance(effect, Finish):
-                    self._code = effect.code
-        for connection in self._connections.values():
-            connection.outbox.flush()
+                self._do(effect, source)
+        self._connections.flush()
+
+    def _do(self, effect: Effect, source: JobInput) -> None:
+        if isinstance(effect, ToAgent):
+            self._connections.put(effect.host, effect.data)
+        elif isinstance(effect, Wrote):
+            self._take_records(effect)
+        elif isinstance(effect, Report):
+            self._supervision.take(effect.worker, effect.text)
+        elif isinstance(effect, Label):
+            self._writer.label(effect.worker, effect.text)
+        elif isinstance(effect, Took):
+            source.take(effect.taken)
+        elif isinstance(effect, Say):
+            self._writer.say(effect.text)
+        elif isinstance(effect, Over):
+            self._supervision.end_elastic(effect.message)
+        elif isinstance(effect, StartAgent):
+            self._start_agent(effect.host)
+        elif isinstance(effect, CloseAgent):
+            if effect.is_lost:
+                self._connections.drop(effect.host)
+            else:
+                self._connections.end(effect.host)
+        elif isinstance(effect, Finish):
+            self._code = effect.code
 
     def _start_agent(self, host: str) -> None:
-        connection = _Connection(agent_words(self._plan, host))
-        names = () if self._plan.is_here(host) else forwarded_variables(os.environ)  # here it inherits them
-        variables = packed((os.fsencode(name), os.environb[os.fsencode(name)]) for name in names)
-        connection.outbox.put(frames.frame(frames.ENVIRONMENT, variables))
-        if self._plan.elastic is not None and not self._plan.is_here(host):
-            self._send_function(host, connection)
-        self._connections[host] = connection
+        """Frames for it may follow at once. It may have been there before, with another build."""
+        self._told_agents.discard(host)
+        if host not in self._connections:
+            self._connections.begin(host)
+        here = self._connections.ways.is_here(host)
+        told = self._told.here if here else self._told.elsewhere
+        self._connections.put(host, frames.frame(frames.ENVIRONMENT, told))
+        if self._told.function:
+            self._connections.put(host, frames.in_parts(frames.PAYLOAD, self._told.function))
+        connection = self._connections.get(host)
+        if connection is not None and connection.hello is not None:
+            self._told_agents.add(host)
+            self._job.heard(host, connection.hello, time.monotonic())
 
-    def _send_function(self, host: str, connection: _Connection) -> None:
-        """To a host that may have come later: what its workers call, where the job is one of horovod.run."""
-        from horovod.runner import payload
-        from horovod.runner.rank import PAYLOAD_VARIABLE
-
-        if name := os.environ.get(PAYLOAD_VARIABLE, ""):
-            try:
-                connection.outbox.put(frames.in_parts(frames.PAYLOAD, payload.found(name)))
-            except OSError as error:  # its workers will not find it either, and end the job
-                self._job.say(f"the function cannot be sent to {host}: {error}")
-
-    def _close_agent(self, effect: CloseAgent) -> None:
-        connection = self._connections.get(effect.host)
-        if connection is None:
-            return
-        if effect.is_lost:
-            del self._connections[effect.host]
-            send(connection.pid, signal.SIGKILL)
-            connection.close()
-        else:
-            connection.outbox.end()
-
-    def _show(self, now: float) -> None:
-        """Write what standard error has room for."""
-        for _ in range(_BLOCKS):
-            self._show_block(now)
-            if not self._shown or not ready({2: select.POLLOUT}, 0):
-                break
-
-    def _show_block(self, now: float) -> None:
-        """One for each answer of poll, so that it never blocks: horovodrun has its end made to block."""
-        data, host = self._shown.popleft()
-        try:
-            count = os.write(2, data[:_BLOCK]) if self._is_heard else len(data)
-        except OSError:
-            self._is_heard, count = False, len(data)
-            self._job.lose_output(now)
-        if count < len(data):
-            self._shown.appendleft((data[count:], host))
-        if host is not None and (connection := self._connections.get(host)) is not None:
-            connection.credit += count
-            if connection.credit >= frames.WINDOW // 4 or not self._shown:
-                connection.outbox.put(frames.numbered(frames.CREDIT, connection.credit))
-                connection.credit = 0
-
-    def _show_rest(self) -> None:
-        """As long as horovodrun reads; it has its own limit, and ours counts when we were told to end."""
-        until = time.monotonic() + _STUCK_OUTPUT
-        while self._shown and self._is_heard and not (self._is_told and time.monotonic() > until):
-            if ready({2: select.POLLOUT}, TICK):
-                self._show(time.monotonic())
-
-
-def _decisions(plan: Plan) -> Decisions:
-    """Those of the kind of job that this is: the others are not loaded, as hosts wait for us."""
-    if plan.elastic is None:
-        from horovod.runner.agents.fixed_job import FixedJob
-
-        return FixedJob(plan.hosts)
-    limits, hosts = plan.elastic.limits(), dict(plan.hosts)
-    if plan.elastic.restart:
-        from horovod.runner.agents.restart_job import RestartJob
-
-        return RestartJob(limits, hosts, time.monotonic, plan.failed)
-    from horovod.runner.agents.elastic_job import ElasticJob
-
-    return ElasticJob(limits, hosts, time.monotonic, plan.failed)
-
-
-def main(text: str, command: list[str]) -> int:
-    plan = Plan.of(text)
-    adopt_orphans()
-    code = Driver(plan, _decisions(plan), command).run()
-    end_descendants(0.3)
-    return code
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2:]))
+    def _take_records(self, effect: Wrote) -> None:
+        """Reports at once, what is to be shown in its turn."""
+        shown = []
+        for record in effect.records:
+            if record.kind == records.REPORT:
+                self._supervision.take(effect.worker, record.payload.decode(errors="replace"))
+            elif record.kind == records.VALUE:
+                self._supervision.take_value(effect.worker, record.payload)
+            else:
+                shown.append(record)
+        if shown:
+            self._supervision.take_work(effect.worker)
+        self._outstanding[effect.host] = self._outstanding.get(effect.host, 0) + effect.size
+        self._writer.show(effect.worker, shown, effect.host, effect.size)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
+from horovod.runner.agents.outcome import End
 from horovod.runner.elastic.actions import Action
 from horovod.runner.elastic.limits import Limits
 from horovod.runner.elastic.membership import MembershipMachine
-from horovod.runner.outcome import End
 
 __all__ = ["ElasticJob"]
 

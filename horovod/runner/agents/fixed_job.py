@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from horovod.runner.agents.outcome import End
 from horovod.runner.agents.places import places_of
 from horovod.runner.elastic.actions import Action, EndJob, Publish, Say, Start, Stop
-from horovod.runner.outcome import End
 
 __all__ = ["FixedJob"]
 

@@ -1,23 +1,25 @@
-"""What a job's driver and its agents say to each other, over an agent's standard input and output.
+"""The frames that a job's driver and its agents exchange, over an agent's standard input and output.
 
     frame := length:4 bytes, big-endian   kind:1 byte   body: `length` bytes, MOST_BYTES at most
     worker := number:4 bytes, big-endian
 
     from the driver                             from an agent
-    "E" variables (`daemon_agent`)              "H" JSON: {"host": its name}
-    "S" JSON: see `Order`                       "X" JSON: {"worker": .., "status": as of waitpid}
-    "T" JSON: {"worker": .., "signal": ..}      "P" JSON: {"worker": .., "pid": ..}: it is there
-                                                "B" nothing: it lives; every second
-    "I" worker, bytes of its standard input,    "O" worker, bytes that it wrote: cells
-        none for the end
+    "Q" JSON: a question (`host_facts`)         "H" JSON: {"host": its name, ..}: its facts, if asked for
+    "E" variables (`environment`)               "A" JSON: {"answer": ..} or {"error": ..}, to a question
+    "D" a part of the function that workers     "P" JSON: {"worker": .., "pid": ..}: it is there
+        call, none for the end (`payload`)      "X" JSON: {"worker": .., "status": as of waitpid}
+    "S" JSON: see `Order`                       "B" nothing: it lives; every second
+    "T" JSON: {"worker": .., "signal": ..}      "K" JSON: {"worker": .., "taken": ..}: bytes of its standard
+    "I" worker, bytes of its standard input,        input that are in its pipe, or -1: it reads no more
+        none for the end                        "O" worker, bytes that it wrote: records
     "M" worker, message (`agent_messages`)      "M" worker, a message without its length
     "C" bytes:4, that may be written besides
-    "D" a part of the function that workers call, none for the end (`payload`): before the first "S"
 
-    An agent's stream begins with MAGIC. What stands before is of a login script, and left aside.
+Both streams begin with MAGIC. Text before an agent's is of a login script, and left aside. "E" and "D" come
+before the first "S".
 
-An agent sends WINDOW bytes of output ("O"), and more as the driver says that it has shown them ("C"). So
-nobody holds much where nobody reads, and other frames are never behind output that waits.
+An agent sends WINDOW bytes of output ("O"), and more as the driver says that it has shown them ("C"). So no
+process holds much where nobody reads, and other frames are never behind output that waits.
 
 Standard library only and few imports, as `agent`.
 """
@@ -30,13 +32,16 @@ from typing import Any, NamedTuple
 
 from horovod.common.agent_messages import object_in
 
-MAGIC = b"\nhorovodrun agent 1\n"
+MAGIC = b"\nhorovodrun agents 2\n"
+# Arguments of an agent: it is on its driver's host; it was started over ssh; its HELLO has facts of its host.
+HERE, BY_SSH, FACTS = "here", "ssh", "facts"
 MOST_BYTES = 8 << 20  # environments have 2 MiB, as a rule, and messages not more
 WINDOW = 1 << 18
-ENVIRONMENT, START, STOP, INPUT, MESSAGE, CREDIT, PAYLOAD = b"E", b"S", b"T", b"I", b"M", b"C", b"D"
-HELLO, STARTED, ENDED, BEAT, OUTPUT = b"H", b"P", b"X", b"B", b"O"
-_FROM_DRIVER = (ENVIRONMENT, START, STOP, INPUT, MESSAGE, CREDIT, PAYLOAD)
-_FROM_AGENT = (HELLO, STARTED, ENDED, BEAT, OUTPUT, MESSAGE)
+QUESTION, ENVIRONMENT, PAYLOAD, START, STOP, INPUT, CREDIT = b"Q", b"E", b"D", b"S", b"T", b"I", b"C"
+HELLO, ANSWER, STARTED, ENDED, BEAT, TOOK, OUTPUT = b"H", b"A", b"P", b"X", b"B", b"K", b"O"
+MESSAGE = b"M"
+_FROM_DRIVER = (QUESTION, ENVIRONMENT, PAYLOAD, START, STOP, INPUT, CREDIT, MESSAGE)
+_FROM_AGENT = (HELLO, ANSWER, STARTED, ENDED, BEAT, TOOK, OUTPUT, MESSAGE)
 _HEADER, _NUMBER = 5, 4
 
 
@@ -106,11 +111,12 @@ def record(kind: bytes, entries: Mapping[str, Any]) -> bytes:
 
 
 class FrameParser:
-    """Splits what came from a driver, or from an agent (from its MAGIC on), into frames."""
+    """Splits what came from a driver, or from an agent, into frames."""
 
     def __init__(self, from_agent: bool) -> None:
+        self._from_agent = from_agent
         self._kinds = _FROM_AGENT if from_agent else _FROM_DRIVER
-        self._has_begun = not from_agent
+        self._has_begun = False
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -133,6 +139,9 @@ class FrameParser:
 
     def _begins(self) -> bool:
         at = self._buffer.find(MAGIC)
+        if not self._from_agent and at != 0 and not MAGIC.startswith(self._buffer):
+            raise ValueError("it does not begin as it should")
         self._has_begun = at >= 0
-        del self._buffer[: at + len(MAGIC) if self._has_begun else max(0, len(self._buffer) - len(MAGIC) + 1)]
+        beginning = max(0, len(self._buffer) - len(MAGIC) + 1)  # what follows may become MAGIC
+        del self._buffer[: at + len(MAGIC) if self._has_begun else beginning]
         return self._has_begun

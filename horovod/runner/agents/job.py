@@ -8,29 +8,28 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from horovod.common import time_limits
 from horovod.common.agent_messages import Place, object_in, packed
 from horovod.runner.agents import frames
 from horovod.runner.agents.decisions import Decisions
 from horovod.runner.agents.frames import Frame, Order
+from horovod.runner.agents.outcome import End
 from horovod.runner.agents.places import WORKER, variables_of
+from horovod.runner.agents.records import Record, RecordParser
 from horovod.runner.agents.store import KeyValueStore
-from horovod.runner.cells import REPORT, cells
 from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
-from horovod.runner.outcome import End
-from horovod.runner.processes import LONGEST_ROUND
 
-__all__ = ["CloseAgent", "Effect", "Finish", "Job", "Show", "StartAgent", "ToAgent"]
+__all__ = [
+    "CloseAgent", "Effect", "Finish", "Job", "Label", "Over", "Report", "Say", "StartAgent", "ToAgent",
+    "Took", "Wrote",
+]  # fmt: skip
 
-SILENCE = 10.0  # seconds without a sign of life after which a host is given up
-GIVING_UP = 4.7  # seconds after being told to end; horovodrun kills the driver after 5
 _HIGHEST_STATUS = 0xFFFF
 _BROKEN = "a worker of this generation has ended; ask for the next one"
-AGENTS_END = 2.0  # seconds that agents have for their own end, when all workers have ended
-_PART = 100  # characters of a report that is sent in parts
 
 
 @dataclass(frozen=True)
@@ -55,11 +54,43 @@ class CloseAgent:
 
 
 @dataclass(frozen=True)
-class Show:
-    """Cells, or a text, for horovodrun. `host`: whose output it is, so that it may send as much again."""
+class Wrote:
+    """Records of a worker. Its host may send `size` bytes more when these have been shown."""
 
-    data: bytes
-    host: str | None = None
+    worker: int
+    records: Sequence[Record]
+    host: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """About a worker, as its wrapper would report if it could: "lost HOST", "unreported SIGNAL"."""
+
+    worker: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Label:
+    """Of a worker of an elastic job, before its first output; "" when it is gone."""
+
+    worker: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Took:
+    """How much of the job's standard input is in rank 0's pipe; -1: it reads no more."""
+
+    taken: int
+
+
+@dataclass(frozen=True)
+class Over:
+    """Why an elastic job ends, "" for success."""
+
+    message: str
 
 
 @dataclass(frozen=True)
@@ -67,7 +98,8 @@ class Finish:
     code: int
 
 
-Effect = StartAgent | ToAgent | CloseAgent | Show | Finish
+Effect = StartAgent | ToAgent | CloseAgent | Wrote | Report | Label | Took | Say | Over | Finish
+MoreVariables = Callable[[str, Place], Mapping[str, str]]
 
 
 class _Agent:
@@ -83,6 +115,7 @@ class _Worker:
     def __init__(self, host: str, place: Place) -> None:
         self.host = host
         self.place = place
+        self.records = RecordParser()
         self.published: Place | None = None
         self.asked: tuple[Any, int] | None = None  # the request, and after which generation
         self.is_told = False
@@ -90,20 +123,25 @@ class _Worker:
 
 
 class Job:
-    """`command`: what each worker runs; `nonce`: of the cells. Effects gather until they are taken.
+    """`command`: what each worker runs; `more`: variables of a worker besides its place, by host and place.
+    Effects gather until they are taken.
 
     In a fixed job a worker's number is its rank. In an elastic one (`is_elastic`) its output has a label,
     which no other worker's ever has: the rank of its start, and behind it `.2` for the second with this rank.
     """
 
     def __init__(
-        self, decisions: Decisions, command: Sequence[str], nonce: str, is_elastic: bool = False
+        self,
+        decisions: Decisions,
+        command: Sequence[str],
+        is_elastic: bool = False,
+        more: MoreVariables = lambda host, place: {},
     ) -> None:
         self.decisions = decisions
         self.command = list(command)
-        self.nonce = nonce
         self.is_elastic = is_elastic
         self.effects: list[Effect] = []
+        self._more = more
         self._agents: dict[str, _Agent] = {}
         self._workers: dict[int, _Worker] = {}
         self._store: KeyValueStore[tuple[int, Any]] = KeyValueStore()
@@ -125,24 +163,23 @@ class Job:
     def begin(self) -> None:
         self._run(self.decisions.begin())
 
+    def takes_input(self) -> bool:
+        """Whether the worker that has the job's standard input runs."""
+        return self._input_worker in self._workers
+
     def take_input(self, data: bytes) -> str | None:
         """Standard input for the worker that has it, b"" for its end; returns its host, None for none."""
-        worker = self._workers.get(-1 if self._input_worker is None else self._input_worker)
-        if worker is None or self._input_worker is None:
+        if self._input_worker is None or (worker := self._workers.get(self._input_worker)) is None:
             return None
         self._input_left = bool(data)
         self._tell(worker.host, frames.numbered(frames.INPUT, self._input_worker, data))
         return worker.host
 
     def signalled(self, number: int, now: float) -> None:
-        """We are told to end: so are the workers, by the same signal, once. They have GIVING_UP for it."""
+        """We are told to end: so are the workers, by the same signal, once. They have JOB_END for it."""
         if self._give_up_at is None:
-            self._give_up_at = now + GIVING_UP
+            self._give_up_at = now + time_limits.JOB_END
             self._end(128 + number, number)
-
-    def lose_output(self, now: float) -> None:
-        """Nobody reads what we write any more: horovodrun is gone."""
-        self.signalled(signal.SIGTERM, now)
 
     def heard(self, host: str, frame: Frame, now: float) -> None:
         """ValueError for what no agent says: it is of no use then."""
@@ -153,7 +190,13 @@ class Job:
         if frame.kind == frames.HELLO:
             agent.name = frame.record(host=str)["host"]
         elif frame.kind == frames.OUTPUT:
-            self.effects.append(Show(frame.numbered()[1], host))
+            number, data = frame.numbered()
+            written = self._known(host, number).records.feed(data)
+            self.effects.append(Wrote(number, written, host, len(data)))
+        elif frame.kind == frames.TOOK:
+            found = frame.record(worker=int, taken=int)
+            if found["worker"] == self._input_worker:
+                self.effects.append(Took(found["taken"]))
         elif frame.kind == frames.STARTED:
             self._known(host, frame.record(worker=int)["worker"])
             self._run(self.decisions.worker_started(frame.record(worker=int)["worker"]))
@@ -190,17 +233,19 @@ class Job:
 
     def tick(self, now: float) -> None:
         """To be called every few tenths of a second."""
-        if self._ticked is not None and now - self._ticked > LONGEST_ROUND:
+        if self._ticked is not None and now - self._ticked > time_limits.LONGEST_ROUND:
             for agent in self._agents.values():
                 agent.heard = agent.heard and now
         self._ticked = now
         for host, agent in list(self._agents.items()):
-            if agent.heard is not None and now - agent.heard > SILENCE:
+            if agent.heard is not None and now - agent.heard > time_limits.HOST_SILENCE:
                 self.effects.append(CloseAgent(host, is_lost=True))
-                self.lose(host, f"it gave no sign of life for {SILENCE:g} s")
+                self.lose(host, f"it gave no sign of life for {time_limits.HOST_SILENCE:g} s")
         self._run(self.decisions.tick() if self._code is None else [])
         if all(agent.is_closed for agent in self._agents.values()) and self._agents:
-            self._give_up_at = min(self._give_up_at or now + AGENTS_END, now + AGENTS_END)
+            self._give_up_at = min(
+                self._give_up_at or now + time_limits.AGENTS_END, now + time_limits.AGENTS_END
+            )
         if self._give_up_at is not None and now > self._give_up_at:
             self._finish()
 
@@ -221,7 +266,7 @@ class Job:
             elif isinstance(action, Say):
                 self.say(action.text)
             elif isinstance(action, EndJob):
-                self._explain(action.message)
+                self.effects.append(Over(action.message))
                 self._end(action.code, signal.SIGTERM)
         if self._code is not None and not self._workers:
             self._close_all()
@@ -236,12 +281,12 @@ class Job:
         if has_input:
             self._input_worker = action.worker
         self._workers[action.worker] = _Worker(action.host, action.place)
-        variables = variables_of(action.place, action.host)
+        variables = {**self._more(action.host, action.place), **variables_of(action.place, action.host)}
         if self.is_elastic:
             variables[WORKER] = str(action.worker)
             self._starts[rank := action.place.rank] += 1
             times = self._starts[rank]
-            self._report(action.worker, f"named {rank}" + (f".{times}" if times > 1 else ""))
+            self.effects.append(Label(action.worker, f"{rank}.{times}" if times > 1 else str(rank)))
         self._tell(action.host, Order(action.worker, self.command, variables, has_input).frame())
 
     def _stop(self, number: int, signal_number: int) -> None:
@@ -283,15 +328,10 @@ class Job:
     def _take_leave(self, number: int, worker: _Worker, has_failed: bool) -> None:
         """It is gone, and all that it has written is there."""
         if self.is_elastic:
-            self._report(number, "gone")
+            self.effects.append(Label(number, ""))
             if number == self._input_worker and self._input_left and has_failed and self._code is None:
                 self.say("nobody reads the rest of standard input: the first rank 0 had it, which is lost")
         self._break(worker)
-
-    def _explain(self, message: str) -> None:
-        """Why the job ends: horovodrun says it last."""
-        for start in range(0, len(message), _PART):
-            self._report(0, f"over {message[start : start + _PART]}")
 
     def _break(self, gone: _Worker) -> None:
         """Who meets the others of a worker that is gone would wait for it: they are told, and ask anew."""
@@ -399,13 +439,12 @@ class Job:
 
     def say(self, text: str) -> None:
         """As a line of horovodrun's; nothing for ""."""
-        if not text:
-            return
-        self.effects.append(Show(f"horovodrun: {text}\n".encode(errors="replace")))
+        if text:
+            self.effects.append(Say(text))
 
-    def _report(self, rank: int, text: str) -> None:
-        """In the name of a rank's wrapper, which cannot any more."""
-        self.effects.append(Show(cells(self.nonce, rank, REPORT, text.encode(errors="replace"))))
+    def _report(self, worker: int, text: str) -> None:
+        """In the name of a worker's wrapper, which cannot any more."""
+        self.effects.append(Report(worker, text))
 
 
 def _text(message: Mapping[str, Any], name: str) -> str:

@@ -10,13 +10,23 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 
-from horovod.runner.daemon_link import is_unanswered
+__all__ = ["is_cut", "is_unanswered", "row_of"]
 
-__all__ = ["is_cut", "row_of"]
+# Times that the kernel has sent something again without an answer: after 0.2 s, 0.4 s, ..., 6 s together.
+_UNANSWERED = 5
+# Columns of /proc/net/tcp. Where the interface is down, what is sent again counts as a probe.
+_STATE, _RETRANSMITS, _PROBES, _LAST, _ESTABLISHED = 3, 6, 8, 9, "01"
+
+
+def is_unanswered(row: Sequence[str]) -> bool:
+    """Whether a connection, a row of such a table, gets no answer any more. False for a row of none."""
+    if len(row) <= _LAST or row[_STATE] != _ESTABLISHED:
+        return False
+    return max(int(row[_RETRANSMITS], 16), int(row[_PROBES])) >= _UNANSWERED
 
 
 def row_of(table: str, connection: str) -> list[str]:

@@ -1,17 +1,20 @@
-"""Which rank is where in a fixed job: pure functions of hosts and slots."""
+"""Which rank is where in a fixed job, and the variables that say it to a worker."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from horovod.common.agent_messages import Place
+from horovod.common.agent_messages import LOCAL_RANK, LOCAL_SIZE, RANK, SIZE, Place
 
-__all__ = ["PLACE_VARIABLES", "WORKER", "places_of", "variables_of"]
+__all__ = ["BIND", "PAYLOAD", "PLACE_VARIABLES", "TERMINALS", "VALUE", "WORKER", "places_of", "variables_of"]
 
-_NUMBERS = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
-_HOST = "HOROVOD_HOSTNAME"
-WORKER = "HOROVOD_WORKER"  # its number, in an elastic job: for its wrapper alone
-PLACE_VARIABLES = (*(f"HOROVOD_{name.upper()}" for name in _NUMBERS), _HOST)
+_CROSS_RANK, _CROSS_SIZE, _HOST = "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME"
+PLACE_VARIABLES = (RANK, SIZE, LOCAL_RANK, LOCAL_SIZE, _CROSS_RANK, _CROSS_SIZE, _HOST)
+# For a worker's wrapper alone: the worker's number, of an elastic job; which standard streams are terminals.
+WORKER, TERMINALS = "HOROVOD_WORKER", "HOROVOD_RUN_TERMINALS"
+# Of ranks that run a function: the name of its payload, and the descriptor that its value is written to.
+PAYLOAD, VALUE = "HOROVOD_RUN_PAYLOAD", "HOROVOD_RUN_VALUE"
+BIND = "HOROVOD_BIND"  # "auto": the wrapper gives the rank cores of its own
 
 
 def places_of(hosts: Sequence[tuple[str, int]], generation: int = 1) -> list[Place]:
@@ -36,5 +39,5 @@ def places_of(hosts: Sequence[tuple[str, int]], generation: int = 1) -> list[Pla
 
 def variables_of(place: Place, host: str) -> dict[str, str]:
     """What a worker's environment says of its place when it starts, under Horovod's names."""
-    told = [*(str(getattr(place, name)) for name in _NUMBERS), host]
-    return dict(zip(PLACE_VARIABLES, told, strict=True))
+    numbers = (place.rank, place.size, place.local_rank, place.local_size, place.cross_rank, place.cross_size)
+    return dict(zip(PLACE_VARIABLES, [*map(str, numbers), host], strict=True))

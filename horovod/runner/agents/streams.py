@@ -11,6 +11,7 @@ import signal
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from horovod.runner.processes import end_with_parent
 
@@ -20,14 +21,14 @@ _PART = 1 << 16
 
 
 class Outbox:
-    """What is to be written to a descriptor, which it takes over. `size`: bytes that wait.
+    """What is to be written to a descriptor, which it takes over. `size`: bytes that wait; `written`: others.
 
     When nobody reads there any more it is broken: then, and when it is closed, what it is given goes nowhere.
     """
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor  # -1 when it is closed
-        self.size = 0
+        self.size = self.written = 0
         self.is_broken = False
         self._parts: deque[memoryview] = deque()
         self._is_ending = False
@@ -45,6 +46,7 @@ class Outbox:
                 part = self._parts[0]
                 count = os.write(self.descriptor, part[:_PART])
                 self.size -= count
+                self.written += count
                 if count < len(part):
                     self._parts[0] = part[count:]
                 else:
@@ -110,16 +112,40 @@ def spawn(
         os._exit(_NOT_STARTED)  # of a copy of this process
 
 
+def start(words: Sequence[str], environment: Mapping[bytes, bytes], streams: tuple[int, int, int]) -> int:
+    """As `spawn`, where this process has threads: nothing of Python runs in the child before its program.
+
+    The program ends by itself when its standard input does. OSError where it cannot be started.
+    """
+    return os.posix_spawnp(
+        words[0],
+        list(words),
+        environment,
+        file_actions=[(os.POSIX_SPAWN_DUP2, each, standard) for standard, each in enumerate(streams)],
+        setsid=True,
+        setsigdef=(*HANDLED, signal.SIGCHLD, signal.SIGPIPE),
+    )
+
+
 class Wake:
-    """Signals of this process, as something to poll."""
+    """Signals of this process, as something to poll, until it is closed."""
 
     def __init__(self) -> None:
-        self.descriptor, end = os.pipe()
+        self.descriptor, self._end = os.pipe()
         os.set_blocking(self.descriptor, False)
-        os.set_blocking(end, False)
-        signal.set_wakeup_fd(end, warn_on_full_buffer=False)
+        os.set_blocking(self._end, False)
+        self._before_us: dict[int, Any] = {}
+        signal.set_wakeup_fd(self._end, warn_on_full_buffer=False)
         for number in (*HANDLED, signal.SIGCHLD):
-            signal.signal(number, lambda *_: None)
+            self._before_us[number] = signal.signal(number, lambda *_: None)
+
+    def close(self) -> None:
+        """Signals do what they did before."""
+        signal.set_wakeup_fd(-1)
+        for number, handler in self._before_us.items():
+            signal.signal(number, handler)
+        os.close(self.descriptor)
+        os.close(self._end)
 
     def told(self) -> list[int]:
         """The signals that have come, but for those about children."""

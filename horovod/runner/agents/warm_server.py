@@ -29,7 +29,6 @@ if __name__ == "__main__":
     del sys.path[0]  # the folder of this file, which no script would have there
 
 _MOST = 1 << 20
-_ADOPTED_WITHIN = 10.0  # seconds
 _CHANNEL = "HOROVOD_AGENT"
 _OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")
 _THREADS = "OMP_NUM_THREADS"
@@ -46,9 +45,9 @@ class _Forked(BaseException):
 
 def serve(control: socket.socket) -> None:
     """Make wrappers, until the agent is gone. Raises _Forked in a rank's own process."""
-    from horovod.runner import rank
+    from horovod.runner.agents import wrapper
 
-    class WarmRank(rank.Rank):
+    class WarmRank(wrapper.Rank):
         """Its command is no program of its own, but a script for this interpreter."""
 
         def execute(self, command: list[str]) -> None:
@@ -68,8 +67,8 @@ def serve(control: socket.socket) -> None:
                 os._exit(_answer(control, asked["worker"], pid) if pid > 0 else 1)
             control.close()
             _become_wrapper(agent, descriptors, asked["variables"])
-            nonce, directory, *command = asked["words"]
-            os._exit(rank.run(nonce, directory, command, WarmRank))
+            directory, *command = asked["words"]
+            os._exit(wrapper.run(directory, command, WarmRank))
         for descriptor in descriptors:
             os.close(descriptor)
         if maker < 0 or os.waitpid(maker, 0)[1] != 0:  # no room for another process, or it was killed
@@ -99,7 +98,9 @@ def _fork() -> int:
 
 def _become_wrapper(agent: int, descriptors: Sequence[int], variables: dict[str, str]) -> None:
     """As streams.spawn does it by exec: a session of its own, streams, the channel, the environment."""
-    until = time.monotonic() + _ADOPTED_WITHIN
+    from horovod.common.time_limits import WARM_ADOPTION
+
+    until = time.monotonic() + WARM_ADOPTION
     while os.getppid() != agent:
         if time.monotonic() > until:
             os._exit(1)

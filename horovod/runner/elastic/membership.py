@@ -33,6 +33,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 
+from horovod.runner.agents.outcome import End
 from horovod.runner.elastic import formation
 from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Place, Publish, Say, Start, Stop
 from horovod.runner.elastic.limits import SLOT, Limits
@@ -41,7 +42,6 @@ from horovod.runner.elastic.reasons import FAILED, Losses, membership, named, to
 from horovod.runner.elastic.slots import Slots
 from horovod.runner.elastic.waiting import Notices, Wait
 from horovod.runner.elastic.workers import Worker, Workers
-from horovod.runner.outcome import End
 
 __all__ = ["MembershipMachine"]
 

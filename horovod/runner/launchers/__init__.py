@@ -14,7 +14,6 @@ from horovod.runner.launchers.job import Job
 
 __all__ = [
     "FLAVOURS",
-    "SENDING_EVERYTHING",
     "Job",
     "command",
     "flavour_of",
@@ -30,8 +29,6 @@ FLAVOURS: dict[str, Callable[[Job], list[str]]] = {
     "MPICH": hydra.mpich_options,
     "Intel MPI": hydra.intel_options,
 }
-# Their mpirun gives ranks its whole environment by its own messages, which are not encrypted.
-SENDING_EVERYTHING = ("MPICH", "Intel MPI")
 
 
 def command(job: Job, flavour: str) -> list[str]:

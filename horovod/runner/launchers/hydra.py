@@ -8,7 +8,7 @@ from horovod.runner.launchers.job import Job
 
 def mpich_options(job: Job) -> list[str]:
     _check_tcp(job)
-    words = ["-np", str(job.ranks), *(job.binding or ())]
+    words = ["-np", str(job.ranks), *(job.binding or ()), *_output(job)]
     if job.is_remote():
         if job.ssh_port is not None or job.ssh_identity_file is not None:
             raise errors.mpich_takes_no_ssh()
@@ -18,7 +18,7 @@ def mpich_options(job: Job) -> list[str]:
 
 def intel_options(job: Job) -> list[str]:
     _check_tcp(job)
-    words = ["-np", str(job.ranks), *(job.binding or ())]
+    words = ["-np", str(job.ranks), *(job.binding or ()), *_output(job)]
     if job.is_remote():
         slots = {host.slots for host in job.hosts}
         if len(slots) > 1:
@@ -31,8 +31,16 @@ def intel_options(job: Job) -> list[str]:
 def _interface(job: Job) -> list[str]:
     if len(job.network_interfaces) > 1:
         raise errors.one_interface(interfaces=list(job.network_interfaces))
-    names = job.network_interfaces or ((job.one_interface,) if job.one_interface else ())
-    return [word for name in names for word in ("-iface", name)]
+    return [word for name in job.network_interfaces for word in ("-iface", name)]
+
+
+def _output(job: Job) -> list[str]:
+    """Lines begin with the rank; a folder gets them too."""
+    if job.timestamps:
+        raise errors.no_timestamps()
+    folder = job.output_folder
+    files = ["-outfile-pattern", f"{folder}/rank.%r.stdout", "-errfile-pattern", f"{folder}/rank.%r.stderr"]
+    return ["-prepend-rank", *(files if folder else [])]
 
 
 def _check_tcp(job: Job) -> None:

@@ -18,19 +18,20 @@ def options(job: Job) -> list[str]:
         words += ["--mca", "pml", "ob1", "--mca", "btl", btl]
         # The ucx component for shared windows complains on stderr where it finds no device of its own.
         words += ["--mca", "osc", "^ucx"]
-    if job.session_directory:
-        # Session folders are named after mpirun's process id: a stale one, or that of a host that shares
-        # /tmp, collides.
-        words += ["--prtemca", "prte_local_tmpdir_base", job.session_directory]
+    words += ["--output", ",".join(_output(job))]
     if job.is_remote():
         words += _remote_options(job)
     return words
 
 
+def _output(job: Job) -> list[str]:
+    """Lines begin with the rank; with a folder, they are written there too, as they are."""
+    words = ["tag", *(["timestamp"] if job.timestamps else [])]
+    return [*words, f"dir={job.output_folder}"] if job.output_folder else words
+
+
 def _remote_options(job: Job) -> list[str]:
-    words = ["--prtemca", "plm_ssh_args", " ".join([*job.ssh_arguments(), *job.end_of_ssh_options()])]
-    if job.agent:  # it has our environment, so it starts the daemons of all hosts
-        words += ["--prtemca", "plm_ssh_agent", " ".join(job.agent)]
+    words = ["--prtemca", "plm_ssh_args", " ".join(job.ssh_arguments())]
     # A host that falls silent is noticed in 4 s instead of 8 minutes.
     for name, value in (("time", 2), ("intvl", 1), ("probes", 3)):
         words += ["--prtemca", f"oob_tcp_keepalive_{name}", str(value)]
@@ -38,11 +39,8 @@ def _remote_options(job: Job) -> list[str]:
         words += ["--mca", "btl_tcp_links", "2"]  # one rank per host: 0.86 s instead of 0.85 to 1.3 s
     if job.network_interfaces:
         words += ["--mca", "btl_tcp_if_include", ",".join(job.network_interfaces)]
-    if job.daemon_interfaces:
-        words += ["--prtemca", "prte_if_include", ",".join(job.daemon_interfaces)]
-    if job.agent or len(job.hosts) >= MANY_HOSTS:
-        words += ["--prtemca", "plm_ssh_no_tree_spawn", "1"]
     if len(job.hosts) >= MANY_HOSTS:
+        words += ["--prtemca", "plm_ssh_no_tree_spawn", "1"]
         words += ["--prtemca", "plm_ssh_num_concurrent", str(len(job.hosts))]
     for name in job.variables:
         words += ["-x", name]

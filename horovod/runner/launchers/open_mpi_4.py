@@ -25,28 +25,21 @@ def spectrum_options(job: Job) -> list[str]:
 def _common_options(job: Job, binding: tuple[str, ...]) -> list[str]:
     words = ["--allow-run-as-root", "-np", str(job.ranks), "-H", job.host_list()]
     words += job.binding if job.binding is not None else binding
-    # mpirun tells ranks of the folder by this name. They would hear of orte_local_tmpdir_base too,
-    # which is for this host alone, and refuse to have both. Other hosts lack the folder.
-    if job.session_directory and not job.is_remote():
-        words += ["--mca", "orte_tmpdir_base", job.session_directory]
+    words += ["--tag-output", *(["--timestamp-output"] if job.timestamps else [])]
+    words += ["--output-filename", job.output_folder] if job.output_folder else []
     if job.is_remote():
         words += _remote_options(job)
     return words
 
 
 def _remote_options(job: Job) -> list[str]:
-    words = ["--mca", "plm_rsh_args", " ".join([*job.ssh_arguments(), *job.end_of_ssh_options()])]
-    if job.agent:
-        words += ["--mca", "plm_rsh_agent", " ".join(job.agent)]
+    words = ["--mca", "plm_rsh_args", " ".join(job.ssh_arguments())]
     for name, value in (("time", 2), ("intvl", 1), ("probes", 3)):
         words += ["--mca", f"oob_tcp_keepalive_{name}", str(value)]
     if job.network_interfaces:
         words += ["--mca", "btl_tcp_if_include", ",".join(job.network_interfaces)]
-    if job.daemon_interfaces:
-        words += ["--mca", "oob_tcp_if_include", ",".join(job.daemon_interfaces)]
-    if job.agent or len(job.hosts) >= MANY_HOSTS:
-        words += ["--mca", "plm_rsh_no_tree_spawn", "true"]
     if len(job.hosts) >= MANY_HOSTS:
+        words += ["--mca", "plm_rsh_no_tree_spawn", "true"]
         words += ["--mca", "plm_rsh_num_concurrent", str(len(job.hosts))]
     for name in job.variables:
         words += ["-x", name]

@@ -25,10 +25,8 @@ from horovod.common.launched import (
     of_several,
 )
 from horovod.common.sentences import Sentence
-from horovod.runner import rank as wrapper
 from horovod.runner.agents.places import places_of, variables_of
-from horovod.runner.launch import start
-from horovod.runner.supervise import Ending, Launch
+from horovod.runner.starting import without_agents
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "troubleshooting.md"
 PMIX = "PMIX_RANK=1 PMIX_NAMESPACE=prterun-a-7@1 PMIX_SERVER_URI41=prterun-a-7@0.0;tcp4://a:1"
@@ -114,7 +112,7 @@ FOUR_TASKS = "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4"
         (f"RANK=1 WORLD_SIZE=3 {WORKER} HOROVOD_RENDEZVOUS_FOLDER=/x", 1, 3, FOLDER),
         (f"{FOUR_TASKS} HOROVOD_RENDEZVOUS_FOLDER=/x", 1, 4, FOLDER),
         ("FLUX_TASK_RANK=1 FLUX_JOB_SIZE=4 HOROVOD_RENDEZVOUS_FOLDER=/x", 1, 4, FOLDER),
-        # horovodrun --launcher tcp, also in a job of Slurm, and with --ddp
+        # horovodrun, also in a job of Slurm, and with --ddp
         ("HOROVOD_RANK=1 HOROVOD_SIZE=3 HOROVOD_AGENT=9:1:2", 1, 3, AGENT),
         ("HOROVOD_RANK=0 HOROVOD_SIZE=1 HOROVOD_AGENT=9:1:2", 0, 1, AGENT),
         (f"HOROVOD_RANK=1 HOROVOD_SIZE=3 HOROVOD_AGENT=9:1:2 {FOUR_TASKS}", 1, 3, AGENT),
@@ -261,25 +259,9 @@ def test_a_child_of_a_rank_is_no_rank(text: str, other: str, monkeypatch: pytest
     assert detect({**environment, **variables(other)}).size > 1, "a job that a rank has started"
 
 
-def test_a_job_that_a_rank_starts_has_no_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_a_rank_starts_has_no_mark() -> None:
     """MPICH's mpirun numbers ranks, and does not say of which job."""
-    launches: list[Launch] = []
-
-    def run(launch: Launch, output: object) -> Ending:
-        launches.append(launch)
-        return Ending(0, "", None, True, {})
-
-    monkeypatch.setattr("horovod.runner.launch.run", run)
-    start({"np": 1, "start_timeout": 30.0, "exit_timeout": 60}, ["true"], {**os.environ, MARK: "1 x"})
-    assert launches and MARK not in launches[0].environment
-
-
-def test_the_wrapper_of_ranks_knows_the_launchers_that_horovodrun_uses() -> None:
-    used = [each for each in LAUNCHERS if each.size and (each.forms_mpi_jobs or each.meets == AGENT)]
-    assert tuple(launcher.rank for launcher in used) == wrapper.RANK_VARIABLES
-    assert tuple(launcher.local_size for launcher in used) == wrapper.LOCAL_SIZE_VARIABLES
-    assert tuple(launcher.local_ranks[0] for launcher in used) == wrapper.LOCAL_RANK_VARIABLES
-    assert tuple(launcher.size for launcher in used if launcher.forms_mpi_jobs) == wrapper.SIZE_VARIABLES
+    assert MARK not in without_agents({**os.environ, MARK: "1 x"})
 
 
 def test_our_agents_use_the_names_of_the_table() -> None:

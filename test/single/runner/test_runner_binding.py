@@ -4,9 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-from refusals import refused
 
-from horovod.runner import binding, errors
+from horovod.runner import binding
 from horovod.runner.binding import Core, Place, cores_of, node_of_network, places, processors_in
 
 
@@ -107,17 +106,3 @@ def test_binding_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     binding.bind(0, 2, tmp_path)
     assert os.environ["OMP_NUM_THREADS"] == "1", "what the user has set stays"
     assert binding.bind(0, 9, tmp_path) is None and len(bound) == 2
-
-
-def test_one_of_two_ways_to_bind() -> None:
-    from horovod.runner.settings import merged
-
-    values = merged({"np": 2, "bind": "auto", "binding_args": "--bind-to core"}, {}, {})
-    with refused(errors.binding_twice):
-        launched(values)
-
-
-def launched(values: dict[str, object]) -> object:
-    from horovod.runner.launch import start
-
-    return start(values, ["true"], dict(os.environ))

@@ -1,4 +1,4 @@
-"""horovod.run without mpirun: its parameters, and how functions travel to ranks, and results back."""
+"""horovod.run without a job: its parameters, and how functions travel to ranks, and results back."""
 
 # private: _called, _called_in_elastic_job, _check_elastic, _end, _job: a step of a run, without a job
 # private: _elastic_results, _options, _results: a step of a run, without a job
@@ -18,7 +18,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import fake_ssh
 import pytest
 from refusals import refused
 
@@ -27,20 +26,10 @@ import horovod.runner
 from horovod.common import agent_channel
 from horovod.common.agent_channel import Place, Removed
 from horovod.common.exceptions import HorovodInternalError, LostRank, WrongArgument
-from horovod.runner import (
-    errors,
-    function_job,
-    function_rank,
-    host_agent,
-    payload,
-    payload_transfer,
-    processes,
-    run_function,
-)
-from horovod.runner import rank as wrapper
+from horovod.runner import errors, function_job, function_rank, launch, launchers, payload, run_function
+from horovod.runner.agents import places
+from horovod.runner.agents.supervision import Ending
 from horovod.runner.errors import FunctionFailed
-from horovod.runner.shell import Ssh
-from horovod.runner.supervise import Ending
 
 KEY = bytes(range(32))
 DONE = {"code": 0, "message": "", "culprit": None}
@@ -228,7 +217,7 @@ def test_the_rank_whose_exception_comes_of_no_other_is_blamed(is_elastic: bool) 
         for rank, error in told:
             place = payload.packed_place(1, rank) if is_elastic else b""
             values[rank] = signed(rank, payload.RAISED, place + json.dumps(told_of(error)).encode())
-        end = {"code": 1, "message": "it failed", "culprit": told[0][0], "starter": "what started it"}
+        end = {"code": 1, "message": "it failed", "culprit": told[0][0]}
         with pytest.raises(FunctionFailed) as caught:
             if is_elastic:
                 run_function._elastic_results(KEY, {**end, "ends": []}, values)
@@ -245,7 +234,8 @@ def test_the_rank_whose_exception_comes_of_no_other_is_blamed(is_elastic: bool) 
     assert error.ranks == ((0,) if is_elastic else (2,))
     error = failure((0, LOST(ranks=[2])), (1, LOST(ranks=[2])))
     assert (error.ranks, error.facts["type"]) == ((int(is_elastic),), "horovod.common.exceptions.LostRank")
-    assert error.facts["traceback"] in str(error) and error.facts["starter"] in str(error)
+    assert error.facts["traceback"] in str(error)
+    assert "the job failed with exit code 1: " in str(error)
     assert error.code == ("elastic_raised" if is_elastic else "rank_raised")
     assert pickle.loads(pickle.dumps(error)).facts == error.facts
 
@@ -254,7 +244,7 @@ def test_the_others_that_raised_are_named() -> None:
     ending = {"code": 1, "message": "", "culprit": 0}
     bodies = {rank: json.dumps(told_of(KeyError(rank))).encode() for rank in (2, 0, 1)}
     values = {rank: signed(rank, payload.RAISED, body) for rank, body in bodies.items()}
-    with refused(errors.rank_raised, ranks=(2,), others=[0, 1], starter="mpirun", message="2"):
+    with refused(errors.rank_raised, ranks=(2,), others=[0, 1], message="2"):
         run_function._results(KEY, 3, ending, values)
 
 
@@ -456,12 +446,12 @@ def test_the_jobs_own_process_starts_what_it_is_asked_for(
     def start(*what: Any) -> Ending:
         started.append(what)
         values = {1: b"one", 0: bytearray(b"zero")}
-        return Ending(3, "words", 1, True, values, ends={1: 3, 0: 137})
+        return Ending(3, "words", 1, values, ends={1: 3, 0: 137})
 
     monkeypatch.setenv("HOROVOD_COMPRESION", "bit8")
     job = Job(monkeypatch, start)
     request = {"options": {"np": 2, "start_timeout": 5}, "command": ["python", "rank.py"]}
-    told = {"code": 3, "message": "words", "culprit": 1, "values": [[1, 3], [0, 4]], "starter": "mpirun"}
+    told = {"code": 3, "message": "words", "culprit": 1, "values": [[1, 3], [0, 4]]}
     told |= {"ends": [[1, 3], [0, 137]], "is_elastic": False}
     assert job.answer(request, b"contents") == (told, b"onezero")
     ((values, command, environment, contents),) = started
@@ -481,7 +471,7 @@ def test_results_are_read_as_the_job_was_run(
     def start(values: Any, *_: Any) -> Ending:
         started.append(values)
         body = (payload.packed_place(1, 0) if is_elastic else b"") + pickle.dumps("it")
-        return Ending(0, "", None, True, {0: signed(0, payload.RETURNED, body)}, ends={0: 0})
+        return Ending(0, "", None, {0: signed(0, payload.RETURNED, body)}, ends={0: 0})
 
     job = Job(monkeypatch, start)
 
@@ -555,9 +545,9 @@ def test_a_rank_sends_what_its_function_returns_or_raises(capsys: pytest.Capture
 def test_a_rank_finds_its_payload_and_signs_its_result(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     reader, writer = os.pipe()
     name = payload.fresh_name()
-    monkeypatch.setenv(wrapper.VALUE_VARIABLE, str(writer))
-    monkeypatch.setenv(wrapper.PAYLOAD_VARIABLE, name)
-    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "5")
+    monkeypatch.setenv(places.VALUE, str(writer))
+    monkeypatch.setenv(places.PAYLOAD, name)
+    monkeypatch.setenv("HOROVOD_RANK", "5")
     monkeypatch.setattr(sys, "path", ["/folder/of/the/script", "/kept", "/both"])
     function = pickle.dumps((fails, ("x",), {}) if code else (tuple, ("ab",), {}))
     with payload.stored(
@@ -565,7 +555,7 @@ def test_a_rank_finds_its_payload_and_signs_its_result(monkeypatch: pytest.Monke
     ):
         assert function_rank.main() == code
     assert sys.path[:2] == ["/theirs", "/both"] and sys.path[-1] == "/kept"
-    assert not {wrapper.VALUE_VARIABLE, wrapper.PAYLOAD_VARIABLE} & set(os.environ)
+    assert not {places.VALUE, places.PAYLOAD} & set(os.environ)
     with open(reader, "rb") as file:
         result = payload.verified(KEY, 5, file.read())
     assert result is not None and result[0] == (payload.RAISED if code else payload.RETURNED)
@@ -636,7 +626,7 @@ def test_results_of_an_elastic_job_are_in_the_order_of_last_ranks() -> None:
         12: placed(12, 4, 0, "a"),
     }
     ends = [(0, 0), (1, 0), (2, 137), (3, 0), (4, 1), (12, 0)]
-    ending = {**DONE, "starter": "the driver", "ends": ends}
+    ending = {**DONE, "ends": ends}
     assert run_function._elastic_results(KEY, ending, values) == ["a", "b", "returned before"]
     for number, why in ((0, "sent a result that it did not sign"), (13, "ended without returning")):
         spoiled = {**values, 0: values[0] if number else b"x"}
@@ -645,8 +635,8 @@ def test_results_of_an_elastic_job_are_in_the_order_of_last_ranks() -> None:
 
 
 def test_an_elastic_job_that_failed_where_no_function_raised() -> None:
-    ending = {"code": 1, "message": "nobody is left", "starter": "the driver", "ends": [(0, 1)]}
-    with refused(errors.elastic_failed, starter="the driver", exit_code=1, why="nobody is left"):
+    ending = {"code": 1, "message": "nobody is left", "ends": [(0, 1)]}
+    with refused(errors.elastic_failed, exit_code=1, why="nobody is left"):
         run_function._elastic_results(KEY, ending, {})
 
 
@@ -678,55 +668,9 @@ def test_a_damaged_payload_is_refused(damage: str) -> None:
         payload.unpacked(made)
 
 
-@pytest.fixture
-def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ssh:
-    fake_ssh.put_first(tmp_path, monkeypatch)
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    return Ssh()
-
-
-def test_a_payload_is_on_all_hosts_as_long_as_the_job_lasts(tmp_path: Path, ssh: Ssh) -> None:
-    """The fake hosts have one folder for temporary files, as real ones may."""
-    large = os.urandom(1 << 20)
-    with payload_transfer.transferred("name", large, ["good1", "good2"], ssh) as holders:
-        assert payload.found("name") == large
-        assert len(holders) == 2 and holders <= set(processes.children())
-    assert not (tmp_path / "tmp" / "name").exists() and not holders & set(processes.children())
-    with payload_transfer.transferred("name", large, [], None) as holders:
-        assert payload.found("name") == large and holders == frozenset()
-
-
-def test_a_host_that_cannot_be_given_the_payload_is_named(
-    tmp_path: Path, ssh: Ssh, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refusal(*hosts: str) -> dict[str, str]:
-        there = payload_transfer.transferred("name", bytes(1 << 17), hosts, ssh)
-        with refused(errors.function_not_sent) as told, there:
-            pytest.fail("not all of them have it")
-        assert not (tmp_path / "tmp" / "name").exists()
-        assert str(told.value).endswith(told.value.facts["shown"])
-        return dict(told.value.facts["failures"])
-
-    assert refusal("locked", "good1") == {"locked": str(errors.no_login(host="the host"))}
-    monkeypatch.setattr(payload_transfer, "_SLOWEST_START", 0.1)
-    assert set(refusal("locked", "quiet")) == {"locked", "quiet"}
-
-
-def test_a_connection_that_does_not_end_is_ended(ssh: Ssh, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(payload_transfer, "_REMOVAL_SECONDS", 0.2)
-    with payload_transfer.transferred("name", b"x", ["deaf"], ssh) as holders:
-        assert holders <= set(processes.children())
-    assert not holders & set(processes.children())
-
-
-def test_without_ssh_there_is_no_way_to_send_a_function() -> None:
-    with refused(errors.function_needs_ssh):
-        payload_transfer.transferred("name", b"x", ["other"], None).__enter__()
-
-
-def test_an_agent_whose_sender_goes_away_keeps_nothing(tmp_path: Path, ssh: Ssh) -> None:
-    words = [sys.executable, "-I", "-S", host_agent.__file__, "hold", "name", "100"]
-    done = subprocess.run(words, input=b"too short", capture_output=True, timeout=30, check=True)
-    assert done.stdout == b"" and not (tmp_path / "tmp" / "name").exists()
+@pytest.mark.parametrize("options", [{"use_mpi": True}, {"launcher": "mpi"}])
+def test_mpirun_has_no_way_for_results(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launchers, "installed_mpirun", lambda: "/mpi/bin/mpirun")
+    monkeypatch.setattr(launchers, "installed_flavour", lambda mpirun: "Open MPI 5")
+    with refused(errors.function_by_mpirun):
+        launch.start({"np": 2, **options}, ["python", "x.py"], {}, b"payload")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from pipes import closed_pipe, full_device
 from typing import Any
 
@@ -14,24 +15,13 @@ import pytest
 
 import horovod
 from horovod.common.launched import MARK
-from horovod.runner import launch, launchers, payload
+from horovod.runner import by_agents, by_mpirun, launch, launchers
+from horovod.runner.agents.driver import Interrupted
+from horovod.runner.agents.places import PAYLOAD, TERMINALS
+from horovod.runner.agents.supervision import Ending
 from horovod.runner.errors import LaunchError
-from horovod.runner.host_cache import HostCache
-from horovod.runner.rank import PAYLOAD_VARIABLE
-from horovod.runner.supervise import Ending, Launch
 
-DONE = Ending(0, "", None, True, {})
-
-
-@pytest.fixture
-def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Launch]:
-    """The jobs that were started, with an mpirun that does not exist; each ends as the last of `endings`."""
-    started: list[Launch] = []
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(launchers, "installed_mpirun", lambda: "/mpi/bin/mpirun")
-    monkeypatch.setattr(launchers, "installed_flavour", lambda mpirun: "Open MPI 5")
-    monkeypatch.setattr(launch, "run", lambda asked, output: (started.append(asked), DONE)[1])
-    return started
+DONE = Ending(0)
 
 
 def ending(monkeypatch: pytest.MonkeyPatch, what: Ending | BaseException) -> None:
@@ -65,8 +55,8 @@ def test_what_it_says_without_a_job(
     ("what", "code", "said"),
     [
         (DONE, 0, ""),
-        (Ending(3, "rank 1 exited with code 3", 1, True, {}), 3, "horovodrun: rank 1 exited with code 3\n"),
-        (Ending(141, "", None, True, {}), 141, ""),
+        (Ending(3, "rank 1 exited with code 3", 1), 3, "horovodrun: rank 1 exited with code 3\n"),
+        (Ending(141), 141, ""),
         (LaunchError("give less"), 2, "horovodrun: give less\n"),
         (KeyboardInterrupt(), 130, "horovodrun: stopped by SIGINT before any rank started\n"),
     ],
@@ -131,62 +121,56 @@ def test_the_topology_is_another_program_with_the_same_words(monkeypatch: pytest
     assert json.loads(its[3]) == sys.path
 
 
-def test_what_the_job_is_told(
-    job: list[Launch], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def environment_of_ranks(*options: str) -> dict[int, dict[str, str]]:
+    """Of ranks of a real job, in a process of its own, as it ends what it finds below."""
+    shows = "import json, os; print(json.dumps(dict(os.environ)))"
+    words = [sys.executable, "-m", "horovod.runner", *options, sys.executable, "-S", "-c", shows]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = (line.partition("]<stdout>:") for line in done.stdout.splitlines())
+    return {int(label[1:]): json.loads(told) for label, _, told in lines}
+
+
+def test_what_ranks_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MARK, "of a job that we are in")
     monkeypatch.setenv("MINE", "kept")
-    assert launch.main(["-np", "3", "--start-timeout", "7", "--cycle-time-ms", "2", "python", "t.py"]) == 0
-    (asked,) = job
-    assert (asked.ranks, asked.start_timeout, asked.verbose, asked.spare) == (3, 7, False, frozenset())
-    assert asked.command[:4] == ["/mpi/bin/mpirun", "--allow-run-as-root", "-np", "3"]
-    assert asked.command[-2:] == ["python", "t.py"] and asked.nonce in asked.command
-    told = asked.environment
-    assert (told["PYTHONUNBUFFERED"], told["HOROVOD_CYCLE_TIME"], told["MINE"]) == ("1", "2.0", "kept")
-    assert MARK not in told and PAYLOAD_VARIABLE not in told
-    assert len(asked.nonce) == 12 and capsys.readouterr() == ("", "")
-    launch.main(["-np", "3", "--verbose", "python", "t.py"])
-    assert job[1].verbose and job[1].nonce != asked.nonce
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "7")
+    ranks = environment_of_ranks("-np", "2", "--start-timeout", "7", "--cycle-time-ms", "2")
+    assert sorted(ranks) == [0, 1]
+    for rank, told in ranks.items():
+        assert (told["HOROVOD_RANK"], told["HOROVOD_SIZE"]) == (str(rank), "2")
+        assert (told["PYTHONUNBUFFERED"], told["HOROVOD_CYCLE_TIME"], told["MINE"]) == ("1", "2.0", "kept")
+        assert told["HOROVOD_START_TIMEOUT"] == "7" and told["HOROVOD_AGENT"]
+        assert not {MARK, PAYLOAD, TERMINALS, "OMPI_COMM_WORLD_RANK"} & told.keys()
+    assert ranks[0]["HOROVOD_SECRET"] == ranks[1]["HOROVOD_SECRET"]
 
 
-def test_a_function_is_stored_as_long_as_the_job_lasts(
-    job: list[Launch], monkeypatch: pytest.MonkeyPatch
+def test_ranks_of_torch_are_told_where_to_meet() -> None:
+    ranks = environment_of_ranks("-np", "2", "--ddp")
+    assert [told["RANK"] for _, told in sorted(ranks.items())] == ["0", "1"]
+    meeting = {"MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}
+    assert meeting.items() <= ranks[1].items()
+    for name in ("MASTER_PORT", "TORCHELASTIC_RUN_ID"):
+        assert ranks[0][name] == ranks[1][name] != ""
+
+
+def test_a_signal_before_any_rank_has_started(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found: list[bytes] = []
+    def interrupted(*_: object) -> Ending:
+        raise Interrupted(signal.SIGTERM)
 
-    def run(asked: Launch, _: object) -> Ending:
-        found.append(payload.found(asked.environment[PAYLOAD_VARIABLE]))
-        job.append(asked)
-        return DONE
-
-    monkeypatch.setattr(launch, "run", run)
-    values = {"np": 2, "start_timeout": 5, "exit_timeout": 60}
-    assert launch.start(values, ["python"], os.environ, b"contents") == DONE
-    assert found == [b"contents"]
-    with pytest.raises(FileNotFoundError):
-        payload.found(job[0].environment[PAYLOAD_VARIABLE])
+    monkeypatch.setattr(by_agents, "run", interrupted)
+    assert launch.main(["-np", "1", "true"]) == 143
+    assert capsys.readouterr().err == "horovodrun: stopped by SIGTERM before any rank started\n"
 
 
-@pytest.mark.parametrize(
-    ("what", "forgotten"),
-    [(DONE, 0), (Ending(0, "", None, False, {}), 1), (Ending(1, "", None, True, {}), 1)],
-)
-def test_what_was_remembered_of_hosts_is_forgotten_after_a_failure(
-    job: list[Launch], monkeypatch: pytest.MonkeyPatch, what: Ending, forgotten: int
-) -> None:
-    calls: list[object] = []
-    monkeypatch.setattr(HostCache, "forget", lambda self, keys: calls.append(keys))
-    monkeypatch.setattr(launch, "run", lambda *_: what)
-    assert launch.start({"np": 1, "start_timeout": 5, "exit_timeout": 60}, ["true"], os.environ) == what
-    assert len(calls) == forgotten
-
-
-def test_ranks_of_torch_are_told_where_to_meet(job: list[Launch], capsys: pytest.CaptureFixture[str]) -> None:
-    assert launch.main(["-np", "2", "--ddp", "python", "t.py"]) == 0
-    told, words = job[0].environment, job[0].command
-    assert (told["MASTER_ADDR"], told["WORLD_SIZE"], told["TORCHELASTIC_RUN_ID"]) == (
-        "127.0.0.1",
-        "2",
-        job[0].nonce,
-    )
-    assert words[-4].endswith("ddp_rank.py") and words[-3:] == ["2:", "python", "t.py"]
+def test_which_launcher_a_job_goes_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    came: list[str] = []
+    monkeypatch.setattr(launchers, "installed_mpirun", lambda: "/mpi/bin/mpirun")
+    monkeypatch.setattr(launchers, "installed_flavour", lambda mpirun: "Open MPI 5")
+    monkeypatch.setattr(by_agents, "run", lambda *_: (came.append("agents"), DONE)[1])
+    monkeypatch.setattr(by_mpirun, "run", lambda *_: (came.append("mpirun"), DONE)[1])
+    for options in ((), ("--launcher", "tcp"), ("--gloo",), ("--launcher", "mpi"), ("--mpi",)):
+        assert launch.main(["-np", "2", *options, "true"]) == 0
+    assert came == ["agents"] * 3 + ["mpirun"] * 2

@@ -6,10 +6,7 @@ import pytest
 
 from horovod.common import notes
 from horovod.common.exceptions import Disagreement, LostRank, ShutDown, Stalled
-from horovod.runner.daemon_link import unanswered
-from horovod.runner.outcome import STOPPED_WAIT, ElasticOutcome, End, Outcome
-from horovod.runner.rank import BEAT
-from horovod.runner.signs_of_life import SILENCE, SignsOfLife
+from horovod.runner.agents.outcome import STOPPED_WAIT, ElasticOutcome, End, Outcome
 
 SHUT_DOWN = "note follows - Horovod has been shut down: this rank or another called hvd.shutdown()"
 
@@ -34,13 +31,13 @@ def blamed(*reports: tuple[int, str], without: tuple[int, ...] = ()) -> tuple[in
     return code, begin
 
 
-DONE_FIRST = "ended with code 0 before the others were done; ranks 0, 2 ended when told to; mpirun exited"
+DONE_FIRST = "ended with code 0 before the others were done; ranks 0, 2 ended when told to. Likely causes"
 
 
 @pytest.mark.parametrize(
-    ("reports", "mpirun", "code", "said"),
+    ("reports", "job", "code", "said"),
     [
-        ([(0, "ended 0 0"), (2, "ended 0 0")], 0, 1, "rank 1 on host1 did not report how it ended; "),
+        ([(0, "ended 0 0"), (2, "ended 0 0")], 0, 1, "rank 1 on host1 did not report how it ended; ranks 0"),
         ([(1, "ended 0 0"), (0, "killed 15 1"), (2, "killed 15 1")], 1, 1, f"rank 1 {DONE_FIRST}"),
         (
             [(1, "ended 3 0"), (0, "ended 1 0"), (2, "killed 15 1")],
@@ -57,8 +54,8 @@ DONE_FIRST = "ended with code 0 before the others were done; ranks 0, 2 ended wh
         ([(0, "refused 127 no command x")], 1, 127, "rank 0 on host host0 could not run: no command x; "),
     ],
 )
-def test_ranks_that_write_no_notes(reports: list[tuple[int, str]], mpirun: int, code: int, said: str) -> None:
-    found, message = outcome(*reports, without=(0, 1, 2)).conclusion(mpirun)
+def test_ranks_that_write_no_notes(reports: list[tuple[int, str]], job: int, code: int, said: str) -> None:
+    found, message = outcome(*reports, without=(0, 1, 2)).conclusion(job)
     assert found == code and message.startswith(said)
 
 
@@ -67,7 +64,7 @@ def test_success_is_the_word_of_every_rank() -> None:
 
 
 def test_no_rank_has_begun() -> None:
-    assert Outcome(2).conclusion(213)[1].startswith("mpirun exited with code 213 before any rank ")
+    assert Outcome(2).conclusion(213) == (213, "no rank started; the reason is above")
 
 
 def test_followers_come_first_and_are_not_blamed() -> None:
@@ -75,9 +72,6 @@ def test_followers_come_first_and_are_not_blamed() -> None:
     assert blamed(*followers, (1, "ended 3 0")) == (3, "rank 1 on host host1 exited with code 3")
     assert not outcome(*followers).has_settled()
     assert outcome(*followers, (1, "ended 3 0")).has_settled()
-    aborted = [(0, "ended 14 0"), (2, "ended 14 0")]
-    assert blamed(*aborted, (1, "killed 9 0"))[0] == 137
-    assert blamed(*aborted, (1, "ended 5 0")) == (5, "rank 1 on host host1 exited with code 5")
 
 
 def test_of_several_faults_the_first_is_blamed() -> None:
@@ -97,11 +91,9 @@ def test_a_rank_that_ended_while_others_waited() -> None:
     followers = [(0, SHUT_DOWN), (0, "ended 1 0"), (2, SHUT_DOWN), (2, "ended 1 0")]
     assert blamed(*followers, (1, "note leaving"), (1, "killed 15 1")) == (1, early)
     assert blamed((1, "note leaving"), *followers, (1, "ended 0 0")) == (1, early)
-    assert blamed((0, "ended 14 0"), (1, "ended 0 0"), (2, "ended 14 0")) == (1, early)
     assert blamed((1, "ended 0 0"), (0, "killed 15 1"), (2, "killed 15 1")) == (1, early)
-    # It waited in MPI_Finalize, and MPI aborted it there.
-    code, message = blamed((1, "note leaving"), *followers, (1, "ended 14 0"))
-    assert (code, message) == (14, early.replace(" with code 0", ""))
+    told = blamed((1, "note leaving"), *followers, (1, "ended 14 1"))
+    assert told == (1, early.replace(" with code 0", "")), "it had left before it was told to end"
 
 
 def test_ranks_that_have_not_started_are_known() -> None:
@@ -123,7 +115,7 @@ def test_a_rank_that_ended_without_init() -> None:
     assert job.conclusion(0) == (1, f"rank 1 on host host1 {said}; the other ranks were ended")
     job.take(0, "stopped 19")  # while they wait, and have been told nothing yet
     assert job.culprit() == 1
-    job.lost = {"host2"}  # whose daemon went before mpirun ended
+    job.lost = {"host2"}  # whose agent went before the job ended
     assert job.culprit() == 1
     job.lost = set()
     job.take(0, "note joined")
@@ -214,27 +206,12 @@ def test_a_worker_that_leaves_a_world_does_not_linger() -> None:
 
 
 def test_a_rank_whose_wrapper_was_killed() -> None:
-    life = SignsOfLife()
-    life.read(b"prterun noticed that process rank 1 with PID 335 on node f2 exited on\nsignal 9 (Killed).\n")
     job = outcome((0, "killed 11 0"), (2, "killed 15 1"))
     assert job.conclusion(0)[0] == 139
-    job.unreported = life.named_killed()
+    job.take(1, "unreported 9")
     why = "horovodrun's process above it was killed by signal 9 (SIGKILL)"
     said = f"rank 1 on host host1 did not report how it ended: {why}; the other ranks were ended"
     assert job.conclusion(0) == (1, said)
-
-
-def test_mpirun_that_ends_ranks_is_heard_first() -> None:
-    """It has seen that rank 0's wrapper was killed, before rank 2 failed; it says so at its end."""
-    seen = outcome((2, "ended 3 0"), (1, "killed 15 1"))
-    assert seen.is_ended_by_mpirun() and not seen.has_settled()
-    seen.unreported[0] = 9
-    assert seen.culprit() == 0
-    seen = outcome((2, "ended 3 0"))
-    assert seen.has_settled()  # then we tell mpirun to end them
-    seen.is_over = True
-    seen.take(1, "killed 15 1")
-    assert not seen.is_ended_by_mpirun() and seen.culprit() == 2
 
 
 def test_a_host_that_was_lost() -> None:
@@ -253,43 +230,6 @@ def test_a_host_that_was_lost() -> None:
 def test_reports_that_no_rank_writes(report: str) -> None:
     with pytest.raises(ValueError, match=r"invalid literal|reported"):
         outcome().take(0, report)
-
-
-def test_silent_hosts() -> None:
-    life = SignsOfLife()
-    assert not life.are_expected()
-    for second in range(40):
-        life.note("near", second)
-        life.note("far", min(second, 10))
-        assert life.silent(second) == ({"far"} if second > 10 + SILENCE else set())
-    assert life.lost({"near", "far"}) == {"far"}
-    for missed, lost in ((3, set()), (4, {"far"})):  # signs of life in a row, when mpirun has ended
-        life.note("far", 39 - missed * BEAT)
-        assert life.lost({"near", "far"}) == lost
-    # We were stopped: nobody is to blame for that.
-    assert life.silent(100.0) == set()
-
-
-def test_a_host_that_mpirun_found_lost() -> None:
-    life = SignsOfLife()
-    life.read(b"PRTE has lost communication with a remote daemon.\n\n")
-    life.read(b"  HNP daemon   : [p-t1-21@0,0] on node t1\n")
-    life.read(b"  Rem")
-    life.read(b"ote daemon: [p-t1-21@0,2] on node t3\n")
-    assert life.lost({"t1", "t2", "t3"}) == {"t3"}
-    life.read(b"  Local host:    t1\n  Remote host:   t4\n  Daemon exit status: 137\n")
-    job = Outcome(2, lost=life.named_lost() - {"t3"})
-    assert job.conclusion(137) == (1, "host t4 was lost before its ranks began; all ranks were ended")
-
-
-def test_a_connection_that_is_not_answered() -> None:
-    head = "  sl  local_address rem_address st tx_queue rx_queue tr tm->when retrnsmt uid timeout inode\n"
-    row = "   0: 0100007F:A3C3 0200007F:0016 {} 00000010:00000000 01:00000014 {} 0 {} 4711 3 0 20 4 30\n"
-    assert unanswered(head + row.format("01", "00000005", 0), {"4711"})
-    assert unanswered(head + row.format("01", "00000000", 5), {"4711"})
-    assert not unanswered(head + row.format("01", "00000004", 4), {"4711"})
-    assert not unanswered(head + row.format("01", "00000009", 9), {"4712"})
-    assert not unanswered(head + row.format("06", "00000009", 9) + "short\n", {"4711"})
 
 
 def test_notes_go_to_the_pipe_that_was_named_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,19 +255,21 @@ def test_notes_go_to_the_pipe_that_was_named_and_nowhere_else(monkeypatch: pytes
         ]
 
 
-def test_what_a_driver_says_in_a_ranks_name() -> None:
-    """Of `horovodrun --launcher tcp`: nobody else is there to say it."""
-    outcome = Outcome(3, "the driver of the job")
+def test_what_is_said_in_a_ranks_name() -> None:
+    """By its job: nobody else is there to say it."""
+    outcome = Outcome(3)
     for rank, host in enumerate("abb"):
         outcome.take(rank, f"started {host} {rank}")
     outcome.take(1, "lost b")
     assert outcome.conclusion(1)[1].startswith("ranks 1, 2 on host b were lost")
-    killed = Outcome(2, "the driver of the job")
+    killed = Outcome(2)
     for rank in (0, 1):
         killed.take(rank, f"started a {rank}")
     killed.take(1, "unreported 9")
     assert "rank 1 on host a did not report how it ended: " in killed.conclusion(1)[1]
-    assert Outcome(1, "the driver of the job").conclusion(3)[1].startswith("the driver of the job exited")
+    early = Outcome(2)
+    early.take(1, "lost c")
+    assert early.conclusion(1) == (1, "host c was lost before its ranks began; all ranks were ended")
     for wrong in ("lost", "lost ", "unreported", "unreported x", "unreported 900"):
         with pytest.raises(ValueError):
             killed.take(0, wrong)

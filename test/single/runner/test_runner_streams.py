@@ -20,9 +20,11 @@ import busy
 import pytest
 from refusals import refused
 
-from horovod.runner import cells, errors
-from horovod.runner.output import Cell, Decoder, RankOutput
-from horovod.runner.streams import Sink, WriteLimit, say
+from horovod.runner import errors
+from horovod.runner.agents.output import RankOutput
+from horovod.runner.agents.records import ERROR, OUTPUT, Record
+from horovod.runner.agents.writing import Writer
+from horovod.runner.streams import Sink, discard_full, say
 
 WHOLE = bytes(range(256)) * 4096  # 1 MiB: many times what a pipe holds
 
@@ -87,11 +89,12 @@ def test_what_cannot_be_written_is_an_error_once() -> None:
     sink = Sink("the file", open("/dev/full", "wb", buffering=0))  # noqa: SIM115 -- the Sink's
     with refused(errors.cannot_write, name="the file", errno=errno.ENOSPC, is_closed=False):
         sink.write(b"x")
+        sink.flush()
     sink.write(b"y")
+    sink.flush()
 
 
-NONCE = "0123456789ab"
-OUT, ERR = cells.OUTPUT, cells.ERROR
+OUT, ERR = OUTPUT, ERROR
 
 
 def shown(*written: tuple[int, bytes, bytes], **options: Any) -> tuple[bytes, bytes]:
@@ -221,71 +224,21 @@ def test_what_is_no_ranks_is_passed_on_at_once_and_as_it_is() -> None:
         assert pipe.read(99) == b"[0]<stdout>:line\n"
 
 
-def test_cells_are_found_between_what_is_none_however_they_are_torn_apart() -> None:
-    long = bytes(range(256)) * 5
-    stream = (
-        b"mpirun:\x02hv \x02"
-        + cells.cells(NONCE, 7, OUT, long)
-        + b"\x02hvd no"
-        + cells.cells(NONCE, 0, ERR, b"e")
-    )
-    stream += cells.cells("otherjob0000", 1, OUT, b"x")
-    for step in (1, 5, 100, 511, 512, 513, len(stream)):
-        decoder = Decoder(NONCE)
-        parts = [part for at in range(0, len(stream), step) for part in decoder.feed(stream[at : at + step])]
-        found = [part for part in parts if isinstance(part, Cell)]
-        plain = b"".join(part for part in parts if isinstance(part, bytes)) + decoder.rest()
-        assert b"".join(cell.payload for cell in found if cell.rank == 7) == long
-        assert [cell for cell in found if cell.rank != 7] == [Cell(0, ERR, b"e")]
-        assert plain == b"mpirun:\x02hv \x02\x02hvd no" + cells.cells("otherjob0000", 1, OUT, b"x")
-        assert decoder.rest() == b""
-
-
-def test_a_cell_that_was_torn_apart_is_passed_on_as_it_is() -> None:
-    whole = cells.cells(NONCE, 1, OUT, b"a") + cells.cells(NONCE, 2, OUT, b"b")
-    broken = whole[:300] + whole[512:]
-    decoder = Decoder(NONCE)
-    parts = [*decoder.feed(broken + bytes(512)), decoder.rest()]
-    assert [part for part in parts if isinstance(part, Cell)] == [Cell(2, OUT, b"b")]
-    assert b"".join(part for part in parts if isinstance(part, bytes)) == whole[:300] + bytes(512)
-
-
-def test_cells_are_whole_and_as_few_as_can_be() -> None:
-    room = cells.CELL_SIZE - 1 - cells.header_size(NONCE)
-    for length, number in ((0, 0), (1, 1), (room, 1), (room + 1, 2)):
-        made = cells.cells(NONCE, 1, OUT, b"\n" * length)
-        assert len(made) == number * cells.CELL_SIZE and made.count(b"\n") == number
-        assert made.endswith(b"\n") or not number
-    assert cells.BLOCK_SIZE % cells.CELL_SIZE == 0 and cells.BLOCK_SIZE <= select.PIPE_BUF
-
-
 def test_a_stream_that_fails_is_named_and_then_written_nowhere(tmp_path: Path) -> None:
     """By its path too, where it is a file to which the shell has sent it."""
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "wb", buffering=0) as stream:
-        with refused(errors.cannot_write, name="standard output", is_closed=True, is_blocked=False):
-            Sink("standard output", stream).write(b"x")
+        with refused(errors.cannot_write, name="standard output", is_closed=True):
+            sink = Sink("standard output", stream)
+            sink.write(b"x")
+            sink.flush()
         os.write(stream.fileno(), b"goes nowhere")
     with open("/dev/full", "wb") as stream:
         sink = Sink("standard error", stream)
-        sink.write(b"x")  # into the buffer
+        sink.write(b"x")
         with refused(errors.cannot_write, name="standard error (/dev/full)", is_closed=False):
             sink.flush()
-
-
-def test_a_signal_that_asks_to_end_lets_no_write_wait_for_ever() -> None:
-    reader, writer = os.pipe()
-    before = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
-    with open(reader, "rb"), open(writer, "wb", buffering=0) as stream:
-        try:
-            WriteLimit(0.05).begin()
-            time.sleep(0.12)  # while nothing is being written, nothing ends
-            with refused(errors.cannot_write, name="standard output", is_blocked=True):
-                Sink("standard output", stream).write(WHOLE)
-        finally:
-            signal.signal(signal.SIGALRM, before[0])
-            signal.setitimer(signal.ITIMER_REAL, *before[1])
 
 
 def test_horovodrun_says_a_line_or_nothing(
@@ -297,3 +250,84 @@ def test_horovodrun_says_a_line_or_nothing(
         monkeypatch.setattr(sys, "stderr", full)
         say("another")
         say("a third")
+
+
+def writer(**options: Any) -> tuple[Writer, int, int]:
+    """(a writer of two ranks, where its standard output is read, standard error)."""
+    (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+    streams = (open(end, "wb", buffering=0) for end in (out_end, err_end))  # noqa: SIM115 -- the Writer's
+    return Writer(RankOutput(2, *streams, **options)), out, err
+
+
+def closed(one: Writer, *pipes: int) -> list[bytes]:
+    """What is left in the pipes when the writer has ended."""
+    one.end()
+    assert one.has_ended(20)
+    one.close()
+    left = []
+    for pipe in pipes:
+        left.append(os.read(pipe, 1 << 16) if held_by(pipe) else b"")
+        os.close(pipe)
+    return left
+
+
+def test_a_writer_shows_what_it_is_given_in_order_and_says_when() -> None:
+    one, out, err = writer()
+    one.show(0, [Record(OUT, b"a\n"), Record(ERR, b"b\n")], "host0", 20)
+    one.say("a word")
+    one.pass_on(b"of ssh\n")
+    one.label(1, "0.2")
+    one.show(1, [Record(OUT, b"half")], "host1", 5)
+    one.label(1, "")
+    shown: list[tuple[str, int]] = []
+    deadline = busy.limit(20)
+    while len(shown) < 2 and time.monotonic() < deadline:
+        select.select([one.descriptor], [], [], 1)
+        shown += one.done()
+    assert shown == [("host0", 20), ("host1", 5)] and one.errors() == []
+    assert closed(one, out, err) == [
+        b"[0]<stdout>:a\n[0.2]<stdout>:half\n",
+        b"[0]<stderr>:b\nhorovodrun: a word\nof ssh\n",
+    ]
+
+
+def test_a_writer_waits_for_its_reader_and_nobody_else_does() -> None:
+    one, out, err = writer()
+    one.show(0, [Record(OUT, bytes(1 << 20)), Record(OUT, b"\n")], "host0", 1 << 20)
+    one.say("late")
+    one.end()
+    assert not one.has_ended(0.1) and one.done() == []
+    received = bytearray()
+    while not one.has_ended(0.01):
+        received += os.read(out, 1 << 16)
+    received += os.read(out, 1 << 16) if held_by(out) else b""
+    assert received == b"[0]<stdout>:" + bytes(1 << 20) + b"\n"
+    assert one.done() == [("host0", 1 << 20)]
+    assert closed(one, err) == [b"horovodrun: late\n"]
+    os.close(out)
+
+
+def test_a_writer_whose_reader_is_gone_tells_it_once_and_goes_on(tmp_path: Path) -> None:
+    one, out, err = writer(folder=str(tmp_path))
+    os.close(out)
+    for _ in range(3):
+        one.show(1, [Record(OUT, b"words\n"), Record(ERR, b"others\n")], "h", 1)
+        time.sleep(0.05)
+    assert closed(one, err) == [b"[1]<stderr>:others\n" * 3]
+    (error,) = one.errors()
+    assert error.is_closed and (tmp_path / "rank.1" / "stdout").read_bytes() == b"words\n" * 3
+
+
+def test_a_word_that_would_wait_for_a_reader_is_not_said() -> None:
+    reader, end = os.pipe()
+    with open(end, "w") as stream:
+        discard_full(stream)
+        os.write(end, b"there is room")
+        assert held_by(reader) == 13
+        os.set_blocking(end, False)
+        while held_by(reader) < room_of(reader):
+            os.write(end, bytes(4096 - held_by(reader) % 4096))
+        discard_full(stream)
+        os.write(end, b"nowhere")
+        assert held_by(reader) == room_of(reader)
+    os.close(reader)

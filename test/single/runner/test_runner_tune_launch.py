@@ -15,7 +15,7 @@ import pytest
 from refusals import refused
 
 from horovod.runner import errors, launch, tune_launch
-from horovod.runner.supervise import ENDING_SIGNALS
+from horovod.runner.agents.streams import HANDLED
 from horovod.runner.tune_launch import Candidate, JobFailed, candidates, seconds_in, tune, without_own
 from horovod.torch import autotune
 
@@ -140,7 +140,7 @@ signal.pause()
     assert (tmp_path / "told").read_text() == "13"
 
 
-@pytest.mark.parametrize("number", ENDING_SIGNALS)
+@pytest.mark.parametrize("number", HANDLED)
 def test_a_signal_ends_the_job_that_runs(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -156,7 +156,7 @@ signal.signal(signal.SIGTERM, end)
 os.kill(os.getppid(), {int(number)})
 signal.pause()
 """
-    before = [signal.getsignal(each) for each in ENDING_SIGNALS]
+    before = [signal.getsignal(each) for each in HANDLED]
     jobs = jobs_of(script)
     monkeypatch.setattr(tune_launch, "_Jobs", lambda *_: jobs)
     values: dict[str, Any] = {"np": 2}
@@ -164,7 +164,7 @@ signal.pause()
     assert file.read_text() == "ended"
     said = capsys.readouterr().err.splitlines()[-1]
     assert said == f"horovodrun: stopped by {signal.Signals(number).name}, all ranks were ended"
-    assert before == [signal.getsignal(each) for each in ENDING_SIGNALS]
+    assert before == [signal.getsignal(each) for each in HANDLED]
 
 
 def test_a_signal_between_two_jobs() -> None:

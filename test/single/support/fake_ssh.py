@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-# ssh [options] -- HOST COMMAND. Of "quiet" nothing is heard, and "deaf" does not end.
+# ssh [options] -- HOST COMMAND. Of "quiet" nothing is heard, "torn" and "early" say what no agent says, and the
+# login script of "greedy" reads a line.
 PROGRAM = """#!/bin/sh
 while [ "$1" != -- ]; do shift; done
 echo "$2" >> "$LOG"
 case $2 in
-  other-*) answer=$(sh -c "$3"); what=${2#other-}
-           echo "$answer" | sed 's/"'$what'": "[^"]*"/"'$what'": "'${THERE:-0.1}'"/' ;;
   good*) export SSH_CONNECTION="10.9.0.1 4000 10.9.0.2 22"; printf Welcome; exec sh -c "$3" ;;
   gone) echo "ssh: Could not resolve hostname gone: Name or service not known" >&2; exit 255 ;;
   locked) echo "me@locked: Permission denied (publickey)." >&2; exit 255 ;;
@@ -23,12 +22,14 @@ case $2 in
   slow) grep -qc slow "$LOG.2" 2>/dev/null || { echo slow > "$LOG.2"; echo "Connection reset" >&2; exit 255; }
         exec sh -c "$3" ;;
   bare) exec sh -c "$(echo "$3" | sed 's#[^ ]*/python[0-9.]*#/no/python#')" ;;
-  old) exec sh -c "$(echo "$3" | sed 's#[^ ]*/host_agent.py#/no/agent.py#')" ;;
+  old) exec sh -c "$(echo "$3" | sed 's#[^ ]*/agent.py#/no/agent.py#')" ;;
   odd) echo "something odd" >&2; exit 3 ;;
-  torn) echo 'horovodrun-host {"addresses": ' ;;
+  torn) printf '\\nhorovodrun agents 2\\n\\0\\0\\0\\0?'; exec sleep 60 ;;
+  early) printf '\\nhorovodrun agents 2\\n\\0\\0\\0\\0B'; exec sleep 60 ;;
+  greedy) read -r line; exec sh -c "$3" ;;
+  killed) kill -9 $$ ;;
   mute) exit 0 ;;
   quiet) exec sleep 60 ;;
-  deaf) sh -c "$3"; exec sleep 60 ;;
 esac
 """
 

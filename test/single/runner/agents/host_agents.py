@@ -13,7 +13,7 @@ from typing import Any
 
 import busy
 
-from horovod.runner.agents import agent
+from horovod.runner.agents import agent, frames
 from horovod.runner.agents.frames import Frame, FrameParser
 
 
@@ -23,10 +23,13 @@ class HostAgent:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self._parser, self.heard = FrameParser(from_agent=True), list[Frame]()
+        self._has_begun = False
 
     def say(self, *said: bytes) -> None:
+        """After the first words that a driver says."""
         assert self._process.stdin is not None
-        self._process.stdin.write(b"".join(said))
+        self._process.stdin.write(b"".join(said) if self._has_begun else frames.MAGIC + b"".join(said))
+        self._has_begun = True
         self._process.stdin.flush()
 
     def hear(self, kind: bytes) -> dict[str, Any]:
@@ -43,9 +46,9 @@ class HostAgent:
 
 
 @contextmanager
-def host_agent() -> Iterator[HostAgent]:
-    """It ends in order when it is left."""
-    words = [sys.executable, "-I", "-S", agent.__file__]
+def host_agent(*told: str) -> Iterator[HostAgent]:
+    """It ends in order when it is left. `told`: its arguments; for facts it needs the packages."""
+    words = [sys.executable, "-I", *([] if frames.FACTS in told else ["-S"]), agent.__file__, *told]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
             yield HostAgent(process)

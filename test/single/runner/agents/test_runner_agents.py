@@ -1,6 +1,4 @@
-"""`horovodrun --launcher tcp` without a process: frames, the store, places, and what a driver decides."""
-
-# private: _send_function: to fail at this moment of a start
+"""A job of agents without a process: frames, the store, places, and what a job decides. And a real agent."""
 
 from __future__ import annotations
 
@@ -10,9 +8,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,8 +16,9 @@ from host_agents import host_agent
 from refusals import refused
 
 from horovod.common.agent_messages import MessageParser, Place, object_in, packed
-from horovod.runner import errors, job_hosts, launchers, starting
-from horovod.runner.agents import driver, frames, link
+from horovod.common.networks import Choice
+from horovod.runner import by_agents, errors, job_hosts, launchers, starting
+from horovod.runner.agents import environment, frames, link, records
 from horovod.runner.agents.fixed_job import FixedJob
 from horovod.runner.agents.frames import Frame, FrameParser, Order
 from horovod.runner.agents.job import (
@@ -30,32 +27,32 @@ from horovod.runner.agents.job import (
     CloseAgent,
     Finish,
     Job,
-    Show,
+    Label,
+    Over,
+    Report,
+    Say,
     StartAgent,
     ToAgent,
+    Took,
+    Wrote,
 )
+from horovod.runner.agents.link import is_unanswered
+from horovod.runner.agents.outcome import End
 from horovod.runner.agents.places import places_of, variables_of
-from horovod.runner.agents.plan import Plan, agent_words
+from horovod.runner.agents.records import Record
 from horovod.runner.agents.store import KeyValueStore
 from horovod.runner.agents.streams import Outbox
-from horovod.runner.daemon_agent import packed as daemon_packed
-from horovod.runner.daemon_link import is_unanswered
-from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
-from horovod.runner.elastic.settings import elastic_settings
+from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Start, Stop
 from horovod.runner.hosts import Host
 from horovod.runner.job_hosts import JobHosts
-from horovod.runner.outcome import ElasticOutcome, End
-from horovod.runner.output import Cell, Decoder
-from horovod.runner.payload import fresh_name, stored
-from horovod.runner.shell import Shell, Srun, Ssh
-
-NONCE = "123456789abc"
-
+from horovod.runner.payload import fresh_name
+from horovod.runner.shell import Ssh
 
 # frames
 
 
 FRAMES = [
+    frames.record(frames.QUESTION, {"about": "port", "wanted": 0}),
     frames.frame(frames.ENVIRONMENT, b"a" * 100_000),
     Order(3, ["sh", "-c", "\udc80"], {"A": "b"}, has_input=True).frame(),
     frames.record(frames.STOP, {"worker": 3, "signal": 15}),
@@ -72,18 +69,18 @@ def fed(parser: Any, data: bytes, step: int = 1 << 20) -> list[Any]:
 
 def of_driver(data: bytes) -> Frame:
     """The one frame of a driver that this is."""
-    (frame,) = fed(FrameParser(from_agent=False), data)
+    (frame,) = fed(FrameParser(from_agent=False), frames.MAGIC + data)
     assert isinstance(frame, Frame)
     return frame
 
 
 @pytest.mark.parametrize("step", [1, 2, 7, 4096, 1 << 20])
 def test_frames_are_found_however_a_stream_is_cut(step: int) -> None:
-    found = fed(FrameParser(from_agent=False), b"".join(FRAMES), step)
+    found = fed(FrameParser(from_agent=False), frames.MAGIC + b"".join(FRAMES), step)
     assert [frames.frame(*one) for one in found] == FRAMES
-    assert Order.of(found[1]) == (3, ["sh", "-c", "\udc80"], {"A": "b"}, True)
-    assert found[2].record(worker=int, signal=int) == {"worker": 3, "signal": 15}
-    assert (found[3].numbered(), found[4].numbered()) == ((3, b""), (1 << 20, b""))
+    assert Order.of(found[2]) == (3, ["sh", "-c", "\udc80"], {"A": "b"}, True)
+    assert found[3].record(worker=int, signal=int) == {"worker": 3, "signal": 15}
+    assert (found[4].numbered(), found[5].numbered()) == ((3, b""), (1 << 20, b""))
 
 
 @pytest.mark.parametrize("step", [1, 3, 1000])
@@ -98,11 +95,17 @@ def test_what_a_login_script_says_before_an_agent_is_left_aside(step: int) -> No
         b"\0\0\0\0?",
         b"\0\0\0\0" + frames.HELLO,  # an agent's, not a driver's
         (frames.MOST_BYTES + 1).to_bytes(4, "big") + frames.INPUT,
-        b"Last login: Mon",
     ],
 )
 def test_what_is_no_frame_is_an_error(data: bytes) -> None:
     with pytest.raises(ValueError, match="no frame begins with"):
+        FrameParser(from_agent=False).feed(frames.MAGIC + data)
+
+
+@pytest.mark.parametrize("data", [b"Last login: Mon", frames.MAGIC[1:], frames.frame(frames.BEAT)])
+def test_a_driver_begins_as_it_should(data: bytes) -> None:
+    """Nobody's words come before its own; what has read the first of them leaves the rest as nonsense."""
+    with pytest.raises(ValueError, match="does not begin as it should"):
         FrameParser(from_agent=False).feed(data)
 
 
@@ -271,7 +274,7 @@ class Driver:
 
     def __init__(self, decisions: FixedJob | None = None, is_elastic: bool = False) -> None:
         self.decides = Elastic()
-        self.job = Job(decisions or self.decides, ["python", "train.py"], NONCE, is_elastic)
+        self.job = Job(decisions or self.decides, ["python", "train.py"], is_elastic)
         self.now = 100.0
 
     def begin(self, *actions: Action) -> list[Any]:
@@ -317,8 +320,11 @@ def orders(effects: list[Any], kind: bytes) -> list[tuple[str, dict[str, Any]]]:
 
 
 def reports(effects: list[Any]) -> list[tuple[int, str]]:
-    data = b"".join(effect.data for effect in effects if isinstance(effect, Show))
-    return [(c.rank, c.payload.decode()) for c in Decoder(NONCE).feed(data) if isinstance(c, Cell)]
+    return [(each.worker, each.text) for each in effects if isinstance(each, Report)]
+
+
+def labels(effects: list[Any]) -> list[tuple[int, str]]:
+    return [(each.worker, each.text) for each in effects if isinstance(each, Label)]
 
 
 def two_hosts() -> Driver:
@@ -383,7 +389,7 @@ def test_who_has_ended_waits_no_more() -> None:
 def test_a_job_ends_when_all_have_ended() -> None:
     driver = two_hosts()
     assert driver.end(0, "a", 0) == [] and driver.end(2, "b", 0) == []
-    assert driver.end(1, "b", 0) == [CloseAgent("a"), CloseAgent("b")]
+    assert driver.end(1, "b", 0) == [Over(""), CloseAgent("a"), CloseAgent("b")]
     driver.job.lose("a", "")
     assert driver.effects() == []
     driver.job.lose("b", "")
@@ -420,9 +426,9 @@ def test_a_host_that_is_lost_is_reported_and_ends_the_job() -> None:
     driver.job.lose("b", "its agent is gone")
     effects = driver.effects()
     assert reports(effects) == [(1, "lost node-b")]
-    assert any(e.data == b"horovodrun: b: its agent is gone\n" for e in effects if isinstance(e, Show))
+    assert Say("b: its agent is gone") in effects
     assert orders(effects, frames.STOP) == [("a", {"worker": 0, "signal": 15})]
-    assert driver.end(0, "a", 15 << 8) == [CloseAgent("a")]
+    assert driver.end(0, "a", 15 << 8) == [Over(""), CloseAgent("a")]
     driver.job.lose("a", "")
     assert driver.effects() == [Finish(1)]
 
@@ -451,6 +457,23 @@ def test_whoever_does_not_end_is_given_up() -> None:
     assert driver.effects() == []
     driver.job.tick(driver.now + GIVING_UP + 0.1)
     assert driver.effects() == [Finish(130)]
+
+
+def test_what_a_worker_writes_is_credited_to_its_host_when_it_is_whole_records() -> None:
+    driver, whole = two_hosts(), records.record(records.OUTPUT, b"words")
+    for part, found in ((whole[:7], []), (whole[7:], [Record(records.OUTPUT, b"words")])):
+        driver.job.heard("b", Frame(frames.OUTPUT, (2).to_bytes(4, "big") + part), driver.now)
+        assert driver.effects() == [Wrote(2, found, "b", len(part))]
+    nonsense = Frame(frames.OUTPUT, (2).to_bytes(4, "big") + b"no record")
+    with pytest.raises(ValueError, match="no record begins with"):
+        driver.job.heard("b", nonsense, driver.now)
+
+
+def test_of_input_that_a_command_takes_only_rank_0s_counts() -> None:
+    driver = two_hosts()
+    assert driver.hear("a", frames.TOOK, worker=0, taken=5) == [Took(5)]
+    assert driver.hear("a", frames.TOOK, worker=0, taken=-1) == [Took(-1)]
+    assert driver.hear("b", frames.TOOK, worker=1, taken=5) == []
 
 
 def test_input_is_for_the_first_rank() -> None:
@@ -484,12 +507,12 @@ def test_what_no_agent_says_is_an_error(kind: bytes, body: bytes) -> None:
 def test_an_agent_keeps_the_function_that_workers_call(tmp_path: Path) -> None:
     """Of a host that the launcher has not reached by ssh before: it may have come later."""
     name, data = fresh_name(), os.urandom(3 << 20)
-    environment = {b"HOROVOD_RUN_PAYLOAD": name.encode(), b"TMPDIR": bytes(tmp_path)}
+    variables = {b"HOROVOD_RUN_PAYLOAD": name.encode(), b"TMPDIR": bytes(tmp_path)}
     folder = Path(tempfile.gettempdir()) / name
     told = [
-        frames.frame(frames.ENVIRONMENT, daemon_packed(environment.items())),
+        frames.frame(frames.ENVIRONMENT, environment.packed(variables)),
         frames.in_parts(frames.PAYLOAD, data),
-        Order(0, ["sh", "-c", f"sha256sum {folder}/payload >&2"], {}).frame(),
+        Order(0, ["sh", "-c", f"sha256sum {folder}/payload"], {}).frame(),
     ]
     with host_agent() as host:
         host.say(*told)
@@ -498,23 +521,6 @@ def test_an_agent_keeps_the_function_that_workers_call(tmp_path: Path) -> None:
     output = b"".join(each.numbered()[1] for each in host.heard if each.kind == frames.OUTPUT)
     assert output.split()[0].decode() == hashlib.sha256(data).hexdigest()
     assert not folder.exists(), "it goes with the agent"
-
-
-def test_a_driver_sends_the_function_to_hosts_that_may_have_come_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    name, data = fresh_name(), os.urandom(2 * frames.MOST_BYTES + 1)
-    said, sent = list[str](), list[bytes]()
-    monkeypatch.setenv("HOROVOD_RUN_PAYLOAD", name)
-    connection: Any = SimpleNamespace(outbox=SimpleNamespace(put=sent.append))
-    one: Any = SimpleNamespace(_job=SimpleNamespace(say=said.append))
-    with stored(name, data):
-        driver.Driver._send_function(one, "b", connection)
-    found = fed(FrameParser(from_agent=False), b"".join(sent))
-    assert {frame.kind for frame in found} == {frames.PAYLOAD} and len(found) == 4
-    assert found[-1].body == b"" and b"".join(frame.body for frame in found) == data
-    driver.Driver._send_function(one, "b", connection)
-    assert len(said) == 1 and said[0].startswith("the function cannot be sent to b: ")
 
 
 def test_workers_come_and_go_as_decided() -> None:
@@ -541,12 +547,12 @@ def test_workers_come_and_go_as_decided() -> None:
     effects = driver.decide(Publish(3, {10: one}, out={11: "its host is going"}), Stop(11), Say("fewer"))
     assert answers(effects[:1]) == [(11, {"id": 2, "ok": {"out": "its host is going"}})]
     assert orders(effects, frames.STOP) == [("b", {"worker": 11, "signal": 15})]
-    assert Show(b"horovodrun: fewer\n") in effects
+    assert Say("fewer") in effects
     driver.end(11, "b", 15)
     assert driver.decides.heard[-1] == ("ended", 11, End(signal_number=15))
     effects = driver.decide(EndJob(4, "enough"))
     assert orders(effects, frames.STOP) == [("a", {"worker": 10, "signal": 15})]
-    assert reports(effects) == [(0, "over enough")], "for horovodrun to say it last"
+    assert Over("enough") in effects, "for horovodrun to say it last"
     driver.decides.next = [Start(12, "a", one)]
     assert driver.end(10, "a", 0) == [CloseAgent("a"), CloseAgent("b")], "nobody starts any more"
 
@@ -556,8 +562,8 @@ def test_why_a_membership_was_made_and_a_worker_is_stopped_is_said() -> None:
     second = places_of([("a", 1)], generation=2)
     goes_on = Publish(2, {1: second[0]}, "the job goes on")
     effects = driver.decide(Stop(2, "rank 1 is stopped"), Stop(1), goes_on)
-    shown = [effect.data for effect in effects if isinstance(effect, Show)]
-    assert shown == [b"horovodrun: rank 1 is stopped\n", b"horovodrun: the job goes on\n"]
+    shown = [effect.text for effect in effects if isinstance(effect, Say)]
+    assert shown == ["rank 1 is stopped", "the job goes on"]
 
 
 def test_output_of_each_worker_has_a_label_of_its_own() -> None:
@@ -565,26 +571,17 @@ def test_output_of_each_worker_has_a_label_of_its_own() -> None:
     places = places_of([("a", 1), ("b", 1)])
     driver = Driver(is_elastic=True)
     begun = driver.begin(Start(0, "a", places[0]), Start(1, "b", places[1]))
-    assert reports(begun) == [(0, "named 0"), (1, "named 1")]
+    assert labels(begun) == [(0, "0"), (1, "1")]
     assert [told["variables"]["HOROVOD_WORKER"] for _, told in orders(begun, frames.START)] == ["0", "1"]
     driver.hear("a", frames.HELLO, host="a")
     driver.decides.next = [Start(2, "b", places[1])]
     effects = driver.end(0, "a", 9)
-    assert reports(effects) == [(0, "unreported 9"), (0, "gone"), (2, "named 1.2")]
+    assert (reports(effects), labels(effects)) == ([(0, "unreported 9")], [(0, ""), (2, "1.2")])
     driver.decides.next = [Start(3, "a", places[1])]
     driver.hear("b", frames.HELLO, host="b")
     driver.job.lose("b", "cut")
-    assert reports(driver.effects()) == [(1, "lost b"), (1, "gone"), (2, "gone"), (3, "named 1.3")]
-
-
-def test_why_a_job_ends_is_reported_however_long_it_is() -> None:
-    driver = Driver(is_elastic=True)
-    why = "\N{SNOWMAN} because " * 40
-    parts = [text for _, text in reports(driver.begin(EndJob(1, why)))]
-    outcome = ElasticOutcome(9, "the driver")
-    for part in parts:
-        outcome.take(0, part)
-    assert len(parts) == 4 and outcome.conclusion(1) == (1, why)
+    effects = driver.effects()
+    assert (reports(effects), labels(effects)) == ([(1, "lost b")], [(1, ""), (2, ""), (3, "1.3")])
 
 
 @pytest.mark.parametrize(
@@ -603,8 +600,8 @@ def test_input_that_was_lost_with_the_first_rank_0_is_said(
         assert driver.job.take_input(data) == "a"
     driver.decides.next = [Start(2, "b", places_of([("b", 1)])[0])]
     effects = driver.end(0, "a", status)
-    text = b"horovodrun: nobody reads the rest of standard input: the first rank 0 had it, which is lost\n"
-    assert (Show(text) in effects) == is_said
+    text = "nobody reads the rest of standard input: the first rank 0 had it, which is lost"
+    assert (Say(text) in effects) == is_said
     assert not orders(effects, frames.START)[0][1]["has_input"]
     assert driver.job.take_input(b"more") is None
 
@@ -661,25 +658,7 @@ def test_hosts_that_are_found_and_workers_that_are_out() -> None:
     assert driver.decide(Leave(1, "it does not ask")) == [], "it is told when it asks"
 
 
-# plan, connection of ssh, and which way it goes
-
-
-@pytest.mark.parametrize("shell", [None, Ssh(2222, "/key"), Ssh(), Srun()])
-def test_a_plan_on_its_way(shell: Shell | None) -> None:
-    plan = Plan((("here", 1), ("b", 2)), ("here",), shell, NONCE)
-    elastic = elastic_settings({"np": 1, "host_discovery_script": "./hosts.sh"})
-    coming = replace(plan, elastic=elastic, failed=("c",))
-    assert Plan.of(coming.words(["true"])[-2]) == coming
-    words = plan.words(["python", "x y"])
-    assert words[-2:] == ["python", "x y"] and Plan.of(words[-3]) == plan
-    assert "ssh" not in agent_words(plan, "here") and agent_words(plan, "here") == agent_words(
-        plan, "localhost"
-    )
-    there = agent_words(plan, "b")
-    if isinstance(shell, Ssh):
-        assert there[0] == "ssh" and there[-2] == "b" and there[-1].endswith("agents/agent.py ssh")
-    elif shell is not None:
-        assert there[0] == "srun" and "--nodelist=b" in there and there[-1].endswith("agents/agent.py")
+# the connection of ssh, and which way it goes
 
 
 TABLE = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
@@ -703,43 +682,46 @@ def test_the_connection_of_ssh_is_found() -> None:
     assert not link.is_cut({})
 
 
-@pytest.mark.parametrize(
-    ("values", "found"),
-    [({}, "mpi"), ({"launcher": "tcp"}, "tcp"), ({"use_gloo": True}, "tcp"), ({"use_mpi": True}, "mpi")],
-)
-def test_which_launcher(values: dict[str, Any], found: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launchers, "installed_mpirun", lambda: "/mpi/bin/mpirun")
-    monkeypatch.setattr(launchers, "installed_flavour", lambda mpirun: "Open MPI 5")
-    assert starting.way_of(values).launcher == found
-
-
 @pytest.mark.parametrize("wanted", [["nosuch0"], ["nosuch0", "203.0.113.0/24"], ["10.0.0.0/99"]])
 def test_interfaces_that_are_not_there_are_named(wanted: list[str]) -> None:
     """Also where all ranks are here, and would never ask for them."""
-    here = JobHosts(2, (Host("localhost", 2),))
     row = errors.wrong_value if "99" in wanted[0] else errors.no_such_network
     with refused(row, value=",".join(wanted)) as error:
-        here.prepare({"launcher": "tcp", "network_interfaces": wanted})
+        job_hosts.refuse_absent(wanted)
     assert "lo (127.0.0.1)" in str(error.value) or "99" in wanted[0]
     for there in (["lo"], ["nosuch0", "lo"], ["127.0.0.0/8"]):
-        assert here.prepare({"launcher": "tcp", "network_interfaces": there}).choice.networks == tuple(there)
+        job_hosts.refuse_absent(there)
 
 
-def test_without_an_mpi_agents_start_ranks_unless_an_mpi_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("values", [{}, {"launcher": "tcp"}, {"use_gloo": True}, {"np": 2, "min_np": 1}])
+def test_agents_start_ranks_unless_an_mpi_is_asked_for(
+    values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing() -> str:
         raise errors.no_mpi(folders=[])
 
+    values = {**values, "hosts": "a:1,b:1"}
     monkeypatch.setattr(launchers, "installed_mpirun", missing)
-    assert starting.way_of({}).launcher == "tcp"
-    for values, row in (
+    assert isinstance(starting.way_of(values, ["true"]), starting.ByAgents)
+    for asked, row in (
         ({"launcher": "mpi"}, errors.no_mpi),
+        ({"use_mpi": True}, errors.no_mpi),
         ({"launcher": "mpi", "use_gloo": True}, errors.launchers_contradict),
-        ({"launcher": "mpi", "np": 2, "min_np": 1}, errors.mpi_not_elastic),
+        ({"launcher": "mpi", "np": 2, "min_np": 1, "hosts": "a:1,b:1"}, errors.mpi_not_elastic),
     ):
         with refused(row):
-            starting.way_of(values)
+            starting.way_of(asked)
+    monkeypatch.setattr(launchers, "installed_mpirun", lambda: "/mpi/bin/mpirun")
+    monkeypatch.setattr(launchers, "installed_flavour", lambda mpirun: "Open MPI 5")
+    for asked in ({"launcher": "mpi"}, {"use_mpi": True}):
+        assert starting.way_of(asked) == starting.ByMpirun("/mpi/bin/mpirun", "Open MPI 5")
+    assert isinstance(starting.way_of(values), starting.ByAgents), "also where there is an MPI"
+
+
+@pytest.mark.parametrize("option", ["mpi_args", "binding_args"])
+def test_what_is_for_mpirun_is_refused_by_agents(option: str) -> None:
+    with refused(errors.option_of_mpirun, option=f"--{option.replace('_', '-')}"):
+        by_agents.run(None, {"np": 1, "start_timeout": 30, option: "-x A"}, ["true"], {})
 
 
 def test_what_ranks_of_agents_inherit_and_are_told() -> None:
@@ -751,15 +733,16 @@ def test_what_ranks_of_agents_inherit_and_are_told() -> None:
         "HOROVOD_ELASTIC_RESTART": "1",  # of a shell: no job of ours asks for it
         "A": "b",
     }
-    by_agents = starting.ByAgents()
     assert by_agents.inherited(mine) == {"HOROVOD_RANK": "3", "A": "b"}
     assert by_agents.inherited({**mine, "HOROVOD_AGENT": "5:6:7"}) == {"A": "b"}
     hosts = JobHosts(2, (Host("192.0.2.1"), Host("192.0.2.2")), Ssh())
-    choice = job_hosts.Choice(("10.0.0.0/8", "eth1"))
-    values = {"start_timeout": 40}
-    told = by_agents.variables(values, hosts, choice, {})
-    assert told["HOROVOD_START_TIMEOUT"] == "40"
-    assert told["HOROVOD_TCP_INTERFACES"] == "10.0.0.0/8,eth1" and len(told["HOROVOD_SECRET"]) == 64
-    assert told["HOROVOD_SECRET"] != by_agents.variables(values, hosts, choice, {})["HOROVOD_SECRET"]
+    choice, values = Choice(("10.0.0.0/8", "eth1")), {"start_timeout": 40}
+
+    def told(**given: str) -> dict[str, str]:
+        return by_agents.rank_environment(None, values, hosts, choice, given)
+
+    assert told()["HOROVOD_START_TIMEOUT"] == "40"
+    assert told()["HOROVOD_TCP_INTERFACES"] == "10.0.0.0/8,eth1" and len(told()["HOROVOD_SECRET"]) == 64
+    assert told()["HOROVOD_SECRET"] != told()["HOROVOD_SECRET"]
     given = {"HOROVOD_SECRET": "s" * 16, "HOROVOD_TCP_INTERFACES": "wg0", "HOROVOD_START_TIMEOUT": "40"}
-    assert {**given, **by_agents.variables(values, hosts, choice, given)} == given
+    assert {**given, **told(**given)} == told(**given)

@@ -21,9 +21,9 @@ import pytest
 from host_agents import HostAgent, host_agent
 
 from horovod.runner.agents import agent, frames, warm
+from horovod.runner.agents.environment import packed
 from horovod.runner.agents.frames import Order
 from horovod.runner.agents.warm import WarmServer, can_be_warm
-from horovod.runner.daemon_agent import packed
 
 NULL = os.open(os.devnull, os.O_RDWR)
 LEVEL = "HOROVOD_LOG_LEVEL"
@@ -65,7 +65,7 @@ def test_one_that_has_ended_takes_nothing(tmp_path: Path) -> None:
     assert busy.until(lambda: server.answers() or server.descriptor < 0) is True
     assert server.answers() == {}
     assert os.waitstatus_to_exitcode(os.waitpid(server.pid, 0)[1]) in (3, -15)
-    assert not server.ask(0, ["nonce", "/", "python", "a.py"], {}, [NULL] * 4)
+    assert not server.ask(0, ["/", "python", "a.py"], {}, [NULL] * 4)
 
 
 def test_one_that_loads_for_too_long_is_ended(
@@ -73,7 +73,7 @@ def test_one_that_loads_for_too_long_is_ended(
 ) -> None:
     monkeypatch.setattr(warm, "LOADED_WITHIN", 0.2)
     server = WarmServer(stand_in(tmp_path, "exec sleep 600"), environment())
-    assert server.ask(0, ["nonce", "/", "python", "a.py"], {}, [NULL] * 4), "it may come to it"
+    assert server.ask(0, ["/", "python", "a.py"], {}, [NULL] * 4), "it may come to it"
     assert server.answers() == {} and server.descriptor >= 0
     time.sleep(0.3)
     assert server.answers() == {} and server.descriptor < 0
@@ -100,11 +100,11 @@ class RestartingHost:
         self._agent, self._python = agent, python
         self.hear = agent.hear
         variables = {**os.environb, b"HOROVOD_ELASTIC_RESTART": b"1"}
-        agent.say(frames.frame(frames.ENVIRONMENT, packed(variables.items())))
+        agent.say(frames.frame(frames.ENVIRONMENT, packed(variables)))
 
     def start(self, worker: int, cold: str) -> None:
         """`cold`: what a shell does where there is no server."""
-        words = ["sh", "-c", cold, "sh", "nonce", "/", self._python, "a.py"]
+        words = ["sh", "-c", cold, "sh", "/", self._python, "a.py"]
         self._agent.say(Order(worker, words, {}).frame())
 
     def stop(self, worker: int) -> None:
@@ -155,7 +155,7 @@ def test_commits_have_a_folder_if_workers_may_be_started_again(restarts: bool, t
     said = tmp_path / "said"
     variables = {**os.environb, b"HOROVOD_ELASTIC_RESTART": b"1" if restarts else b"0"}
     with host_agent() as host:
-        host.say(frames.frame(frames.ENVIRONMENT, packed(variables.items())))
+        host.say(frames.frame(frames.ENVIRONMENT, packed(variables)))
         host.say(Order(3, ["sh", "-c", f'echo "$HOROVOD_COMMITS_FOLDER" > {said}'], {}).frame())
         assert host.hear(frames.ENDED) == {"worker": 3, "status": 0}
         folder = said.read_text().strip()
@@ -253,7 +253,7 @@ def test_a_server_says_what_it_cannot_make(scarce: str) -> None:
     with subprocess.Popen(words, pass_fds=[theirs.fileno()], stderr=pipe, text=True) as process:
         theirs.close()
         for worker in (4, 5):  # and it goes on
-            asked = {"worker": worker, "words": ["nonce", "/", "python", "a.py"], "variables": {}}
+            asked = {"worker": worker, "words": ["/", "python", "a.py"], "variables": {}}
             socket.send_fds(ours, [json.dumps(asked).encode()], [NULL] * 4)
             assert json.loads(ours.recv(1 << 12)) == {"worker": worker, "pid": 0}
         ours.close()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from horovod.runner.agents.outcome import End
 from horovod.runner.elastic.actions import Action, EndJob, Publish, Start
 from horovod.runner.elastic.limits import Limits
 from horovod.runner.elastic.membership import MembershipMachine
-from horovod.runner.outcome import End
 
 KILLED = End(signal_number=9)
 AnyAction = TypeVar("AnyAction", bound=Action)

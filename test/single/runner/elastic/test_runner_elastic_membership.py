@@ -8,10 +8,10 @@ from __future__ import annotations
 import pytest
 from elastic_jobs import KILLED, Job, two_hosts
 
+from horovod.runner.agents.outcome import End
 from horovod.runner.elastic.actions import EndJob, Leave, Notify, Place, Publish, Say, Start, Stop
 from horovod.runner.elastic.limits import HOST, SLOT
 from horovod.runner.elastic.reasons import FAILED, RESETS
-from horovod.runner.outcome import End
 
 # The start.
 

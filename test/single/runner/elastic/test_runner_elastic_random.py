@@ -11,8 +11,8 @@ import random
 import pytest
 from membership_model import HOSTS, MOST_SLOTS, Model
 
+from horovod.runner.agents.outcome import End
 from horovod.runner.elastic.limits import HOST, SLOT, Limits
-from horovod.runner.outcome import End
 
 SEEDS = int(os.environ.get("HOROVOD_TEST_CASES", "120"))
 STEPS = 40

@@ -9,10 +9,10 @@ import pytest
 from elastic_jobs import KILLED, Decided
 
 from horovod.runner.agents.decisions import Decisions
+from horovod.runner.agents.outcome import End
 from horovod.runner.agents.restart_job import ACCUSED, AFTER_CHANGE, AFTER_ERROR, RestartJob
 from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
 from horovod.runner.elastic.limits import HOST, SLOT, Limits
-from horovod.runner.outcome import End
 
 TERMINATED, LEFT = End(signal_number=15), End(75)
 THREE = {"a": 1, "b": 1, "c": 1}

@@ -1,6 +1,7 @@
 """Hosts, and the command line for each MPI: pure functions, no processes."""
 
 import os
+import signal
 import socket
 import time
 from dataclasses import replace
@@ -14,13 +15,15 @@ import pytest
 from refusals import refused
 
 from horovod.common.networks import Choice
-from horovod.runner import errors, hosts, job_hosts, launchers
+from horovod.runner import by_mpirun, errors, hosts, job_hosts, launchers
+from horovod.runner.agents.supervision import Ending
 from horovod.runner.errors import LaunchError
 from horovod.runner.hosts import Host
 from horovod.runner.launchers.job import Job
 from horovod.runner.shell import Ssh
+from horovod.runner.starting import ByMpirun
 
-LOCAL = Job("mpirun", 4, (Host("localhost", 4),), ("rank.py", "python"), ("PATH",), "/tmp/s")
+LOCAL = Job("mpirun", 4, (Host("localhost", 4),), ("python", "t.py"), ("PATH",))
 REMOTE = replace(LOCAL, hosts=(Host("a", 2), Host("b", 2)))
 BYTES = "--mca pml ob1 --mca btl self,sm,tcp --mca osc ^ucx"
 UNBOUND = "--bind-to none --map-by slot"
@@ -32,35 +35,19 @@ def line(job: Job, flavour: str) -> str:
 
 def test_open_mpi_5_on_this_host() -> None:
     assert line(LOCAL, "Open MPI 5") == (
-        f"mpirun --allow-run-as-root -np 4 -H localhost:4 {UNBOUND} {BYTES} "
-        "--prtemca prte_local_tmpdir_base /tmp/s rank.py python"
+        f"mpirun --allow-run-as-root -np 4 -H localhost:4 {UNBOUND} {BYTES} --output tag python t.py"
     )
 
 
 def test_open_mpi_5_on_several_hosts() -> None:
     job = replace(REMOTE, network_interfaces=("eth0", "eth1"), ssh_port=2222, ssh_identity_file="/k/id")
-    job = replace(job, daemon_interfaces=("10.0.0.0/8",))
     assert line(job, "Open MPI 5") == (
-        f"mpirun --allow-run-as-root -np 4 -H a:2,b:2 {UNBOUND} {BYTES} "
-        "--prtemca prte_local_tmpdir_base /tmp/s "
+        f"mpirun --allow-run-as-root -np 4 -H a:2,b:2 {UNBOUND} {BYTES} --output tag "
         "--prtemca plm_ssh_args -o BatchMode=yes -o ConnectTimeout=10 -p 2222 -i /k/id "
         "--prtemca oob_tcp_keepalive_time 2 --prtemca oob_tcp_keepalive_intvl 1 "
         "--prtemca oob_tcp_keepalive_probes 3 "
-        "--mca btl_tcp_if_include eth0,eth1 --prtemca prte_if_include 10.0.0.0/8 -x PATH rank.py python"
+        "--mca btl_tcp_if_include eth0,eth1 -x PATH python t.py"
     )
-
-
-def test_the_agent_that_brings_the_environment() -> None:
-    job = replace(REMOTE, variables=(), agent=("/p/python", "agent.py"), ssh_port=2222)
-    words = launchers.command(job, "Open MPI 5")
-    assert "-x" not in words and "-x" in launchers.command(REMOTE, "Open MPI 5")
-    options = words[words.index("plm_ssh_args") + 1]
-    assert options == "-o BatchMode=yes -o ConnectTimeout=10 -p 2222 --"
-    assert words[words.index("plm_ssh_agent") + 1] == "/p/python agent.py"
-    assert words[words.index("plm_ssh_no_tree_spawn") + 1] == "1"
-    older = line(job, "Open MPI 4")
-    assert "-p 2222 -- --mca plm_rsh_agent /p/python agent.py" in older and " -x " not in older
-    assert "--mca plm_rsh_no_tree_spawn true" in older
 
 
 def test_open_mpi_5_variations() -> None:
@@ -69,12 +56,12 @@ def test_open_mpi_5_variations() -> None:
     assert "btl_tcp_links" not in line(REMOTE, "Open MPI 5")
     alone = replace(LOCAL, memory=True)
     assert "--mca btl self,sm --mca osc" in line(alone, "Open MPI 5")
-    assert "--mca btl self,vader rank.py" in line(alone, "Open MPI 4")
+    assert "--mca btl self,vader python" in line(alone, "Open MPI 4")
     assert "ob1" not in line(replace(LOCAL, fabric=True), "Open MPI 5")
     assert "ob1" in line(replace(LOCAL, fabric=True, tcp=True), "Open MPI 5")
     bound = line(replace(LOCAL, binding=("--bind-to", "core"), more_arguments=("--tag", "x")), "Open MPI 5")
     assert UNBOUND not in bound and "--bind-to core" in bound
-    assert bound.endswith("--tag x rank.py python")
+    assert bound.endswith("--tag x python t.py")
     many = replace(REMOTE, hosts=tuple(Host(f"h{i}") for i in range(64)), ranks=64)
     assert "plm_ssh_no_tree_spawn 1 --prtemca plm_ssh_num_concurrent 64" in line(many, "Open MPI 5")
 
@@ -92,11 +79,10 @@ def test_many_hosts_are_asked_at_once_and_by_mpirun_itself(flavour: str, shell: 
 
 def test_open_mpi_4_has_other_names() -> None:
     assert line(LOCAL, "Open MPI 4") == (
-        f"mpirun --allow-run-as-root -np 4 -H localhost:4 {UNBOUND} --mca orte_tmpdir_base /tmp/s "
-        "--mca pml ob1 --mca btl self,vader,tcp rank.py python"
+        f"mpirun --allow-run-as-root -np 4 -H localhost:4 {UNBOUND} --tag-output "
+        "--mca pml ob1 --mca btl self,vader,tcp python t.py"
     )
-    remote = line(replace(REMOTE, network_interfaces=("eth0",), daemon_interfaces=("n",)), "Open MPI 4")
-    assert "--mca oob_tcp_if_include n" in remote and "tmpdir_base" not in remote
+    remote = line(replace(REMOTE, network_interfaces=("eth0",)), "Open MPI 4")
     assert "prte" not in remote and "--mca oob_tcp_keepalive_time 2" in remote and "-x PATH" in remote
     assert "--mca plm_rsh_args -o BatchMode=yes" in remote and "--mca btl_tcp_if_include eth0" in remote
 
@@ -109,15 +95,23 @@ def test_spectrum_mpi_keeps_its_own_transport() -> None:
 
 def test_hydra_takes_none_of_open_mpis_settings() -> None:
     for flavour in ("MPICH", "Intel MPI"):
-        assert line(LOCAL, flavour) == "mpirun -np 4 rank.py python"
-    assert line(REMOTE, "MPICH") == "mpirun -np 4 -hosts a:2,b:2 rank.py python"
+        assert line(LOCAL, flavour) == "mpirun -np 4 -prepend-rank python t.py"
+    assert line(REMOTE, "MPICH") == "mpirun -np 4 -prepend-rank -hosts a:2,b:2 python t.py"
     assert line(replace(REMOTE, network_interfaces=("eth0",), ssh_port=22), "Intel MPI") == (
-        "mpirun -np 4 -ppn 2 -hosts a,b -bootstrap=ssh "
-        "-bootstrap-exec-args -o BatchMode=yes -o ConnectTimeout=10 -p 22 -iface eth0 rank.py python"
+        "mpirun -np 4 -prepend-rank -ppn 2 -hosts a,b -bootstrap=ssh "
+        "-bootstrap-exec-args -o BatchMode=yes -o ConnectTimeout=10 -p 22 -iface eth0 python t.py"
     )
-    assert "-iface eth7" in line(replace(REMOTE, network_interfaces=(), one_interface="eth7"), "MPICH")
-    named = replace(REMOTE, network_interfaces=("eth0",), one_interface="")
-    assert "-iface eth0" in line(named, "MPICH")
+    assert "-iface eth0" in line(replace(REMOTE, network_interfaces=("eth0",)), "MPICH")
+
+
+def test_lines_begin_with_the_rank_and_files_and_times_are_the_mpis_own() -> None:
+    both = replace(LOCAL, output_folder="/logs", timestamps=True)
+    assert "--output tag,timestamp,dir=/logs python" in line(both, "Open MPI 5")
+    for flavour in ("Open MPI 4", "Spectrum MPI"):
+        assert "--tag-output --timestamp-output --output-filename /logs" in line(both, flavour)
+    for flavour in ("MPICH", "Intel MPI"):
+        said = line(replace(LOCAL, output_folder="/logs"), flavour)
+        assert "-prepend-rank -outfile-pattern /logs/rank.%r.stdout -errfile-pattern /logs/rank.%r" in said
 
 
 @pytest.mark.parametrize(
@@ -126,6 +120,8 @@ def test_hydra_takes_none_of_open_mpis_settings() -> None:
         ("MPICH", {"ssh_port": 22}, errors.mpich_takes_no_ssh()),
         ("MPICH", {"network_interfaces": ("a", "b")}, errors.one_interface(interfaces=["a", "b"])),
         ("MPICH", {"tcp": True}, errors.no_tcp_option()),
+        ("MPICH", {"timestamps": True}, errors.no_timestamps()),
+        ("Intel MPI", {"timestamps": True}, errors.no_timestamps()),
         ("Intel MPI", {"ranks": 3, "hosts": (Host("a", 2), Host("b"))}, errors.uneven_hosts(hosts="a:2,b:1")),
         ("Open MPI 5", {"ssh_identity_file": "/my key"}, errors.torn_identity_file(path="/my key")),
     ],
@@ -271,21 +267,6 @@ def test_ranks_fill_hosts_in_order() -> None:
         hosts.chosen(2, "a:2", "file")
 
 
-def test_the_job_that_options_describe() -> None:
-    values = {"np": 2, "binding_args": "--bind-to core", "mpi_args": '--mca x "a b"', "ssh_port": 23}
-    run = job_hosts.Run("/p/mpirun", "/tmp/s", "/where", "123456789abc")
-    where = job_hosts.job_hosts_of(values, {})
-    choice = Choice(("10.0.0.0/8",), ("11.0.0.0/8",), ("eth0", "eth1"), "eth0")
-    job = job_hosts.job_of(values, where, choice, ["python", "x.py"], {"B": "1", "A": "2"}, run)
-    assert job.rank_command[-4:] == ("123456789abc", "/where", "python", "x.py")
-    assert (job.mpirun, job.ranks, job.variables, job.ssh_port) == ("/p/mpirun", 2, (), 23)
-    assert (job.binding, job.more_arguments) == (("--bind-to", "core"), ("--mca", "x", "a b"))
-    networks = (job.network_interfaces, job.daemon_interfaces, job.one_interface)
-    assert networks == (("10.0.0.0/8",), ("11.0.0.0/8",), "eth0")
-    with refused(errors.wrong_value, option="--mpi-args", value='"open'):
-        job_hosts.job_of({**values, "mpi_args": '"open'}, where, choice, ["ls"], {}, run)
-
-
 def test_what_nccl_is_told() -> None:
     choice = Choice(interfaces=("eth0", "ib0"))
     assert job_hosts.nccl_environment({"tcp": True}, choice, {}) == {
@@ -298,32 +279,82 @@ def test_what_nccl_is_told() -> None:
 def test_hosts_that_are_asked_by_ssh() -> None:
     environment = {"PATH": os.environ["PATH"]}
     where = job_hosts.job_hosts_of({"np": 5, "hosts": "localhost:1,b:2,127.0.0.1:1,c:2"}, environment)
-    assert where.names() == ["", "b", "c"] and where.others() == ["b", "c"] and isinstance(where.shell, Ssh)
+    assert where.names() == ["localhost", "b", "127.0.0.1", "c"] and isinstance(where.shell, Ssh)
+    assert where.here() == ["localhost", "127.0.0.1"] and where.others() == ["b", "c"]
+    one = where.with_one_name_here()
+    assert one.names() == ["localhost", "b", "c"], "all names of this machine are one host"
+    assert one.slots() == (("localhost", 1), ("b", 2), ("localhost", 1), ("c", 1))
     assert job_hosts.job_hosts_of({"np": 2, "hosts": "localhost:2"}, environment).shell is None
-    for values, more in (
-        ({"mpi_args": "--prtemca plm_ssh_agent x"}, {}),
-        ({}, {"PRTE_MCA_plm_ssh_agent": "x"}),
-    ):
-        assert job_hosts.job_hosts_of({"np": 2, "hosts": "b:2", **values}, environment | more).shell is None
     with refused(errors.no_ssh):
         job_hosts.job_hosts_of({"np": 2, "hosts": "b:2"}, {"PATH": "/nowhere"})
     with refused(errors.no_ranks):
         job_hosts.job_hosts_of({"hosts": "b:2"}, environment)
 
 
-def test_where_ranks_and_daemons_may_listen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    choice = Choice(("10.0.0.0/8", "11.0.0.0/8"), ("10.0.0.0/8",))
-    ranks, daemons = "HOROVOD_RUN_NETWORKS", "HOROVOD_RUN_DAEMON_NETWORKS"
-    here, there = Host("localhost", 2), Host("192.0.2.1", 2)
-    told = job_hosts.listening_environment
-    assert told(job_hosts.JobHosts(2, (here,)), choice) == {ranks: "lo", daemons: "lo"}
-    assert told(job_hosts.JobHosts(2, (there,)), choice) == {ranks: "lo", daemons: "10.0.0.0/8"}
-    both = told(job_hosts.JobHosts(4, (here, there)), choice)
-    assert both == {ranks: "10.0.0.0/8,11.0.0.0/8", daemons: "10.0.0.0/8"}
-    assert told(job_hosts.JobHosts(4, (here, there)), Choice()) == {ranks: "", daemons: ""}
-    assert "HOROVOD_RUN_VERBOSE" in told(job_hosts.JobHosts(2, (here,)), choice, verbose=True)
-    assert job_hosts.has_memory_for(1, str(tmp_path)) and not job_hosts.has_memory_for(1 << 40, str(tmp_path))
-    assert not job_hosts.has_memory_for(1, str(tmp_path / "none"))
+OPTIONS = {"np": 2, "start_timeout": 30, "exit_timeout": 60}
+WAY = ByMpirun("/p/mpirun", "Open MPI 5")
+
+
+def test_the_job_that_options_describe() -> None:
+    values = {**OPTIONS, "binding_args": "--bind-to core", "mpi_args": '--mca x "a b"', "ssh_port": 23}
+    values |= {"output_filename": "logs", "prefix_timestamp": True, "network_interfaces": ["eth0"]}
+    job = by_mpirun.job_of(WAY, values, ["python", "x.py"], {"B": "1", "PATH": "2"})
+    assert (job.mpirun, job.ranks, job.rank_command) == ("/p/mpirun", 2, ("python", "x.py"))
+    assert (job.variables, job.ssh_port, job.network_interfaces) == ((), 23, ("eth0",))
+    assert (job.binding, job.more_arguments) == (("--bind-to", "core"), ("--mca", "x", "a b"))
+    assert (job.output_folder, job.timestamps) == ("logs", True)
+    away = {**values, "hosts": "192.0.2.1:2"}
+    told = by_mpirun.job_of(WAY, away, ["x"], {"B": "1", "PATH": os.environ["PATH"]})
+    assert told.variables == ("PATH",) and not told.memory
+    with refused(errors.wrong_value, option="--mpi-args", value='"open'):
+        by_mpirun.job_of(WAY, {**values, "mpi_args": '"open'}, ["ls"], {})
+
+
+@pytest.mark.parametrize(
+    ("more", "option"),
+    [
+        ({"ddp": True}, "--ddp"),
+        ({"master_port": 29500}, "--master-port"),
+        ({"bind": "auto"}, "--bind auto"),
+        ({"start_timeout": 40}, "--start-timeout"),
+        ({"exit_timeout": 0}, "--exit-timeout"),
+    ],
+)
+def test_what_only_agents_serve_is_refused(more: dict[str, Any], option: str) -> None:
+    with refused(errors.option_of_agents, option=option):
+        by_mpirun.run(WAY, {**OPTIONS, **more}, ["true"], {})
+
+
+def test_shared_memory_has_room_for_so_many_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    has_room = by_mpirun.has_memory_for
+    assert has_room(1, str(tmp_path)) and not has_room(1 << 40, str(tmp_path))
+    assert not has_room(1, str(tmp_path / "none"))
     room = os.statvfs_result((4096, 4096, 0, 0, 3 * (32 << 20) // 4096, 0, 0, 0, 0, 255))  # of three ranks
     monkeypatch.setattr(os, "statvfs", lambda folder: room)
-    assert job_hosts.has_memory_for(3) and not job_hosts.has_memory_for(4)
+    assert has_room(3) and not has_room(4)
+
+
+@pytest.mark.parametrize(("does", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)])
+def test_the_exit_code_is_mpiruns(
+    does: str, code: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """And so are its words; ours is that about the launcher, where nobody asked for it."""
+    mpirun = tmp_path / "mpirun"
+    mpirun.write_text(f'#!/bin/sh\necho "$@"\necho its trouble >&2\n{does}\n')
+    mpirun.chmod(0o755)
+    way = ByMpirun(str(mpirun), "MPICH", "mpirun starts the ranks")
+    assert by_mpirun.run(way, OPTIONS, ["python", "x.py"], {"PATH": os.environ["PATH"]}) == Ending(code)
+    said = capfd.readouterr()
+    assert said.out == "-np 2 -prepend-rank python x.py\n"
+    assert said.err == "horovodrun: mpirun starts the ranks\nits trouble\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_are_passed_on_to_mpirun(number: int, tmp_path: Path) -> None:
+    mpirun = tmp_path / "mpirun"
+    mpirun.write_text(f"#!/bin/sh\ntrap 'exit 9' {number}\nkill -{number} $PPID\nsleep 60 & wait\n")
+    mpirun.chmod(0o755)
+    before = signal.getsignal(number)
+    way = ByMpirun(str(mpirun), "MPICH")
+    assert by_mpirun.run(way, OPTIONS, ["true"], {"PATH": os.environ["PATH"]}) == Ending(9)
+    assert signal.getsignal(number) == before

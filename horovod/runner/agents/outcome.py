@@ -1,12 +1,11 @@
-"""How a job ended, from the ranks' own reports: mpirun's exit code is 0 even when a host is lost.
+"""How a job ended, from the reports of its ranks.
 
 Whoever fails takes others along, and reports of several hosts arrive in any order. So who is to blame follows
-from what ranks say, not from clocks. A rank whose operation failed because of others, and one that Open MPI
-ended when a connection broke, is a follower; a rank that was told to end is a victim. To blame is the first
-of these that there is:
+from what ranks say, not from clocks. A rank whose operation failed because of others is a follower; a rank
+that was told to end is a victim. To blame is the first of these that there is:
 
     1. a rank that was stopped (SIGSTOP and the like) before any failed, or was missed in hvd.init()
-    2. a rank whose wrapper was killed, so that it cannot report: mpirun then ends the others
+    2. a rank whose wrapper was killed, so that it cannot report
     3. the rank that failed first, and neither followed nor was told
     4. a rank that ended, with code 0, before hvd.init(), while others wait there: its host may be gone by now
     5. a host that fell silent
@@ -22,9 +21,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-VAIN_WAIT, STOPPED_WAIT = 5.0, 15.0  # seconds; whoever has stopped a rank may have it go on
+from horovod.common import time_limits
+
 _JOINING = {"joining", "joined"}
-_MPI_ABORT = 14  # Open MPI's code for a rank that it ends because it lost another one
 _POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # how somebody, not the kernel, ends a process
 
 
@@ -76,14 +75,12 @@ def signal_name(number: int) -> str:
 class Outcome:
     """Gathers the ranks' reports; dictionaries keep the order in which they arrived.
 
-    `starter`: what started them.
     `notes`: the words of each rank's notes so far (see `horovod.common.notes`). `lost`: hosts that somebody
     found silent. `unreported`: ranks whose wrapper was killed, and the signal. `is_over`: the job is being
     ended.
     """
 
     ranks: int
-    starter: str = "mpirun"
     hosts: dict[int, str] = field(default_factory=dict)
     ends: dict[int, End] = field(default_factory=dict)
     notes: dict[int, set[str]] = field(default_factory=dict)
@@ -107,10 +104,10 @@ class Outcome:
             if not (self.has_failure() or self._some_wait_for_who_left()):
                 self._stopped[rank] = int(first)
         elif kind == "continued":
-            if not (self.is_over or self.has_failure()):  # mpirun has ranks go on before it ends them
+            if not (self.is_over or self.has_failure()):
                 self._stopped.pop(rank, None)
         elif kind in ("lost", "unreported") and first:
-            self._take_of_driver(rank, kind, first)
+            self._take_of_job(rank, kind, first)
         elif kind == "killed":
             self.ends[rank] = End(signal_number=int(first), told=second == "1")
         elif kind == "refused":
@@ -122,7 +119,7 @@ class Outcome:
         else:
             raise ValueError(f"rank {rank} reported {report!r}")
 
-    def _take_of_driver(self, rank: int, kind: str, what: str) -> None:
+    def _take_of_job(self, rank: int, kind: str, what: str) -> None:
         """What no wrapper can say of itself: its host is lost, or a signal killed it."""
         if kind == "lost":
             self.lost.add(what)
@@ -161,28 +158,17 @@ class Outcome:
         Ranks that write no notes follow unseen: one that died by a signal has then failed before them.
         """
         failed = [rank for rank, end in self.ends.items() if not (end.is_success() or end.told)]
-        failed = [rank for rank in failed if not (rank in self._follows or self._is_aborted(rank))]
+        failed = [rank for rank in failed if rank not in self._follows]
         if not failed or self.has_joined(failed[0]):
             return next(iter(failed), None)
         by_signal = [rank for rank in failed if self.ends[rank].signal_number not in (0, *_POLITE)]
         return (by_signal or failed)[0]
 
-    def _is_aborted(self, rank: int) -> bool:
-        return self.ends[rank].code == _MPI_ABORT and self.has_joined(rank)
-
-    def _is_follower(self, rank: int) -> bool:
-        """Who has left, and waited in MPI_Finalize when MPI aborted it, follows nobody."""
-        return rank in self._follows or (self._is_aborted(rank) and rank not in self._left)
-
-    def is_ended_by_mpirun(self) -> bool:
-        """Whether ranks were told to end, and not by us: mpirun has seen a failure, and will name it."""
-        return not self.is_over and any(end.told for end in self.ends.values())
-
     def has_settled(self) -> bool:
         """Whether there is nothing to wait for that would tell who is to blame."""
         if len(self.ends) == self.ranks:
             return True
-        return self.failed_by_itself() is not None and not self.is_ended_by_mpirun()
+        return self.failed_by_itself() is not None
 
     def culprit(self) -> int | None:
         """The rank that is to blame, if one is."""
@@ -199,7 +185,7 @@ class Outcome:
         by_itself = self.failed_by_itself()
         if by_itself is not None:
             return by_itself, str(self.ends[by_itself])
-        followers = [rank for rank in self.ends if self._is_follower(rank) and not self.ends[rank].told]
+        followers = [rank for rank in self.ends if rank in self._follows and not self.ends[rank].told]
         gone = [self._absent(), self._deserters(followers)]
         if self._some_wait_for_who_left():
             gone.reverse()
@@ -229,7 +215,7 @@ class Outcome:
         """Whether others waited for a rank that ended with code 0."""
         if has_followers or (self._waiting_for_start() and not self.has_joined(rank)):
             return True
-        # By os._exit(0), say: mpirun ends the others then.
+        # By os._exit(0), say.
         return self.has_joined(rank) and "leaving" not in self.notes[rank]
 
     def _how_it_left(self, rank: int) -> str:
@@ -250,15 +236,15 @@ class Outcome:
     def waits_in_vain(self) -> float:
         """Seconds to give the ranks in hvd.init(), as another has ended without it, or is stopped; or 0."""
         if self._some_wait_for_who_left():
-            return VAIN_WAIT
+            return time_limits.VAIN_WAIT
         waiting = self._waiting_for_start()
         is_stopped = any("joined" not in self.notes.get(rank, ()) for rank in self._stopped)
-        return STOPPED_WAIT if is_stopped and set(waiting) - set(self._stopped) else 0.0
+        return time_limits.STOPPED_WAIT if is_stopped and set(waiting) - set(self._stopped) else 0.0
 
     def lingering(self) -> list[int]:
         """Ranks that alone keep the job from its end, by rank: they are stopped, or have left the job.
 
-        The others have ended, or have nothing to do any more (MPI_Finalize() waits for all).
+        The others have ended, or have nothing to do any more.
         """
         if self.is_over or self.has_failure() or not self.have_all_started():
             return []
@@ -296,8 +282,8 @@ class Outcome:
     def missing_start(self) -> str:
         return _listed([rank for rank in range(self.ranks) if rank not in self.hosts])
 
-    def conclusion(self, mpirun_code: int) -> tuple[int, str]:
-        """horovodrun's exit code, and the sentence that explains it ("" for success)."""
+    def conclusion(self, code: int) -> tuple[int, str]:
+        """horovodrun's exit code, and the sentence that explains it ("" for success). `code`: of the job."""
         if self.is_success():
             return 0, ""
         culprit, deed = self._blamed()
@@ -310,12 +296,9 @@ class Outcome:
         if self.lost:
             hosts = ", ".join(sorted(self.lost))
             return 1, f"host {hosts} was lost before its ranks began; all ranks were ended"
-        code = mpirun_code if 0 < mpirun_code < 256 else 1
-        ended = f"{self.starter} {End(max(mpirun_code, 0), max(-mpirun_code, 0))}"
         if not self.hosts:
-            return code, f"{ended} before any rank started; its message is above"
-        causes = f"{_LIKELY_CAUSES} {self.starter} or the process above a rank"
-        return code, f"{'; '.join([*self._without_culprit(), ended])}. {causes}"
+            return code or 1, "no rank started; the reason is above"
+        return code or 1, f"{'; '.join(self._without_culprit())}. {_LIKELY_CAUSES}"
 
     def _without_culprit(self) -> list[str]:
         """What is known when no rank failed by itself."""
@@ -333,18 +316,12 @@ class Outcome:
 
 @dataclass
 class ElasticOutcome(Outcome):
-    """Of a job whose workers come and go: its driver decides when it is over, and says why.
+    """Of a job whose workers come and go: its membership machine decides when it is over, and says why.
 
     A rank is a worker's number here, which no other worker gets.
     """
 
-    _why: str = ""
-
-    def take(self, rank: int, report: str) -> None:
-        if report.startswith("over "):
-            self._why += report.removeprefix("over ")
-        else:
-            super().take(rank, report)
+    why: str = ""
 
     def named(self, rank: int) -> str:
         return f"worker {rank} on host {self.hosts.get(rank, 'unknown')}"
@@ -366,14 +343,12 @@ class ElasticOutcome(Outcome):
     def culprit(self) -> int | None:
         return None
 
-    def conclusion(self, mpirun_code: int) -> tuple[int, str]:
-        code = mpirun_code if mpirun_code >= 0 else 128 - mpirun_code
-        killed = f"{self.starter} was killed by {signal_name(-mpirun_code)}; all ranks were ended"
-        return code, killed if mpirun_code < 0 else self._why
+    def conclusion(self, code: int) -> tuple[int, str]:
+        return code, self.why
 
 
 _LIKELY_CAUSES = (
-    "Likely causes: a host or its network was lost; a rank left the job without MPI_Finalize; somebody ended"
+    "Likely causes: a host or its network was lost; somebody ended horovodrun's process above a rank"
 )
 
 

@@ -1,73 +1,21 @@
-"""The ranks' output: taken out of the cells that mpirun passes on, and shown line by line with the rank."""
+"""The ranks' output, shown line by line with the rank."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from horovod.runner import cells, errors
+from horovod.runner import errors
+from horovod.runner.agents.records import ERROR, OUTPUT
 from horovod.runner.streams import Sink, cannot_write
+
+__all__ = ["RankOutput"]
 
 _LABEL = re.compile(r"\d{1,7}(\.\d{1,7})?")
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)")
-
-
-@dataclass(frozen=True)
-class Cell:
-    rank: int
-    kind: bytes
-    payload: bytes
-
-
-class Decoder:
-    """Splits a stream into cells and what is none: mpirun's own messages. The format: `rank`."""
-
-    def __init__(self, nonce: str) -> None:
-        self._magic = cells.magic(nonce)
-        self._head = re.compile(re.escape(self._magic) + rb"(\d{7})([OERV])(\d{3})")
-        self._buffer = b""
-
-    def feed(self, data: bytes) -> list[Cell | bytes]:
-        """What is complete by now, in order."""
-        buffer, at = self._buffer + data, 0
-        parts: list[Cell | bytes] = []
-        while at < len(buffer):
-            start = buffer.find(self._magic, at)
-            if start < 0:
-                start = max(at, len(buffer) - self._beginning_of_magic(buffer))
-            if start > at:
-                parts.append(buffer[at:start])
-                at = start
-                continue
-            if len(buffer) - at < cells.CELL_SIZE:
-                break  # the rest has not arrived yet
-            cell = self._cell(buffer, at)
-            taken = cells.CELL_SIZE if cell else len(self._magic)
-            parts.append(cell or buffer[at : at + taken])
-            at += taken
-        self._buffer = buffer[at:]
-        return parts
-
-    def rest(self) -> bytes:
-        taken, self._buffer = self._buffer, b""
-        return taken
-
-    def _beginning_of_magic(self, buffer: bytes) -> int:
-        """How many bytes at the end of the buffer may be the beginning of a cell."""
-        lengths = range(min(len(self._magic) - 1, len(buffer)), 0, -1)
-        return next((n for n in lengths if buffer.endswith(self._magic[:n])), 0)
-
-    def _cell(self, buffer: bytes, at: int) -> Cell | None:
-        """The cell that begins there; None when something tore it apart."""
-        head = self._head.match(buffer, at)
-        if head is None or buffer[at + cells.CELL_SIZE - 1] != ord("\n"):
-            return None
-        payload = buffer[head.end() : head.end() + int(head[3])]
-        return Cell(int(head[1]), head[2], cells.swapped(payload))
 
 
 class RankOutput:
@@ -87,11 +35,8 @@ class RankOutput:
         folder: str | None = None,
         timestamps: bool = False,
     ) -> None:
-        self._streams = {
-            cells.OUTPUT: Sink("standard output", stdout),
-            cells.ERROR: Sink("standard error", stderr),
-        }
-        self._names = {cells.OUTPUT: "stdout", cells.ERROR: "stderr"}
+        self._streams = {OUTPUT: Sink("standard output", stdout), ERROR: Sink("standard error", stderr)}
+        self._names = {OUTPUT: "stdout", ERROR: "stderr"}
         self._timestamps = timestamps
         self._labels: dict[int, str] = {}  # of those that have another than their number
         self._unfinished: dict[tuple[int, bytes], list[bytes]] = {}
@@ -129,7 +74,7 @@ class RankOutput:
         own = self._folder / f"rank.{int(rank):0{self._width}}{dot}{times}"
         own.mkdir(parents=True, exist_ok=True)
         for kind, name in self._names.items():
-            self._files[label, kind] = Sink(str(own / name), (own / name).open("wb"))
+            self._files[label, kind] = Sink(str(own / name), (own / name).open("wb", buffering=0))
 
     def _file(self, label: str, kind: bytes) -> Sink | None:
         """None without a folder. OutputError where one of a worker that came later cannot be made."""
@@ -166,7 +111,12 @@ class RankOutput:
         return f"{when}[{self._label(rank)}]<{self._names[kind]}>:".encode() + line
 
     def _show(self, kind: bytes, data: bytes) -> None:
-        if data:
+        """What was written to the other stream before comes before."""
+        if not data:
+            return
+        try:
+            self._streams[ERROR if kind == OUTPUT else OUTPUT].flush()
+        finally:  # nobody may read the other one any more
             self._streams[kind].write(data)
 
     def pass_on(self, kind: bytes, data: bytes) -> None:

@@ -1,0 +1,268 @@
+"""The driver's connections to agents: processes, their streams, and why a host cannot take part."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from horovod.common import time_limits
+from horovod.runner import errors
+from horovod.runner.agents import frames
+from horovod.runner.agents.frames import Frame, FrameParser
+from horovod.runner.agents.outcome import signal_name
+from horovod.runner.agents.reaching import agent_words, explained, ssh_environment
+from horovod.runner.agents.streams import Outbox, ended_children, read, start
+from horovod.runner.hosts import is_local
+from horovod.runner.processes import send
+from horovod.runner.shell import Shell, Ssh
+
+__all__ = ["Connection", "Connections", "Events", "Ways"]
+
+
+@dataclass(frozen=True)
+class Ways:
+    """How hosts are reached: by `shell`, but for names of this machine, as all are without a shell."""
+
+    shell: Shell | None = None
+
+    def is_here(self, host: str) -> bool:
+        return self.shell is None or is_local(host)
+
+    def words(self, host: str) -> list[str]:
+        return agent_words(None if self.is_here(host) else self.shell, host)
+
+    def environment(self, host: str) -> Mapping[bytes, bytes]:
+        """Of the process by which an agent is started."""
+        by_ssh = not self.is_here(host) and isinstance(self.shell, Ssh)
+        return ssh_environment(os.environb) if by_ssh else os.environb
+
+
+class Connection:
+    """To an agent: the process that is it, or ssh, and its three streams. `tries`: how often it was begun."""
+
+    def __init__(self, ways: Ways, host: str, tries: int = 1) -> None:
+        source, self.output_end = os.pipe()
+        self.frames, frames_end = os.pipe()
+        self.words, words_end = os.pipe()
+        self.tries = tries
+        self.pid = start(ways.words(host), ways.environment(host), (source, frames_end, words_end))
+        for descriptor in (source, frames_end, words_end):
+            os.close(descriptor)
+        for descriptor in (self.frames, self.words):
+            os.set_blocking(descriptor, False)
+        self.outbox = Outbox(self.output_end)
+        self.outbox.put(frames.MAGIC)
+        self.parser = FrameParser(from_agent=True)
+        self.hello: Frame | None = None
+        self.status: int | None = None
+        self.ended_at: float | None = None  # its frames
+        self.said = self.unfinished = b""  # its last line on standard error, and the beginning of one
+        self.unsaid = b""  # lines before its HELLO: they may explain why there is none
+        self.nonsense = ""  # why its frames are of no use
+        self.credit = 0  # that it has not been told of
+
+    def close(self) -> None:
+        self.outbox.close()
+        for descriptor in (self.frames, self.words):
+            os.close(descriptor)
+
+    def end(self, host: str) -> tuple[str, int]:
+        """Why its host cannot take part, and how many tries that is worth."""
+        code = os.waitstatus_to_exitcode(self.status or 0)
+        if self.nonsense:
+            return str(errors.not_understood(why=self.nonsense)), 1
+        if code < 0:
+            by = f"signal {-code} ({signal_name(-code)})"
+            return f"its agent, or the ssh before it, was killed by {by}", 1
+        if self.status is None or (code == 0 and self.hello is not None):
+            return "its agent is gone", 1
+        said = (self.unsaid or self.said) + b"\n" + self.unfinished
+        why = explained(host, code, said.decode(errors="replace"))
+        return str(why), why.tries
+
+
+@dataclass(frozen=True)
+class Events:
+    """What is done about an agent's frames, its other words, and its end, with the reason."""
+
+    heard: Callable[[str, Frame], None]
+    said: Callable[[bytes], None]
+    lost: Callable[[str, str], None]
+
+
+class Connections:
+    """By host. Call `go_on` for descriptors that are ready, and `look_for_ends` several times a second."""
+
+    def __init__(self, ways: Ways) -> None:
+        self.ways = ways
+        self._open: dict[str, Connection] = {}
+        self._again: dict[str, tuple[float, int]] = {}  # when to try again, and how often it was tried
+        self._unheard: dict[str, list[bytes]] = {}  # frames for agents that have said nothing yet
+        self._left: list[str] = []  # hosts that are not tried again
+
+    def __contains__(self, host: str) -> bool:
+        return host in self._open or host in self._again
+
+    def get(self, host: str) -> Connection | None:
+        return self._open.get(host)
+
+    def begin(self, host: str, tries: int = 1) -> None:
+        self._open[host] = connection = Connection(self.ways, host, tries)
+        for data in self._unheard.setdefault(host, []):
+            connection.outbox.put(data)
+
+    def hosts(self) -> list[str]:
+        return [*self._open, *self._again]
+
+    def put(self, host: str, data: bytes) -> None:
+        """Frames for an agent; nothing where it is gone."""
+        if host in self._unheard:
+            self._unheard[host].append(data)
+        if (connection := self._open.get(host)) is not None:
+            connection.outbox.put(data)
+
+    def waiting(self, host: str) -> int:
+        """Bytes for that agent that it has not read."""
+        connection = self._open.get(host)
+        return 0 if connection is None else connection.outbox.size
+
+    def credit(self, host: str, size: int, is_last: bool) -> None:
+        """So much that an agent has sent was shown. It is told in large steps."""
+        connection = self._open.get(host)
+        if connection is not None:
+            connection.credit += size
+            if connection.credit >= frames.WINDOW // 4 or is_last:
+                connection.outbox.put(frames.numbered(frames.CREDIT, connection.credit))
+                connection.credit = 0
+
+    def flush(self) -> None:
+        for connection in self._open.values():
+            connection.outbox.flush()
+
+    def end(self, host: str) -> None:
+        """Nothing more is for this agent: it ends its workers, and itself."""
+        if (connection := self._open.get(host)) is not None:
+            connection.outbox.end()
+        elif host in self._again:  # it would start what nobody wants any more
+            self.drop(host)
+            self._left.append(host)
+
+    def drop(self, host: str) -> None:
+        """An agent that would not notice."""
+        self._again.pop(host, None)
+        self._unheard.pop(host, None)
+        if (connection := self._open.pop(host, None)) is not None:
+            if connection.status is None:
+                send(connection.pid, signal.SIGKILL)
+            connection.close()
+
+    def wanted(self) -> dict[int, int]:
+        """Descriptors to poll, and for what."""
+        wanted = {}
+        for connection in self._open.values():
+            if connection.ended_at is None:
+                wanted[connection.frames] = select.POLLIN
+            wanted[connection.words] = select.POLLIN
+            if connection.outbox.size:
+                wanted[connection.outbox.descriptor] = select.POLLOUT
+        return wanted
+
+    def go_on(self, descriptor: int, events: Events) -> None:
+        for host, connection in list(self._open.items()):
+            if descriptor == connection.frames:
+                self._read_frames(host, connection, events)
+            elif descriptor == connection.words:
+                self._read_words(connection, events)
+            elif descriptor == connection.outbox.descriptor:
+                connection.outbox.flush()
+
+    def _read_frames(self, host: str, connection: Connection, events: Events) -> bool:
+        """Whether there was something."""
+        data = read(connection.frames)
+        if data is None:
+            return False
+        try:
+            for frame in connection.parser.feed(data):
+                if connection.hello is None:
+                    self._greet(host, connection, frame, events)
+                events.heard(host, frame)
+        except ValueError as error:
+            connection.nonsense, data = str(error), b""
+        if not data:
+            connection.ended_at = time.monotonic()
+            connection.outbox.close()
+        return bool(data)
+
+    def _greet(self, host: str, connection: Connection, frame: Frame, events: Events) -> None:
+        if frame.kind != frames.HELLO:
+            raise ValueError(f"a frame {frame.kind!r} before its first word")
+        connection.hello = frame
+        del self._unheard[host]
+        if connection.unsaid:
+            events.said(connection.unsaid)
+            connection.unsaid = b""
+
+    def _read_words(self, connection: Connection, events: Events) -> None:
+        """What ssh, or an agent in trouble, says: whole lines."""
+        if data := read(connection.words):
+            lines, newline, connection.unfinished = (connection.unfinished + data).rpartition(b"\n")
+            if not newline:
+                return
+            connection.said = lines.rpartition(b"\n")[2]
+            if connection.hello is None:
+                connection.unsaid += lines + newline
+            else:
+                events.said(lines + newline)
+
+    def look_for_ends(self, events: Events) -> None:
+        """Agents that have ended, or say nothing more; and those that are to be tried again."""
+        now = time.monotonic()
+        ended = dict(ended_children())
+        for host, connection in list(self._open.items()):
+            connection.status = ended.get(connection.pid, connection.status)
+            if connection.status is not None and connection.ended_at is None:
+                while self._read_frames(host, connection, events):  # the last ones
+                    pass
+                connection.ended_at = now  # also where somebody else holds the pipe, as a shared ssh may
+            if connection.ended_at is None:
+                continue
+            if connection.status is None and now - connection.ended_at < time_limits.AGENT_EXIT:
+                continue
+            self._read_words(connection, events)
+            self._forget(host, connection, events)
+        left, self._left = self._left, []
+        for host in left:
+            events.lost(host, "it was not tried again")
+        for host, (at, tries) in list(self._again.items()):
+            if now >= at:
+                del self._again[host]
+                self.begin(host, tries + 1)
+
+    def _forget(self, host: str, connection: Connection, events: Events) -> None:
+        reason, tries = connection.end(host)
+        unheard = self._unheard.get(host, [])
+        self.drop(host)
+        if connection.hello is None and connection.tries < tries:
+            self._again[host] = (time.monotonic() + time_limits.AGENT_RETRY, connection.tries)
+            self._unheard[host] = unheard
+            return
+        events.lost(host, reason)
+
+    def close(self, seconds: float) -> None:
+        """End all agents. Those that have not ended within so many seconds are killed."""
+        for connection in self._open.values():
+            connection.outbox.close()
+        until = time.monotonic() + seconds
+        while self._open and time.monotonic() < until:
+            ended = dict(ended_children())
+            for host, connection in list(self._open.items()):
+                if connection.pid in ended:
+                    connection.status = ended[connection.pid]
+                    self.drop(host)
+            time.sleep(0.01 if self._open else 0)
+        for host in self.hosts():
+            self.drop(host)

@@ -1,0 +1,81 @@
+"""How an agent is started on another host, and why that host cannot take part."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from horovod.runner import errors
+from horovod.runner.agents.frames import BY_SSH, FACTS, HERE
+from horovod.runner.errors import HostsRefused, Unreachable
+from horovod.runner.shell import Shell, Ssh
+
+__all__ = ["agent_words", "explained", "refusal", "shown", "ssh_environment"]
+
+_AGENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "agent.py")
+_NO_PYTHON, _NO_HOROVOD = 201, 202
+# Says apart what is missing there; every shell that a user may have there understands `sh -c`.
+_START_AGENT = f'test -x "$0" || exit {_NO_PYTHON}; test -r "$1" || exit {_NO_HOROVOD}; exec "$0" -I "$@"'
+# (part of what ssh says, what it means, how many tries it is worth)
+_REASONS = (
+    ("could not resolve", errors.unknown_name, 1),
+    ("name or service not known", errors.unknown_name, 1),
+    ("connection refused", errors.connection_refused, 3),
+    ("timed out", errors.timed_out, 2),
+    ("no route to host", errors.no_route, 2),
+    ("network is unreachable", errors.network_unreachable, 2),
+    ("identification has changed", errors.key_changed, 1),
+    ("host key verification failed", errors.key_unknown, 1),
+    ("permission denied", errors.no_login, 1),
+    ("too many authentication failures", errors.too_many_keys, 1),
+    ("connection reset", errors.connection_closed, 3),
+    ("connection closed", errors.connection_closed, 3),
+)
+
+
+def agent_words(shell: Shell | None, host: str) -> list[str]:
+    """Start an agent on a host, in a process whose standard streams are the agent's; on this one without a
+    shell. -S: without facts it needs the standard library only, and starts in 20 ms.
+    """
+    if shell is None:
+        return [sys.executable, "-I", "-S", _AGENT, HERE]
+    by_ssh = [BY_SSH] if isinstance(shell, Ssh) else []
+    return shell.command(host, ["sh", "-c", _START_AGENT, sys.executable, _AGENT, *by_ssh, FACTS])
+
+
+def ssh_environment(environment: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """For ssh, whose messages are read. LC_ALL would count for them, and reach the ranks there."""
+    others = {name: value for name, value in environment.items() if name != b"LC_ALL"}
+    return {**others, b"LC_MESSAGES": b"C"}
+
+
+def explained(host: str, code: int, said: str) -> Unreachable:
+    """Why this host cannot take part, from the exit code and words of ssh, or of the agent there."""
+    last = (said.strip().splitlines() or ["it said nothing"])[-1].strip()
+    if code == _NO_PYTHON:
+        return errors.no_python(path=sys.executable)
+    if code == _NO_HOROVOD:
+        return errors.no_horovod(path=_AGENT)
+    if "No module named 'psutil'" in said:
+        return errors.no_psutil()
+    for part, row, tries in _REASONS if code == 255 else ():
+        if part in said.lower():
+            return row(host=host, tries=tries)
+    return errors.unexplained(exit_code=code, said=last, tries=2 if code == 255 else 1)
+
+
+def refusal(failures: Mapping[str, str], asked: int, shell: Shell | None) -> HostsRefused:
+    """One sentence that names every host that failed, of so many."""
+    return errors.hosts_refused(
+        count=f"{len(failures)} of {asked} remote hosts" if asked > 1 else "1 remote host",
+        failures=dict(failures),
+        asked=asked,
+        shell=str(shell),
+        shown=shown(failures),
+    )
+
+
+def shown(failures: Mapping[str, str]) -> str:
+    """Hosts, each with why it failed."""
+    return "; ".join(f"{host} ({why})" for host, why in failures.items())

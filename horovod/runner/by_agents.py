@@ -1,0 +1,274 @@
+"""A job whose ranks our agents start and watch over: what ranks are told, and the job's run."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from horovod.common.agent_messages import Place
+from horovod.common.networks import Choice
+from horovod.runner import errors, processes, rendezvous, settings
+from horovod.runner.agents import wrapper
+from horovod.runner.agents.connections import Ways
+from horovod.runner.agents.decisions import Decisions
+from horovod.runner.agents.discovering import Discovering
+from horovod.runner.agents.driver import Driver, Told
+from horovod.runner.agents.environment import packed
+from horovod.runner.agents.job import Job
+from horovod.runner.agents.job_input import JobInput
+from horovod.runner.agents.output import RankOutput
+from horovod.runner.agents.places import BIND, PAYLOAD, TERMINALS
+from horovod.runner.agents.preparation import Preparation, Prepared, build_refusal
+from horovod.runner.agents.supervision import Ending, Limits, Supervision
+from horovod.runner.agents.warm import can_be_warm
+from horovod.runner.agents.writing import Writer
+from horovod.runner.closing import of as closing_of
+from horovod.runner.elastic.discovery import RepeatedDiscovery
+from horovod.runner.elastic.settings import ElasticSettings, refuse_other_hosts
+from horovod.runner.forwarding import forwarded_variables
+from horovod.runner.hosts import Host, is_local
+from horovod.runner.job_hosts import (
+    JobHosts,
+    choice_here,
+    job_hosts_of,
+    nccl_environment,
+    refuse_absent,
+    shell_of,
+)
+from horovod.runner.payload import fresh_name
+from horovod.runner.starting import without_agents
+from horovod.runner.streams import say
+
+__all__ = ["inherited", "rank_environment", "run"]
+
+_SECRET, _INTERFACES, _START_TIMEOUT = "HOROVOD_SECRET", "HOROVOD_TCP_INTERFACES", "HOROVOD_START_TIMEOUT"
+_ELASTIC, _ELASTIC_RESTART = "HOROVOD_ELASTIC", "HOROVOD_ELASTIC_RESTART"
+_MANY = 1 << 20  # workers, each of them one start of a process, that an elastic job may have in all
+_OF_MPIRUN = ("mpi_args", "binding_args")
+_OF_MPI = ("OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL")  # to its ranks
+
+
+def run(
+    elastic: ElasticSettings | None,
+    values: Mapping[str, Any],
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    payload: bytes = b"",
+) -> Ending:
+    """To the job's end. Ranks find `payload`, if there is one, under the name in a variable.
+
+    LaunchError when nothing can start; Interrupted when a signal comes before.
+    """
+    _refuse_options_of_mpirun(values)
+    hosts = (
+        _fixed_hosts(values, environment) if elastic is None else _found_hosts(elastic, values, environment)
+    )
+    if elastic is not None and elastic.restart and not can_be_warm(command):
+        say(
+            "each rank that is started again loads torch anew: only of `python script.py` and "
+            "`python -m module` are ranks made from a process that has loaded it"
+        )
+    output = _output(_MANY if elastic is not None else hosts.ranks, values)
+    with _descendants_ended(), Driver(Ways(hosts.shell)) as driver:
+        preparation = Preparation(driver, hosts.shell, values["start_timeout"], hosts.can_begin_without)
+        prepared = _prepared(preparation, hosts, values)
+        _tell_of(prepared)
+        hosts = hosts.without(prepared.missing)
+        told = rank_environment(elastic, values, hosts, prepared.choice, environment)
+        of_ranks, warning = _meeting(values, hosts, prepared, preparation, told)
+        closing = closing_of(values, told, is_explained=bool(warning))
+        if payload:
+            told[PAYLOAD] = fresh_name()
+        if values.get("verbose"):
+            names = ", ".join(f"{name}:{slots}" for name, slots in hosts.slots())
+            say(f"agents start {hosts.ranks} ranks on {names}, each of which runs {command[0]}")
+        limits = Limits(values["start_timeout"], values["exit_timeout"])
+        most = _MANY if elastic is not None else hosts.ranks
+        is_verbose = values.get("verbose", False)
+        supervision = Supervision(most, limits, elastic is not None, is_verbose, closing)
+        job = Job(
+            _decisions(elastic, hosts), _rank_command(command), elastic is not None, _MoreVariables(of_ranks)
+        )
+        source, discovering = JobInput(0), _discovering(elastic)
+        code = driver.run(job, supervision, Writer(output), _told(told, payload), source, discovering)
+    ending = supervision.ending(code)
+    for line in closing.lines() if ending.code == 0 else []:
+        say(line)
+    return ending
+
+
+def _tell_of(prepared: Prepared) -> None:
+    for warning in prepared.warnings:
+        say(f"warning: {warning}")
+    if prepared.has_fabric:
+        say("all hosts have InfiniBand or the like: for tensors in CPU memory, --launcher mpi may be faster")
+
+
+@contextmanager
+def _descendants_ended() -> Iterator[None]:
+    """Nothing outlives agents that were killed, or an ssh that was."""
+    processes.adopt_orphans()
+    try:
+        yield
+    finally:
+        processes.end_descendants(patience=2.0)
+
+
+def _output(ranks: int, values: Mapping[str, Any]) -> RankOutput:
+    """To the standard streams, without Python's locks: their thread may be left behind in a write."""
+    stdout, stderr = (open(number, "wb", buffering=0, closefd=False) for number in (1, 2))  # noqa: SIM115
+    folder, has_times = values.get("output_filename"), values.get("prefix_timestamp", False)
+    return RankOutput(ranks, stdout, stderr, folder, has_times)
+
+
+def _discovering(elastic: ElasticSettings | None) -> Discovering | None:
+    if elastic is None or not elastic.script:
+        return None
+    return Discovering(elastic.script, elastic.slots_per_host)
+
+
+def _meeting(
+    values: Mapping[str, Any],
+    hosts: JobHosts,
+    prepared: Prepared,
+    preparation: Preparation,
+    told: dict[str, str],
+) -> tuple[Sequence[Mapping[str, str]], str]:
+    """With --ddp, adds to `told` where ranks meet; returns what each is told besides, and a warning."""
+    if not values.get("ddp"):
+        return (), ""
+    meeting = rendezvous.of(values, hosts, prepared, preparation.port)
+    of_ranks = meeting.variables_of_ranks(told)
+    told |= meeting.variables(secrets.token_hex(6))
+    if warning := rendezvous.compression_warning(told):
+        say(f"warning: {warning}")
+    return of_ranks, warning
+
+
+def _refuse_options_of_mpirun(values: Mapping[str, Any]) -> None:
+    for name in _OF_MPIRUN:
+        if values.get(name):
+            raise errors.option_of_mpirun(option=f"--{name.replace('_', '-')}")
+
+
+def _fixed_hosts(values: Mapping[str, Any], environment: Mapping[str, str]) -> JobHosts:
+    return job_hosts_of(values, environment).with_one_name_here()
+
+
+def _found_hosts(
+    elastic: ElasticSettings, values: Mapping[str, Any], environment: Mapping[str, str]
+) -> JobHosts:
+    """Those of the beginning; each name is a host of its own. LaunchError where a script finds none."""
+    refuse_other_hosts(values, environment)
+    found = RepeatedDiscovery(elastic.discovery(), say).find() or {}
+    listed = tuple(Host(name, slots) for name, slots in found.items())
+    others = [name for name in found if not is_local(name)]
+    shell = shell_of(values, environment) if others or elastic.script else None
+    return JobHosts(elastic.np, listed, shell, may_lack=bool(elastic.script))
+
+
+def _prepared(preparation: Preparation, hosts: JobHosts, values: Mapping[str, Any]) -> Prepared:
+    """Asks the other hosts, if there are any. LaunchError names those that cannot take part."""
+    wanted = tuple(values.get("network_interfaces", ()))
+    if hosts.others():
+        return preparation.prepare(hosts.names(), hosts.here(), wanted)
+    if wanted:  # a name that other hosts would refuse
+        refuse_absent(wanted)
+    return Prepared(choice_here(wanted))
+
+
+def rank_environment(
+    elastic: ElasticSettings | None,
+    values: Mapping[str, Any],
+    hosts: JobHosts,
+    choice: Choice,
+    environment: Mapping[str, str],
+) -> dict[str, str]:
+    """What all ranks of a job are told: a secret that only they know, and the networks that connect them,
+    unless given; and how long they wait for each other.
+    """
+    told = {
+        **inherited(environment),
+        "PYTHONUNBUFFERED": "1",
+        **settings.rank_environment(values),
+        BIND: values.get("bind", "none"),
+        **nccl_environment(values, choice, environment),
+        _SECRET: environment.get(_SECRET) or secrets.token_hex(32),
+        _START_TIMEOUT: f"{values['start_timeout']:g}",
+    }
+    if elastic is not None:
+        told[_ELASTIC] = "1"
+        if elastic.restart:
+            told[_ELASTIC_RESTART] = "1"
+    if hosts.others() and choice.networks and not environment.get(_INTERFACES):
+        told[_INTERFACES] = ",".join(choice.networks)
+    return told
+
+
+def inherited(environment: Mapping[str, str]) -> dict[str, str]:
+    """What ranks get of our own environment: nothing that an MPI tells its ranks, which would count first."""
+    own = without_agents(environment)
+    return {name: text for name, text in own.items() if not name.startswith(_OF_MPI)}
+
+
+def _told(variables: Mapping[str, str], payload: bytes) -> Told:
+    """In the form in which agents get it. Other hosts have variables of their own."""
+    encoded = {os.fsencode(name): os.fsencode(text) for name, text in variables.items()}
+    sent = {os.fsencode(name) for name in forwarded_variables(variables)}
+    elsewhere = {name: text for name, text in encoded.items() if name in sent}
+    return Told(packed(encoded), packed(elsewhere), payload, build_refusal)
+
+
+def _rank_command(command: Sequence[str]) -> list[str]:
+    """What each rank is started with. -I and -S: its wrapper needs the standard library only, and starts in
+    20 ms.
+    """
+    return [sys.executable, "-I", "-S", wrapper.__file__, os.getcwd(), *command]
+
+
+def _decisions(elastic: ElasticSettings | None, hosts: JobHosts) -> Decisions:
+    """Those of the kind of job that this is: the others are not loaded, as hosts wait for us."""
+    if elastic is None:
+        from horovod.runner.agents.fixed_job import FixedJob
+
+        return FixedJob(hosts.slots())
+    limits, slots = elastic.limits(), dict(hosts.slots())
+    if elastic.restart:
+        from horovod.runner.agents.restart_job import RestartJob
+
+        return RestartJob(limits, slots, time.monotonic, hosts.failed)
+    from horovod.runner.agents.elastic_job import ElasticJob
+
+    return ElasticJob(limits, slots, time.monotonic, hosts.failed)
+
+
+class _MoreVariables:
+    """Of a worker, besides its place: those of its rank, and which of rank 0's streams are terminals."""
+
+    def __init__(self, of_ranks: Sequence[Mapping[str, str]]) -> None:
+        self._of_ranks = of_ranks
+        self._terminals = _terminals()
+
+    def __call__(self, host: str, place: Place) -> Mapping[str, str]:
+        own = dict(self._of_ranks[place.rank]) if self._of_ranks else {}
+        if place.rank == 0 and self._terminals and is_local(host):
+            own[TERMINALS] = self._terminals
+        return own
+
+
+def _terminals() -> str:
+    """As `wrapper` reads it; "" where neither of our streams is one."""
+    kinds = "".join(kind for kind, descriptor in (("O", 1), ("E", 2)) if os.isatty(descriptor))
+    if not kinds:
+        return ""
+    size = os.terminal_size((80, 24))
+    for descriptor in (1, 2):
+        with suppress(OSError):
+            size = os.get_terminal_size(descriptor)
+            break
+    return f"{kinds} {size.lines} {size.columns}"
