@@ -7,11 +7,16 @@ from errno import ENOSPC, EPIPE
 
 import pytest
 
+from horovod.common.time_limits import (
+    AFTER_FAILURE,
+    BEFORE_BLAMING,
+    LONGEST_ROUND,
+    STOPPED_WAIT,
+    VAIN_WAIT,
+)
 from horovod.runner import streams
 from horovod.runner.agents import supervision
-from horovod.runner.agents.outcome import STOPPED_WAIT, VAIN_WAIT
-from horovod.runner.agents.supervision import AFTER_FAILURE, BEFORE_BLAMING, Ending, Limits, Supervision
-from horovod.runner.processes import LONGEST_ROUND
+from horovod.runner.agents.supervision import Ending, Limits, Supervision
 
 STEP = 0.1  # seconds between two looks
 
