@@ -62,7 +62,7 @@ class Job:
 
     def start(self) -> None:
         script = ["--host-discovery-script", f"cat {self.folder}/hosts"]
-        words = ["-np", str(len(self.names)), "--min-np", "1", *script]
+        words = ["-np", str(len(self.names)), "--min-np", "1", "--blacklist", "host", *script]
         program = [sys.executable, str(WORKERS / "worker.py"), str(self.folder)]
         self.start_on(self.hosts.names[0], [sys.executable, "-m", "horovod.runner", *words, *program])
 

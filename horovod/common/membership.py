@@ -31,6 +31,7 @@ from horovod.common import (
     tuning_settings,
     waiting,
 )
+from horovod.common.agent_channel import Place, agent_channel
 from horovod.common.build_info import build_info
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.jobs import OpenWorld
@@ -78,6 +79,17 @@ def _by_mpi(settings: native.Settings, launch: launched.Launch, ranks: list[int]
     return native.open_world(settings, libmpi, launch.size, launch.evidence, ranks)
 
 
+def _place_of(world: native.World) -> Place | None:
+    """As the agents' driver has numbered the processes of each host: in an elastic job it knows which GPUs
+    the older ones have taken. None without one, and where names of one machine are hosts of their own to it.
+    """
+    channel = agent_channel(os.environ)
+    place = None if channel is None else channel.place
+    if place is None or (place.rank, place.size) != (world.rank, world.size):
+        return None
+    return place if place.local_size == world.local_size else None
+
+
 class Membership:
     """One membership of this process in a job. ``is_dynamic``: process sets may be added and removed."""
 
@@ -88,6 +100,7 @@ class Membership:
         self.engine = engine
         self.settings = settings  # that it was begun with
         self.is_dynamic = is_dynamic
+        self.place = _place_of(world)
         self.tuning = tuning_settings.of_this_rank(os.environ)
         self._sets: dict[int, list[ProcessSet]] = {0: [global_process_set]}
         self._unnamed: dict[int, Iterator[int]] = {}

@@ -29,7 +29,7 @@ from horovod.runner.agents.warm import can_be_warm
 from horovod.runner.agents.writing import Writer
 from horovod.runner.closing import of as closing_of
 from horovod.runner.elastic.discovery import RepeatedDiscovery
-from horovod.runner.elastic.settings import ElasticSettings
+from horovod.runner.elastic.settings import ElasticSettings, refuse_other_hosts
 from horovod.runner.forwarding import forwarded_variables
 from horovod.runner.hosts import Host, is_local
 from horovod.runner.job_hosts import (
@@ -164,6 +164,7 @@ def _found_hosts(
     elastic: ElasticSettings, values: Mapping[str, Any], environment: Mapping[str, str]
 ) -> JobHosts:
     """Those of the beginning; each name is a host of its own. LaunchError where a script finds none."""
+    refuse_other_hosts(values, environment)
     found = RepeatedDiscovery(elastic.discovery(), say).find() or {}
     listed = tuple(Host(name, slots) for name, slots in found.items())
     others = [name for name in found if not is_local(name)]

@@ -94,7 +94,7 @@ def run(
     --launcher; `use_gloo` says the same. "mpi", and `use_mpi`, are refused: results come back by agents.
 
     With `min_num_proc` or `host_discovery_script` the job is elastic: `slots` are those of a host for which
-    the script says none, `cooldown_range` seconds after which a failed host is used again, `elastic_timeout`
+    the script says none, `cooldown_range` seconds after which what failed is used again, `elastic_timeout`
     seconds that are waited for workers. Where `num_proc` is 1, it is `min_num_proc`. Returned is what those
     of the last membership have returned, by their last rank; behind that what others had returned before.
 

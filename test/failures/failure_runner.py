@@ -350,7 +350,9 @@ def _is_agent(one: Process) -> bool:
 
 
 class ElasticRun(Run):
-    """Workers that die where the program says, each on a "host" of its own: one that fails takes it along."""
+    """Workers that die where the program says, each on a "host" of its own: one that fails takes it along, so
+    that an undisturbed job of those that are left can be compared.
+    """
 
     def __init__(self, program: Program, place: Place) -> None:
         super().__init__(program, place)
@@ -361,7 +363,7 @@ class ElasticRun(Run):
     def options(self) -> list[str]:
         words = ["-np", str(self.program.ranks)]
         hosts = ",".join(f"{name}:1" for name in self.place.names[: self.program.ranks])
-        return words if self.program.resume else [*words, "--min-np", "1", "-H", hosts]
+        return words if self.program.resume else [*words, "--min-np", "1", "--blacklist", "host", "-H", hosts]
 
     def afterwards(self) -> None:
         """The undisturbed job has as many ranks as are left, and begins where these began last."""

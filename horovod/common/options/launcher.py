@@ -207,11 +207,32 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "blacklist_cooldown_range",
-        "elastic job: seconds, lowest and highest, after which a failed host is used again. Default: never",
+        "elastic job: seconds, lowest and highest, after which what has failed is used again; they double "
+        "with each failure. Default: 5 300 for a slot, and never for a host",
         ("--blacklist-cooldown-range",),
         type="int",
         words=2,
         group=ELASTIC,
+    ),
+    Option(
+        "blacklist",
+        "elastic job: what the death of a worker costs. slot: its slot, and the others of its host go on; "
+        "host: its host with all workers there, as with Horovod",
+        ("--blacklist",),
+        variable="HOROVOD_ELASTIC_BLACKLIST",
+        key="elastic_blacklist",
+        default="slot",
+        choices=("slot", "host"),
+        is_new=True,
+    ),
+    Option(
+        "max_worker_failures",
+        "elastic job: with --blacklist slot, deaths of a host's workers within 10 minutes after which the "
+        "host is given up. Default: 10",
+        ("--max-worker-failures",),
+        type="int",
+        minimum=1,
+        is_new=True,
     ),
     Option(
         "elastic_restart",

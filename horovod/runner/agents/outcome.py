@@ -52,10 +52,10 @@ class End:
         return 128 + self.signal_number if self.signal_number else self.code
 
     def passed_on(self) -> str:
-        """Of what a rank's wrapper ended with: code 128 + n is mostly the script's signal n, as in shells."""
+        """Of what a rank's wrapper ended with: code 128 + n is its script's signal n, as in shells."""
         number = self.code - 128
-        of_signal = f" (signal {number}, {signal_name(number)})" if number in set(signal.Signals) else ""
-        return f"{self}{of_signal}"
+        by_signal = number in set(signal.Signals) and not self.raised
+        return str(End(signal_number=number) if by_signal else self)
 
     def __str__(self) -> str:
         if self.reason:

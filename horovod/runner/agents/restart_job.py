@@ -1,6 +1,6 @@
 """The decisions of elastic jobs whose processes are started again after a loss (`--elastic-restart`).
 
-To `elastic.membership`, a worker is what it always is: it dies with its host, or goes on. What goes on here
+To `elastic.membership`, a worker is what it always is: it dies, or goes on. What goes on here
 is no process, but its place: the process of a survivor is ended, and another one asks in its name. So all
 rules of who is in which generation are the same. Here are those of processes:
 

@@ -255,7 +255,7 @@ class HostManager:
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._discovery = discovery
-        self._blacklist = Blacklist(cooldown_range, clock, chance)
+        self._blacklist: Blacklist[str] = Blacklist(cooldown_range, clock, chance)
         self._lock = threading.Lock()
         self._slots: dict[str, int] = {}  # guarded by _lock; in order of age
 

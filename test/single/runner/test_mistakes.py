@@ -50,7 +50,7 @@ REFUSED = [
     ("horovodrun python train.py", "no_ranks", "horovodrun -np N"),
     ("horovodrun python train.py -np 2", "misplaced_options", ": -np; "),
     # Options that contradict each other.
-    ("horovodrun -np 2 --min-np 1 python train.py", "one_host", "this one"),
+    ("horovodrun -np 2 --min-np 1 --blacklist host python train.py", "blacklist_one_host", "this one"),
     ("horovodrun -np 2 --gloo --mpi python train.py", "launchers_contradict", "--gloo"),
     ("horovodrun -np 2 --master-port 2000 python train.py", "alone", "give --ddp too"),
     ("horovodrun -np 2 --mpi-args x python train.py", "option_of_mpirun", "use --launcher mpi"),

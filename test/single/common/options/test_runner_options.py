@@ -277,7 +277,7 @@ def test_zero_is_a_number_where_there_can_be_none_of_a_thing() -> None:
     from_one = {
         "np", "ssh_port", "start_timeout", "master_port", "tcp_connections", "message_kb",
         "steps_under_way", "carriers", "tune_launch_steps", "autotune_steps_per_sample", "min_np", "max_np",
-        "slots_per_host", "elastic_timeout",
+        "slots_per_host", "elastic_timeout", "max_worker_failures",
     }  # fmt: skip
     for option in OPTIONS:
         if option.type not in ("int", "float"):

@@ -13,7 +13,7 @@ from horovod.runner.agents.decisions import Decisions
 from horovod.runner.agents.outcome import End
 from horovod.runner.agents.restart_job import RestartJob
 from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
-from horovod.runner.elastic.limits import Limits
+from horovod.runner.elastic.limits import HOST, SLOT, Limits
 
 TERMINATED, LEFT = End(signal_number=15), End(75)
 THREE = {"a": 1, "b": 1, "c": 1}
@@ -116,8 +116,24 @@ def test_an_end_that_no_one_has_announced_is_a_failure() -> None:
     assert job.stopped() == {0, 2}, "whatever the code is"
 
 
-def test_the_host_of_the_one_that_failed_goes_whole() -> None:
-    job = Job({"a": 2, "b": 2}, 4, 2)
+def test_the_slot_of_the_one_that_failed_is_used_again_after_its_cooldown() -> None:
+    job = Job({"a": 3}, 3, 2, hosts_may_come=False)
+    job.ask(0, 1, 2)
+    job.end(1, KILLED)
+    assert job.stopped() == {0, 2}
+    job.terminated(0, 2)
+    job.ask(3, 4)
+    assert (job.ranks[3], job.ranks[4]) == ((2, 0, 2), (2, 1, 2))
+    job.wait(6)
+    assert [(start.host, start.slot) for start in job.all(Start)][5:] == [("a", 1)]
+    job.ask(5)
+    job.leave(3, 4, is_lost=False)
+    job.ask(6, 7)
+    assert sorted(job.ranks[number] for number in (5, 6, 7)) == [(3, 0, 3), (3, 1, 3), (3, 2, 3)]
+
+
+def test_by_horovods_rule_the_host_of_the_one_that_failed_goes_whole() -> None:
+    job = Job({"a": 2, "b": 2}, 4, 2, blacklist=HOST)
     job.ask(0, 1, 2, 3)
     job.end(3, KILLED)
     assert job.stopped() == {0, 1, 2}
@@ -261,7 +277,8 @@ def test_random_jobs_come_to_an_end(seed: int) -> None:
     """Whatever happens: a process that is told ends, numbers are fresh, and the job ends in the end."""
     draw = random.Random(seed)
     hosts = {name: draw.randint(1, 2) for name in "abcd"}
-    job = Job(dict(hosts), 3, draw.randint(1, 2), hosts_may_come=True, elastic_timeout=60.0)
+    more: dict[str, Any] = {"hosts_may_come": True, "elastic_timeout": 60.0}
+    job = Job(dict(hosts), 3, draw.randint(1, 2), blacklist=draw.choice([SLOT, HOST]), **more)
     for _ in range(120):
         if not job.all(EndJob) and job.running:
             something(job, hosts, draw)
