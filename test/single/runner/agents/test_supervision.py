@@ -34,7 +34,7 @@ class Watched:
     ) -> None:
         self.now = 1000.0
         limits = Limits(start_timeout, exit_timeout)
-        self.job = Supervision(ranks, limits, is_elastic, verbose, lambda: self.now)
+        self.job = Supervision(ranks, limits, is_elastic, verbose, clock=lambda: self.now)
         self.said: list[str] = []
 
     def hear(self, *reports: tuple[int, str]) -> Watched:
