@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from horovod.runner.agents import job
+from horovod.common import time_limits
 
 Some = TypeVar("Some")
 
@@ -45,7 +45,7 @@ SILENT = ("host_cut", "host_unlinked")
 FOLLOWED = (*OF_A_RANK, "wrapper_killed", *TO_A_HOST)
 LARGE = 4_000_000  # elements: some 100 ms of an allreduce, for an event to fall into
 STALL_WARNING, STALL_SHUTDOWN = 2.0, 4.0  # seconds; a healthy rank of a busy machine must not seem to stall
-HOST_SILENCE = job.SILENCE  # seconds after which horovodrun gives a host up
+HOST_SILENCE = time_limits.HOST_SILENCE  # seconds after which horovodrun gives a host up
 PATIENCE = 30.0  # beyond the limit that applies
 # Between two events. Most jobs have ended half a second after the first; a script's own end takes a while
 # until others can know of it.

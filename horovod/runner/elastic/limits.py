@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from horovod.common import time_limits
 from horovod.runner import errors
 
 __all__ = ["HOST", "MAX_WORKER_FAILURES", "SLOT", "Limits"]
@@ -44,12 +45,12 @@ class Limits:
     cooldown_range: tuple[float, float] | None = None
     blacklist: str = SLOT
     max_worker_failures: int = MAX_WORKER_FAILURES
-    naming_after: float = 5.0
-    newcomer_window: float = 10.0
-    accusation_grace: float = 2.0
-    doubtful_grace: float = 10.0
-    leave_grace: float = 10.0
-    notify_again: float = 5.0
+    naming_after: float = time_limits.NAMING_AFTER
+    newcomer_window: float = time_limits.NEWCOMER_WINDOW
+    accusation_grace: float = time_limits.ACCUSATION_GRACE
+    doubtful_grace: float = time_limits.DOUBTFUL_GRACE
+    leave_grace: float = time_limits.LEAVE_GRACE
+    notify_again: float = time_limits.NOTIFY_AGAIN
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_np <= self.np or (self.max_np is not None and self.max_np < self.np):

@@ -23,7 +23,7 @@ from refusals import refused
 
 import horovod
 import horovod.runner
-from horovod.common import agent_channel
+from horovod.common import agent_channel, time_limits
 from horovod.common.agent_channel import Place, Removed
 from horovod.common.exceptions import HorovodInternalError, LostRank, WrongArgument
 from horovod.runner import errors, function_job, function_rank, launch, launchers, payload, run_function
@@ -407,7 +407,7 @@ time.sleep(60)
 
 
 def test_what_does_not_end_when_told_to_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_function, "_END_SECONDS", 0.05)
+    monkeypatch.setattr(time_limits, "FUNCTION_END", 0.05)
     stubborn = ["sh", "-c", "trap '' TERM; echo; sleep 60"]
     with subprocess.Popen(stubborn, stdout=subprocess.PIPE, start_new_session=True) as process:
         assert process.stdout is not None and process.stdout.readline() == b"\n"

@@ -6,7 +6,8 @@ import pytest
 
 from horovod.common import notes
 from horovod.common.exceptions import Disagreement, LostRank, ShutDown, Stalled
-from horovod.runner.agents.outcome import STOPPED_WAIT, ElasticOutcome, End, Outcome
+from horovod.common.time_limits import STOPPED_WAIT
+from horovod.runner.agents.outcome import ElasticOutcome, End, Outcome
 
 SHUT_DOWN = "note follows - Horovod has been shut down: this rank or another called hvd.shutdown()"
 

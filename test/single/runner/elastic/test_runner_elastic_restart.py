@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from elastic_jobs import KILLED, Decided
 
+from horovod.common.time_limits import ACCUSATION_GRACE, LEAVE_AFTER_CHANGE, LEAVE_AFTER_ERROR
 from horovod.runner.agents.decisions import Decisions
 from horovod.runner.agents.outcome import End
-from horovod.runner.agents.restart_job import ACCUSED, AFTER_CHANGE, AFTER_ERROR, RestartJob
+from horovod.runner.agents.restart_job import RestartJob
 from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
 from horovod.runner.elastic.limits import HOST, SLOT, Limits
 
@@ -167,7 +168,7 @@ def test_a_host_that_goes_is_left_without_a_failure() -> None:
     assert job.running[5] == "b", "it is on no blacklist"
 
 
-@pytest.mark.parametrize(("is_lost", "grace"), [(True, AFTER_ERROR), (False, AFTER_CHANGE)])
+@pytest.mark.parametrize(("is_lost", "grace"), [(True, LEAVE_AFTER_ERROR), (False, LEAVE_AFTER_CHANGE)])
 def test_who_does_not_leave_with_the_others_is_ended(is_lost: bool, grace: float) -> None:
     job = formed()
     job.leave(0, is_lost=is_lost)
@@ -182,7 +183,7 @@ def test_who_does_not_leave_with_the_others_is_ended(is_lost: bool, grace: float
 def test_who_says_that_it_leaves_and_does_not_is_ended() -> None:
     job = Job(dict(THREE), 3)
     job.says_it_leaves(1)
-    job.wait(AFTER_CHANGE + 0.5)
+    job.wait(LEAVE_AFTER_CHANGE + 0.5)
     assert job.stopped() == {1}
     job.end(1, TERMINATED)
     assert job.running[3] == "b"
@@ -192,7 +193,7 @@ def test_an_accused_process_that_does_not_leave_has_failed() -> None:
     job = formed()
     job.take(job.decisions.worker_accused(0, 1, 1, "silent"))
     job.says_it_leaves(0)
-    job.wait(ACCUSED + 0.3)
+    job.wait(ACCUSATION_GRACE + 0.3)
     assert job.stopped() == {1, 2}
     job.terminated(0, 1, 2)
     assert job.running == {3: "a", 4: "c"}
@@ -292,7 +293,7 @@ def test_an_exception_of_one_ends_the_job_though_others_leave_first() -> None:
     job = formed()
     job.take(job.decisions.worker_raised(1))
     job.leave(0, 2)
-    job.wait(AFTER_ERROR + 1)
+    job.wait(LEAVE_AFTER_ERROR + 1)
     assert 1 not in job.stopped()
     job.end(1, End(1, raised=True))
     assert [each.code for each in job.all(EndJob)] == [1]
@@ -301,7 +302,7 @@ def test_an_exception_of_one_ends_the_job_though_others_leave_first() -> None:
 def test_who_raises_and_never_ends_is_ended() -> None:
     job = formed()
     job.take(job.decisions.worker_raised(1))
-    job.wait(AFTER_CHANGE + 1)
+    job.wait(LEAVE_AFTER_CHANGE + 1)
     assert 1 in job.stopped()
     job.end(1, End(signal_number=9, raised=True))
     assert job.all(EndJob)
