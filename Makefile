@@ -32,7 +32,7 @@ endif
 
 # The package is installed in place, so a change of Python code needs no step; these make it be built again. Where they are
 # CMake's, nothing is to be installed again. The core's settings are made of the table of options.
-NATIVE_INPUTS := CMakeLists.txt $(shell find horovod/native -type f) $(wildcard horovod/common/options/*.py)
+NATIVE_INPUTS := CMakeLists.txt $(shell find horovod/native -type f) horovod/common/time_limits.py $(wildcard horovod/common/options/*.py)
 BUILD_INPUTS := setup.py pyproject.toml horovod/__init__.py $(wildcard build_support/*.py) $(NATIVE_INPUTS)
 
 # Once with HOROVOD_DEVELOPER=1, and make builds with warnings as errors from then on; 0 is what others have.

@@ -24,6 +24,7 @@ from horovod.made_hosts import MadeHosts, why_not
 
 PARTS = ("allreduce", "training", "scaling")
 CONTENDERS = (*allreduce.RIVALS, *allreduce.OURS)
+RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "RANK")  # of horovodrun, mpirun and torch
 RATIOS = (5.0, 1.0)  # of float32's time on the wire to computing, W/C
 
 
@@ -32,7 +33,7 @@ def rank(task_file: str) -> None:
     task = json.loads(Path(task_file).read_text())
     from on_hosts import ranks
 
-    number = next(int(os.environ[name]) for name in ("OMPI_COMM_WORLD_RANK", "RANK") if name in os.environ)
+    number = next(int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ)
     if task.get("pinned"):
         ranks.pin(number)
     import torch

@@ -62,7 +62,7 @@ class Job:
 
     def start(self) -> None:
         script = ["--host-discovery-script", f"cat {self.folder}/hosts"]
-        words = ["-np", str(len(self.names)), "--min-np", "1", *script]
+        words = ["-np", str(len(self.names)), "--min-np", "1", "--blacklist", "host", *script]
         program = [sys.executable, str(WORKERS / "worker.py"), str(self.folder)]
         self.start_on(self.hosts.names[0], [sys.executable, "-m", "horovod.runner", *words, *program])
 
@@ -296,7 +296,7 @@ def start(cell: Cell, job: Job, found: dict[str, Any]) -> None:
     """Of ranks that do nothing: by our agents, and by mpirun with what it needs on made hosts."""
     where = ["-np", "4", "-H", "h1:2,h2:2"]
     ways = {
-        "seconds": [sys.executable, "-m", "horovod.runner", "--launcher", "tcp", *where, "true"],
+        "seconds": [sys.executable, "-m", "horovod.runner", *where, "true"],
         "--launcher mpi": [sys.executable, "-m", "horovod.runner", "--launcher", "mpi", *where, "true"],
         "mpirun": ["mpirun", "--allow-run-as-root", "--bind-to", "none", *where, "true"],
     }

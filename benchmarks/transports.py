@@ -147,9 +147,10 @@ def latency(hosts: MadeHosts) -> None:
 
 
 def cells_of(hosts: MadeHosts, chosen: argparse.Namespace, settings: dict[str, str]) -> Cells:
-    """What one job measured."""
+    """What one job measured. MPI carries what ranks send where mpirun has started them."""
     places = ",".join(f"{name}:{chosen.ranks}" for name in hosts.names)
-    launcher = ["horovodrun", "-np", str(len(hosts.names) * chosen.ranks), "-H", places]
+    by = ["--launcher", settings["HOROVOD_TRANSPORT"]]
+    launcher = ["horovodrun", *by, "-np", str(len(hosts.names) * chosen.ranks), "-H", places]
     program = [sys.executable, str(Path(__file__).resolve()), "--rank", *map(str, chosen.bytes)]
     done = hosts.run("h1", [*launcher, *program], 600, {**environment(), **settings})
     line = next((line for line in done.stdout.splitlines() if "CELLS " in line), None)

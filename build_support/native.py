@@ -15,7 +15,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 from setuptools.errors import SetupError
 
-from build_support import requirements, settings_rows
+from build_support import generated_headers, requirements
 from build_support.ccache import ccache_settings, compiler_launcher
 from build_support.cuda import Cuda, chosen_cuda
 from build_support.mpi import Mpi, chosen_mpi
@@ -71,7 +71,7 @@ class BuildNative(build_ext):  # type: ignore[misc]
         return [Path(self.get_ext_filename("horovod._native")).name, *plugins, BUILD_INFO]
 
     def _build(self, mpi: Mpi, compiler: list[str]) -> None:
-        settings_rows.write()
+        generated_headers.write()
         build = self._build_folder()
         self._configure(build, mpi, compiler)
         jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(len(os.sched_getaffinity(0)))

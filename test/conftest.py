@@ -38,8 +38,8 @@ WARM_FOLDERS = ("parallel",)
 COLD_FILES = {
     f"test_{name}.py"
     for name in (
-        *("ddp_failures", "elastic_kills", "launch_blame", "launch_failures", "launch_streams", "launch_tcp"),
-        *("lingering_rank", "stopped_rank", "tcp_failures", "torch_exit"),
+        *("ddp_failures", "elastic_kills", "launch_blame", "launch_failures", "launch_mpi", "launch_streams"),
+        *("launch_tcp", "lingering_rank", "stopped_rank", "tcp_failures", "torch_exit"),
     )
 }
 

@@ -16,7 +16,7 @@ import trained_models
 from on_hosts import training
 from on_hosts.ranks import bytes_sent, pin
 
-from horovod.runner.rank import RANK_VARIABLES
+from horovod.common.agent_messages import RANK
 from scaled import contenders, figures
 
 Record = dict[str, Any]
@@ -190,7 +190,7 @@ def all_cores(threads: int) -> Iterator[None]:
 
 def run(task: Record) -> Record:
     """One process, from its start to what it has found."""
-    rank = next(int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ)
+    rank = int(os.environ[RANK])
     pin(rank)  # and with it every thread that is started from here on
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = task["device"]

@@ -15,7 +15,7 @@ from typing import Any
 
 from horovod import _native as native
 from horovod.common import errors, forked, host_memory, jobs, notes, restarting, util, variables
-from horovod.common.agent_channel import accuse, agent_channel
+from horovod.common.agent_channel import Place, accuse, agent_channel
 from horovod.common.agent_messages import VARIABLE as AGENT
 from horovod.common.exceptions import HorovodInternalError, lost_ranks
 from horovod.common.exits import at_exit, ends_from_uncaught_exception
@@ -102,6 +102,7 @@ class HorovodBasics:
             job.member = _member_of_what_is_formed(job, way, comm, settings)
             _go_on_with_timeline_of_processes_before(job)
             notes.tell("joined")
+            notes.tell_from_below("uses hvd")
             if self._departures:
                 notes.tell(f"inside {self._departures}")
             if job.member.world.rank == 0 and notes.VARIABLE not in os.environ:  # else horovodrun has said it
@@ -167,6 +168,11 @@ class HorovodBasics:
 
     def _world(self) -> native.World:
         return (jobs.current().inherited or self.running()).world
+
+    def _place(self) -> native.World | Place:
+        """Who numbers the processes of a host: the launcher that formed the job, else the core, by ranks."""
+        member = jobs.current().inherited or self.running()
+        return member.place or member.world
 
     def running(self) -> Membership:
         """The running membership, for questions about the job. ValueError before init()."""
@@ -236,23 +242,27 @@ class HorovodBasics:
         return self._world().size
 
     def local_rank(self) -> int:
-        """This process' number among those of its host. ValueError before init()."""
-        return self._world().local_rank
+        """This process' number among those of its host. ValueError before init().
+
+        In an elastic job no two processes of a host begin with the same one while both live: so it may choose
+        the GPU.
+        """
+        return self._place().local_rank
 
     def local_size(self) -> int:
         """Number of processes on this host. ValueError before init()."""
-        return self._world().local_size
+        return self._place().local_size
 
     def cross_rank(self) -> int:
         """This process' number among those with the same local rank on other hosts.
 
         ValueError before init().
         """
-        return self._world().cross_rank
+        return self._place().cross_rank
 
     def cross_size(self) -> int:
         """Number of hosts that have a process with this local rank. ValueError before init()."""
-        return self._world().cross_size
+        return self._place().cross_size
 
     def is_homogeneous(self) -> bool:
         """Whether all hosts have the same number of processes. ValueError before init()."""

@@ -13,6 +13,7 @@ import logging
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -26,9 +27,11 @@ from horovod.common import (
     launched,
     rendezvous,
     software,
+    traffic,
     tuning_settings,
     waiting,
 )
+from horovod.common.agent_channel import Place, agent_channel
 from horovod.common.build_info import build_info
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.jobs import OpenWorld
@@ -76,6 +79,17 @@ def _by_mpi(settings: native.Settings, launch: launched.Launch, ranks: list[int]
     return native.open_world(settings, libmpi, launch.size, launch.evidence, ranks)
 
 
+def _place_of(world: native.World) -> Place | None:
+    """As the agents' driver has numbered the processes of each host: in an elastic job it knows which GPUs
+    the older ones have taken. None without one, and where names of one machine are hosts of their own to it.
+    """
+    channel = agent_channel(os.environ)
+    place = None if channel is None else channel.place
+    if place is None or (place.rank, place.size) != (world.rank, world.size):
+        return None
+    return place if place.local_size == world.local_size else None
+
+
 class Membership:
     """One membership of this process in a job. ``is_dynamic``: process sets may be added and removed."""
 
@@ -86,12 +100,14 @@ class Membership:
         self.engine = engine
         self.settings = settings  # that it was begun with
         self.is_dynamic = is_dynamic
+        self.place = _place_of(world)
         self.tuning = tuning_settings.of_this_rank(os.environ)
         self._sets: dict[int, list[ProcessSet]] = {0: [global_process_set]}
         self._unnamed: dict[int, Iterator[int]] = {}
         self._ranks_of: dict[int, list[int]] = {}  # by number, of the sets that init() was not given
         self._rebuilt: set[int] = set()  # numbers of sets that stand for those of the membership before
         self.joins = 0  # that have ended
+        self._began = time.monotonic()
         self.before_leaving: list[Callable[[], None]] = []  # is called, once
 
     @classmethod
@@ -285,6 +301,7 @@ class Membership:
         """End the membership; the process sets are registered no more."""
         while self.before_leaving:
             self.before_leaving.pop()()
+        traffic.tell(time.monotonic() - self._began)
         for process_set in itertools.chain.from_iterable(self._sets.values()):
             process_set._forget()
         global_process_set._assign(0, None, None)

@@ -3,21 +3,26 @@
 The wrapper opens a pipe and names it in VARIABLE: `descriptor:device:inode`. A process that did not inherit
 it has another file under that number, or none, and tells nothing; so it is without horovodrun.
 
-    note := "joining" | "joined" | "outside " N | "inside " N | "leaving" | "done" | "follows " RANKS " " WHY,
-            and a newline
+    note := "joining" | "joined" | "outside " N | "inside " N | "leaving" | "done" | "follows " RANKS " " WHY
+            | "uses " WHAT | "traffic " N " " GIVEN " " SENT " " WAITED " " LASTED " " PLACE, and a newline
 
 `joining`, `joined`: hvd.init() begins, has ended. `leaving`: the interpreter ends, before others hear of it.
 `outside`, `inside`: the Nth hvd.shutdown() has left the job, and hvd.init() has joined another. `done`: the
 interpreter has left the job, and done all that scripts do at exit: MPI_Finalize() may wait for others.
 `follows`: an operation failed because of other ranks: RANKS, as 1,3, or - where that is not known.
+
+Two are for the last lines of horovodrun, whichever process of the rank tells them. `uses`: it has called
+hvd.init() ("hvd"), or wrapped a model in DDP so that its gradients are compressed ("ddp"). `traffic`: the
+process leaves the Nth of its jobs, in which it gave GIVEN bytes to sums and sent them as SENT, and of LASTED
+microseconds waited WAITED; PLACE is "gpu" where tensors were on one, and "host" else.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-__all__ = ["VARIABLE", "tell", "tell_of_failure"]
+__all__ = ["VARIABLE", "tell", "tell_from_below", "tell_of_failure"]
 
 VARIABLE = "HOROVOD_RANK_NOTES"
 _LONGEST = 300  # characters: a note is one cell, see horovod.runner.rank
@@ -37,6 +42,39 @@ def tell(note: str) -> None:
             os.write(descriptor, f"{note}\n".encode(errors="replace"))
     except OSError:
         return  # not inherited, or horovodrun is gone: nobody listens
+
+
+def tell_from_below(note: str) -> None:
+    """Write a note, once, also in a process that others have started for the rank: those that did not pass
+    the pipe on may have it themselves.
+    """
+    text = os.environ.get(VARIABLE, "")
+    if not text or note in _told:
+        return
+    descriptor, device, inode = map(int, text.split(":"))
+    try:
+        for process in ("self", *_processes_above()):
+            path = f"/proc/{process}/fd/{descriptor}"
+            if not os.path.exists(path):
+                continue
+            status = os.stat(path)
+            if (status.st_dev, status.st_ino) == (device, inode):
+                _told.add(note)
+                pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # horovodrun may be gone
+                with open(pipe, "wb", buffering=0) as file:
+                    file.write(f"{note}\n".encode(errors="replace"))
+                return
+    except OSError:
+        return  # another user's process, or one that has just ended: nobody listens
+
+
+def _processes_above() -> Iterator[int]:
+    """The nearest first."""
+    process = os.getppid()
+    while process > 1:
+        yield process
+        with open(f"/proc/{process}/stat", "rb") as file:
+            process = int(file.read().rpartition(b")")[2].split()[1])
 
 
 def tell_of_failure(why: str, ranks: Iterable[int]) -> None:

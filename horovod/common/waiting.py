@@ -21,7 +21,7 @@ from horovod import _native as native
 from horovod.common import jobs
 
 __all__ = [
-    *("Stepper", "advance_all", "begin", "blocked_microseconds"),
+    *("Stepper", "advance_all", "begin", "blocked_microseconds", "count"),
     *("finish", "finish_all", "finish_or_yield", "has_result_within", "is_over_within"),
     *("wait", "wait_or_yield"),
 ]
@@ -73,6 +73,13 @@ def blocked_microseconds() -> int:
     return int(1e6 * _waits().blocked)
 
 
+def count(seconds: float) -> None:
+    """A thread of this rank has waited elsewhere, for so long."""
+    waits = _waits()
+    with waits.lock:
+        waits.blocked += seconds
+
+
 @contextlib.contextmanager
 def _timed() -> Iterator[None]:
     waits = _waits()
@@ -80,8 +87,9 @@ def _timed() -> Iterator[None]:
     try:
         yield
     finally:
+        seconds = time.perf_counter() - started
         with waits.lock:
-            waits.blocked += time.perf_counter() - started
+            waits.blocked += seconds
 
 
 def advance_all() -> int:

@@ -6,8 +6,8 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from horovod.common.agent_messages import Place
@@ -27,8 +27,9 @@ from horovod.runner.agents.preparation import Preparation, Prepared, build_refus
 from horovod.runner.agents.supervision import Ending, Limits, Supervision
 from horovod.runner.agents.warm import can_be_warm
 from horovod.runner.agents.writing import Writer
+from horovod.runner.closing import of as closing_of
 from horovod.runner.elastic.discovery import RepeatedDiscovery
-from horovod.runner.elastic.settings import ElasticSettings
+from horovod.runner.elastic.settings import ElasticSettings, refuse_other_hosts
 from horovod.runner.forwarding import forwarded_variables
 from horovod.runner.hosts import Host, is_local
 from horovod.runner.job_hosts import (
@@ -73,17 +74,14 @@ def run(
             "`python -m module` are ranks made from a process that has loaded it"
         )
     output = _output(_MANY if elastic is not None else hosts.ranks, values)
-    processes.adopt_orphans()
-    with Driver(Ways(hosts.shell)) as driver:
+    with _descendants_ended(), Driver(Ways(hosts.shell)) as driver:
         preparation = Preparation(driver, hosts.shell, values["start_timeout"], hosts.can_begin_without)
         prepared = _prepared(preparation, hosts, values)
-        for warning in prepared.warnings:
-            say(f"warning: {warning}")
+        _tell_of(prepared)
         hosts = hosts.without(prepared.missing)
         told = rank_environment(elastic, values, hosts, prepared.choice, environment)
-        of_ranks: Sequence[Mapping[str, str]] = ()
-        if values.get("ddp"):
-            of_ranks = _meet_by_torch(values, hosts, prepared, preparation, told)
+        of_ranks, warning = _meeting(values, hosts, prepared, preparation, told)
+        closing = closing_of(values, told, is_explained=bool(warning))
         if payload:
             told[PAYLOAD] = fresh_name()
         if values.get("verbose"):
@@ -91,14 +89,34 @@ def run(
             say(f"agents start {hosts.ranks} ranks on {names}, each of which runs {command[0]}")
         limits = Limits(values["start_timeout"], values["exit_timeout"])
         most = _MANY if elastic is not None else hosts.ranks
-        supervision = Supervision(most, limits, elastic is not None, values.get("verbose", False))
+        is_verbose = values.get("verbose", False)
+        supervision = Supervision(most, limits, elastic is not None, is_verbose, closing)
         job = Job(
             _decisions(elastic, hosts), _rank_command(command), elastic is not None, _MoreVariables(of_ranks)
         )
         source, discovering = JobInput(0), _discovering(elastic)
         code = driver.run(job, supervision, Writer(output), _told(told, payload), source, discovering)
-    processes.end_descendants(patience=2.0)  # of agents that were killed
-    return supervision.ending(code)
+    ending = supervision.ending(code)
+    for line in closing.lines() if ending.code == 0 else []:
+        say(line)
+    return ending
+
+
+def _tell_of(prepared: Prepared) -> None:
+    for warning in prepared.warnings:
+        say(f"warning: {warning}")
+    if prepared.has_fabric:
+        say("all hosts have InfiniBand or the like: for tensors in CPU memory, --launcher mpi may be faster")
+
+
+@contextmanager
+def _descendants_ended() -> Iterator[None]:
+    """Nothing outlives agents that were killed, or an ssh that was."""
+    processes.adopt_orphans()
+    try:
+        yield
+    finally:
+        processes.end_descendants(patience=2.0)
 
 
 def _output(ranks: int, values: Mapping[str, Any]) -> RankOutput:
@@ -114,20 +132,22 @@ def _discovering(elastic: ElasticSettings | None) -> Discovering | None:
     return Discovering(elastic.script, elastic.slots_per_host)
 
 
-def _meet_by_torch(
+def _meeting(
     values: Mapping[str, Any],
     hosts: JobHosts,
     prepared: Prepared,
     preparation: Preparation,
     told: dict[str, str],
-) -> Sequence[Mapping[str, str]]:
-    """Adds what all ranks of --ddp are told; returns what each is told besides."""
+) -> tuple[Sequence[Mapping[str, str]], str]:
+    """With --ddp, adds to `told` where ranks meet; returns what each is told besides, and a warning."""
+    if not values.get("ddp"):
+        return (), ""
     meeting = rendezvous.of(values, hosts, prepared, preparation.port)
     of_ranks = meeting.variables_of_ranks(told)
     told |= meeting.variables(secrets.token_hex(6))
     if warning := rendezvous.compression_warning(told):
         say(f"warning: {warning}")
-    return of_ranks
+    return of_ranks, warning
 
 
 def _refuse_options_of_mpirun(values: Mapping[str, Any]) -> None:
@@ -144,6 +164,7 @@ def _found_hosts(
     elastic: ElasticSettings, values: Mapping[str, Any], environment: Mapping[str, str]
 ) -> JobHosts:
     """Those of the beginning; each name is a host of its own. LaunchError where a script finds none."""
+    refuse_other_hosts(values, environment)
     found = RepeatedDiscovery(elastic.discovery(), say).find() or {}
     listed = tuple(Host(name, slots) for name, slots in found.items())
     others = [name for name in found if not is_local(name)]

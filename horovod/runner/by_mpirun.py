@@ -11,11 +11,11 @@ import shlex
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from horovod.runner import errors, forwarding, launchers, settings
+from horovod.runner.agents.host_facts import has_fabric
 from horovod.runner.agents.supervision import Ending
 from horovod.runner.job_hosts import choice_here, job_hosts_of, nccl_environment
 from horovod.runner.launchers.job import Job
@@ -52,6 +52,9 @@ def run(
     told |= nccl_environment(values, choice_here(values.get("network_interfaces", ())), told)
     job = job_of(way, values, command, told)
     words = launchers.command(job, way.flavour)
+    if any(min(host.slots, job.ranks) > len(os.sched_getaffinity(0)) for host in job.hosts):
+        # Read by Open MPI only. A rank that waits must let another one work: 0.85 s instead of 12 s.
+        told.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
     for warning in forwarding.warnings_of_mpirun(
         told, way.flavour, words_of(values, "mpi_args"), job.is_remote()
     ):
@@ -140,12 +143,3 @@ def has_memory_for(ranks: int, folder: str = "/dev/shm") -> bool:
     except OSError:
         return False
     return space.f_bavail * space.f_frsize >= ranks * _SHARED_BY_RANK
-
-
-def has_fabric() -> bool:
-    """Whether this machine has InfiniBand, Omni-Path, EFA (all: infiniband) or Slingshot (cxi)."""
-    return any(
-        any(Path(folder).iterdir())
-        for folder in ("/sys/class/infiniband", "/sys/class/cxi")
-        if Path(folder).is_dir()
-    )

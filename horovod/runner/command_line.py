@@ -8,10 +8,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from horovod.common.compressors import COMPRESSORS
-from horovod.common.options import CORE, OPTIONS, PYTHON, UNSERVED, Option
+from horovod.common.options import GROUPS, OPTIONS, UNSERVED, Option
+from horovod.common.options.launcher import COMPLETION_FILE
 from horovod.runner import errors
 from horovod.runner.mistakes import USAGE, explained_flag, with_hyphens
 
+# What is typed -> what it does; a test runs each.
+EXAMPLES = {
+    "horovodrun -np 2 python train.py": "two ranks on this host",
+    "horovodrun -np 2 --compression bit8 python train.py": "their gradients travel in 8 bits",
+    "horovodrun -np 2 --ddp --compression bit8 python train_ddp.py": "a script of torch.distributed",
+}
 FLAGS = tuple(flag for option in OPTIONS for flag in (*option.flags, *option.off_flags))
 
 
@@ -66,26 +73,45 @@ def completion(shell: str) -> str:
     for action in parser._actions:
         if "--compression" in action.option_strings:
             action.choices = list(COMPRESSORS)
-    return shtab.complete(parser, shell=shell)
+    script = shtab.complete(parser, shell=shell)
+    return _with_own_instructions(script) if shell == "bash" else script
+
+
+def _with_own_instructions(script: str) -> str:
+    """bash's script, whose first comment says where it belongs as the pages do."""
+    lines = script.splitlines(keepends=True)
+    first = next(number for number, line in enumerate(lines) if not line.startswith("#"))
+    made_by, where = "# Made by `horovodrun --print-completion bash`.", f"# Write it to {COMPLETION_FILE}"
+    body = "".join(lines[first:]).lstrip()
+    return f"{made_by}\n{where}: bash-completion loads it from there.\n\n{body}"
 
 
 def _parser() -> _Parser:
     parser = _Parser(
         prog="horovodrun",
         usage=USAGE,
-        description="Starts COMMAND on N ranks, and ends with 0 only if every rank ended with 0.",
+        description=_description(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="Variables, config file keys and defaults: docs/configuration.md.",
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
-    ranks = parser.add_argument_group("options of the ranks (also as variables, or in the config file)")
+    groups = {title: parser.add_argument_group(title) for title in GROUPS}
     for option in OPTIONS:
         if option.part == UNSERVED:
             _add_unserved(parser, option)
         elif option.flags:
-            _add(ranks if option.part in (CORE, PYTHON) else parser, option)
+            _add(groups[option.group], option)
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
+
+
+def _description() -> str:
+    width = max(map(len, EXAMPLES))
+    examples = "".join(f"\n  {typed:{width}}  {does}" for typed, does in EXAMPLES.items())
+    return (
+        f"Starts COMMAND on N ranks, and ends with 0 only if every rank ended with 0.\n\nexamples:{examples}"
+    )
 
 
 def _add(group: argparse._ActionsContainer, option: Option) -> None:

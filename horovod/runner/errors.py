@@ -242,9 +242,18 @@ slots_without_script = LaunchError.says(
 )
 no_whole_number = LaunchError.says("{option} {value!r} is not a whole number >= {lowest}")
 no_script = LaunchError.says("--host-discovery-script {value!r} is no command that prints hosts")
-one_host = LaunchError.says(
-    "an elastic job needs two hosts or more, and has one ({host}): a worker that fails takes its host along",
-    "name more with -H host1:2,host2:2, or give --host-discovery-script",
+blacklist_one_host = LaunchError.says(
+    "--blacklist host needs two hosts or more, and the job has one ({host}): a worker that dies takes its "
+    "host along",
+    "leave it out, or name more hosts with -H host1:2,host2:2",
+)
+failures_of_hosts = LaunchError.says(
+    "--max-worker-failures is for --blacklist slot: with --blacklist host the first death costs the host",
+    "leave one of them out",
+)
+elastic_in_slurm = LaunchError.says(
+    "elastic jobs do not take their hosts from Slurm",
+    "name them with -H {hosts} (here alone: -H localhost:{np})",
 )
 elastic_few_slots = LaunchError.says(
     "-np {np} asks for more workers than the hosts have slots ({slots}), and no other hosts will come",

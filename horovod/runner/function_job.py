@@ -41,7 +41,7 @@ def main(descriptor: int) -> None:
 
 def _run(request: dict[str, Any], payload: bytes, answer: IO[bytes]) -> None:
     warnings = settings.environment_warnings(os.environ) + mistakes.variable_warnings(os.environ)
-    values = settings.merged(request["options"], {}, os.environ)
+    values = settings.merged({**request["options"], "quiet": True}, {}, os.environ)
     for warning in warnings:
         say(f"warning: {warning}")
     ending = launch.start(values, request["command"], os.environ, payload)

@@ -107,7 +107,8 @@ def _options(given: Mapping[str, Any], command: list[str]) -> tuple[dict[str, An
     refuse_alone(given, values)
     knows_ranks = bool(values.get("np") or slurm.allocation(os.environ))
     mistakes.check_command(command, command_line.FLAGS, knows_ranks)
-    for warning in mistakes.compression_warnings(values, os.environ, command):
+    misread = mistakes.compression_warnings(values, os.environ, command)
+    for warning in misread + mistakes.ddp_warnings(values, command):
         say(f"warning: {warning}")
     return {**from_file, **given}, values
 

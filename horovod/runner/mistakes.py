@@ -14,6 +14,8 @@ from horovod.common import variables
 from horovod.common.compressors import complaint
 from horovod.common.names import did_you_mean
 from horovod.runner import errors
+from horovod.runner.elastic.settings import asks_for_elastic
+from horovod.runner.script import script_of
 from horovod.runner.settings import COMPRESSIONS
 
 USAGE = "horovodrun -np N [options] COMMAND [ARGUMENT ...]"
@@ -123,6 +125,22 @@ def compression_warnings(
                 raise errors.wrong_value(option=name, value=text, why=said)
             warnings.append(f"{name} {text}: {said}, and what the script registers")
     return warnings
+
+
+def ddp_warnings(values: Mapping[str, Any], command: Sequence[str]) -> list[str]:
+    """A sentence where the script is for torch.distributed, and --ddp is missing; or the other way round."""
+    script = script_of(command)
+    if script is None or asks_for_elastic(values):
+        return []
+    compresses = values.get("compression", "none") != "none"
+    if values.get("ddp"):
+        about = "--compression under --ddp is about the gradients of DistributedDataParallel"
+        said = f"{about}, and {script.name} calls hvd.init(): leave out --ddp"
+        return [said] if script.is_for_hvd and compresses else []
+    if not (script.needs_variables or (compresses and script.is_for_torch)) or values.get("np") == 1:
+        return []
+    what = "makes a process group" if script.needs_variables else "wraps a model in DistributedDataParallel"
+    return [f"{script.name} {what}: if this script uses torch.distributed, add --ddp"]
 
 
 def _registers(word: str) -> bool:

@@ -1,6 +1,6 @@
 """Processes of Linux as horovodrun and its ranks need them: children end with us, and orphans are adopted.
 
-Standard library only and few imports: every rank's wrapper needs it (see `rank`).
+Standard library only and few imports: every rank's wrapper needs it (see `agents.wrapper`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import signal
 import sys
 import time
 
+from horovod.common import time_limits
+
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-LONGEST_ROUND = 2.0  # seconds after which it was us who did not listen, and who forgive
 
 
 def process_control(option: int, value: int) -> None:
@@ -47,7 +48,7 @@ def children() -> list[int]:
     return found
 
 
-def end_descendants(patience: float = 0.5, spare: frozenset[int] = frozenset()) -> None:
+def end_descendants(patience: float = time_limits.ORPHANS_END, spare: frozenset[int] = frozenset()) -> None:
     """Wait for our children's end (but not `spare`), then SIGTERM, then SIGKILL. Needs adopt_orphans().
 
     Whom we adopt meanwhile gets the signal too: a child that is killed leaves us its own.

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any, TextIO
 
+from horovod.common import time_limits
 from horovod.common.exceptions import WrongArgument
 from horovod.common.options import OPTIONS, Option
 from horovod.common.sentences import facts_of
@@ -30,7 +31,6 @@ _START_JOB = (
     "from horovod.runner import function_job; function_job.main(int(sys.argv[2]))"
 )
 _FLAG = re.compile(r"(?<![\w-])(?:-np|-H|--[a-z]+(?:-[a-z]+)*)\b")
-_END_SECONDS = 15.0  # for the job to end its ranks after an interrupt
 _OF_OTHERS = "horovod.common.exceptions.HorovodInternalError"
 # Parameters that have another name than the option of horovodrun, and than Horovod's older ones.
 _OPTION_NAMES = {
@@ -94,7 +94,7 @@ def run(
     --launcher; `use_gloo` says the same. "mpi", and `use_mpi`, are refused: results come back by agents.
 
     With `min_num_proc` or `host_discovery_script` the job is elastic: `slots` are those of a host for which
-    the script says none, `cooldown_range` seconds after which a failed host is used again, `elastic_timeout`
+    the script says none, `cooldown_range` seconds after which what failed is used again, `elastic_timeout`
     seconds that are waited for workers. Where `num_proc` is 1, it is `min_num_proc`. Returned is what those
     of the last membership have returned, by their last rank; behind that what others had returned before.
 
@@ -233,7 +233,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(_END_SECONDS)
+            process.wait(time_limits.FUNCTION_END)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

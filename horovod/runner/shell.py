@@ -7,9 +7,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from horovod.common import time_limits
 from horovod.runner import errors
-
-CONNECT_TIMEOUT = 10  # seconds
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class Ssh:
     identity_file: str | None = None
 
     def arguments(self) -> list[str]:
-        words = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_TIMEOUT}"]
+        words = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={time_limits.SSH_CONNECT}"]
         if self.port is not None:
             words += ["-p", str(self.port)]
         return words if self.identity_file is None else [*words, "-i", self.identity_file]

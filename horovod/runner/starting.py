@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from horovod.common.agent_messages import VARIABLE as AGENT_VARIABLE
@@ -17,12 +14,12 @@ from horovod.runner import errors, launchers
 from horovod.runner.agents.places import PLACE_VARIABLES, WORKER
 from horovod.runner.elastic.settings import ElasticSettings, asks_for_elastic, elastic_settings
 from horovod.runner.errors import NoMpi
+from horovod.runner.script import imports_mpi4py
 
 __all__ = ["MPI", "TCP", "ByAgents", "ByMpirun", "Way", "launcher_of", "way_of", "without_agents"]
 
 MPI, TCP = "mpi", "tcp"
 _ELASTIC_RESTART = "HOROVOD_ELASTIC_RESTART"
-_IMPORT = re.compile(rb"^[ \t]*(?:import|from)[ \t]+mpi4py\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -79,19 +76,6 @@ def way_of(values: Mapping[str, Any], command: Sequence[str] = ()) -> Way:
 def _by_mpirun(why: str) -> ByMpirun:
     mpirun = launchers.installed_mpirun()
     return ByMpirun(mpirun, launchers.installed_flavour(mpirun), why)
-
-
-def imports_mpi4py(command: Sequence[str]) -> str:
-    """The script of the command, or "the code after -c", if that imports mpi4py; else ""."""
-    for at, word in enumerate(command[1:], 1):
-        if command[at - 1] == "-c":
-            return "the code after -c" if _IMPORT.search(word.replace(";", "\n").encode()) else ""
-        if word.endswith(".py") and os.path.isfile(word):
-            try:
-                return word if _IMPORT.search(Path(word).read_bytes()) else ""
-            except OSError:
-                return ""  # the ranks say why it cannot be read
-    return ""
 
 
 def without_agents(environment: Mapping[str, str]) -> dict[str, str]:

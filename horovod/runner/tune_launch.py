@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from threading import Timer
 from typing import Any, NamedTuple
 
+from horovod.common import time_limits
 from horovod.runner import errors, processes
 from horovod.runner.agents.outcome import signal_name
 from horovod.runner.agents.places import BIND as BIND_VARIABLE
@@ -34,8 +35,6 @@ _SAID = re.compile(r"horovod: a step takes ([\d.e+-]+) s, the median of \d+")  #
 STEPS = 30
 NOT_COUNTED = 11  # steps of a job before those that count, by horovod.torch.autotune
 _PAIRS = 3  # of each candidate, before it may win
-_LONGEST_JOB = 600.0  # seconds
-_LONGEST_END = 20.0  # seconds; horovodrun kills what does not end before that
 _LAST_WORDS = 15  # lines
 _WORTH = 1.01  # a gain below that is none
 KEEP_BLOCKS = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=18446744073709551615"
@@ -214,7 +213,7 @@ class _Jobs:
         )
         self._running = job
         said: list[str] = []
-        limit = Timer(_LONGEST_JOB, self._end_late_one)
+        limit = Timer(time_limits.TUNE_JOB, self._end_late_one)
         limit.start()
         try:
             self._refuse_when_stopped()  # before there was a job to end
@@ -236,7 +235,7 @@ class _Jobs:
 
     def _complaint(self, variables: Mapping[str, str], words: Sequence[str]) -> JobFailed:
         how = "".join(f" {name}={shlex.quote(text)}" for name, text in variables.items())
-        ended = f"was ended after {_LONGEST_JOB:g} s" if self._is_late else "has ended"
+        ended = f"was ended after {time_limits.TUNE_JOB:g} s" if self._is_late else "has ended"
         none = "it has said nothing, and what a step takes is read from rank 0's standard output"
         return errors.tune_job_failed(
             how=f"{' with' * bool(how)}{how}",
@@ -254,7 +253,7 @@ def _end(job: subprocess.Popen[str]) -> None:
     assert job.stdout is not None
     job.stdout.close()
     try:
-        job.wait(_LONGEST_END)
+        job.wait(time_limits.TUNE_JOB_END)
     except subprocess.TimeoutExpired:
         job.kill()
         job.wait()

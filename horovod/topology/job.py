@@ -29,6 +29,8 @@ _WITHOUT_MEANING = {
     "elastic_timeout": "--elastic-timeout",
     "reset_limit": "--reset-limit",
     "blacklist_cooldown_range": "--blacklist-cooldown-range",
+    "blacklist": "--blacklist",
+    "max_worker_failures": "--max-worker-failures",
 }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from horovod import _native as native
+from horovod.common import traffic
 from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet
 from horovod.torch import devices, errors, handles
@@ -26,7 +27,7 @@ from horovod.torch.complex_numbers import (
 from horovod.torch.handles import Operation, Output
 from horovod.torch.naming import wire_name
 from horovod.torch.reduce_ops import OP_NAMES, Average, ReduceArguments, Sum
-from horovod.torch.submission import put_in_place, reduction_of
+from horovod.torch.submission import put_in_place, reduction_of, sent_bytes
 from horovod.torch.tensors import (
     addressable,
     check_averaged,
@@ -213,6 +214,9 @@ def start_reducescatter(
     floats = any(source.is_floating_point() for source in sources)
     reduction = reduction_of(arguments, codec if floats else None)
     request = member.engine.reducescatter(wire, requested, reduction, process_set_id)
+    counted = traffic.of_this_job(process_set.size())
+    counted.give(sent_bytes(sources), origin.device != devices.CPU)
+    counted.send(sent_bytes(sources, codec))
     operation = Operation(member.engine, [request], [*sources, *outputs], origin=origin)
     results_given = list(map(as_given, outputs, given))
     operation.finish = lambda results: tuple(results_given) if grouped else results_given[0]

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import torch
 
 from horovod import _native as native
-from horovod.common import jobs, waiting
+from horovod.common import jobs, traffic, waiting
 from horovod.common.basics import basics
 from horovod.common.process_sets import GLOBAL_ID, ProcessSet
+from horovod.common.traffic import Traffic
 from horovod.common.util import num_rank_is_power_2
 from horovod.torch import devices, errors, gathered, handles
 from horovod.torch.complex_numbers import as_reals, check_added, given_back, real_target
@@ -37,7 +38,7 @@ from horovod.torch.tensors import (
     new_result,
 )
 
-__all__ = ["Kept", "put_in_place", "reduction_of", "start_allreduce"]
+__all__ = ["Kept", "put_in_place", "reduction_of", "sent_bytes", "start_allreduce"]
 
 Finish = Callable[[list[native.Result]], list[torch.Tensor]]
 
@@ -65,6 +66,7 @@ class _Request(NamedTuple):
     kept: Sequence[Kept]
     into: Sequence[torch.Tensor | None]
     ranks: int
+    traffic: Traffic
 
 
 def start_allreduce(
@@ -99,7 +101,9 @@ def start_allreduce(
     if kept is None:
         is_kept = name is not None and getattr(compressor, "combine", "sum") == "rounds"
         kept = _kept_by_job(f"{process_set_id}/{wire}", compressor if is_kept else None, len(tensors))
-    request = _Request(wire, arguments, compressor, operation, process_set_id, kept, targets, ranks)
+    counted = traffic.of_this_job(ranks)
+    counted.give(sent_bytes(tensors), device != devices.CPU)
+    request = _Request(wire, arguments, compressor, operation, process_set_id, kept, targets, ranks, counted)
     waiting.advance_all()
     finishes: list[tuple[list[int], slice, Finish]] = []
     with handles.starting(operation):
@@ -191,6 +195,16 @@ def _route(
     return _start_in_rounds if combine == "rounds" else _start_gathered
 
 
+def sent_bytes(tensors: Sequence[torch.Tensor], codec: native.Codec | None = None) -> int:
+    """As how many bytes tensors travel: as they are, or floats as a codec's codes."""
+    if codec is None:
+        return sum(tensor.nbytes for tensor in tensors)
+    return sum(
+        codec.encoded_bytes(tensor.numel()) if tensor.is_floating_point() else tensor.nbytes
+        for tensor in tensors
+    )
+
+
 @functools.lru_cache(maxsize=256)
 def reduction_of(arguments: ReduceArguments, codec: native.Codec | None) -> native.Reduction:
     return native.Reduction(arguments.op, arguments.prescale, arguments.postscale, codec)
@@ -198,6 +212,7 @@ def reduction_of(arguments: ReduceArguments, codec: native.Codec | None) -> nati
 
 def _start_native(request: _Request, tensors: list[torch.Tensor], codec: native.Codec | None) -> Finish:
     operation = request.operation
+    request.traffic.send(sent_bytes(tensors, codec))
     members, outputs = [], []
     read, written = [], []  # of the caller's tensors
     for tensor, kept, target in zip(tensors, request.kept, request.into, strict=True):
@@ -271,6 +286,7 @@ def _start_gathered(request: _Request, tensors: list[torch.Tensor]) -> Finish:
     payloads = [own.payload for own in contributions]
     for payload, kept in zip(payloads, request.kept, strict=True):
         kept.note_sent(payload.nbytes)
+        request.traffic.send(payload.nbytes)
     operation = request.operation
     operation.tensors += payloads
     requested = [described(payload) for payload in payloads]
@@ -312,7 +328,7 @@ def _start_in_rounds(request: _Request, tensors: list[torch.Tensor]) -> Finish:
     request.operation.steppers.append(running)
     # The operation keeps finish(), which must not keep the operation: tensors would wait for the collector of
     # cycles, which comes by seldom.
-    all_kept, ranks = request.kept, request.ranks
+    all_kept, ranks, counted = request.kept, request.ranks, request.traffic
     scale = request.arguments.postscale / (ranks if request.arguments.op == Average else 1)
 
     @torch.no_grad()
@@ -320,6 +336,7 @@ def _start_in_rounds(request: _Request, tensors: list[torch.Tensor]) -> Finish:
         sums = running.results()
         for sum_, value, kept, sent in zip(sums, values, all_kept, running.sent_bytes, strict=True):
             kept.note_sent(sent)
+            counted.send(sent)
             if kept.feedback is not None:
                 # What the sum lacks is shared out: all residuals together are what all ranks have lost.
                 kept.feedback.keep(value, sum_ / ranks)

@@ -12,7 +12,7 @@ from pathlib import Path
 from horovod import made_hosts
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "test" / "parallel"))
+sys.path[:0] = [str(ROOT / "test" / "parallel"), str(ROOT / "test")]
 import launching  # noqa: E402 -- of the folder beside
 
 PREFIX = "t"  # of host names

@@ -50,9 +50,11 @@ def test_ranks_are_started_again_on_the_hosts_that_are_left(cluster: Cluster, tm
     program = Program("elastic", 0, (1, 1, 2), (Event("killed", 2, moment=Moment("step", step=13)),))
     (tmp_path / "program.json").write_text(json.dumps(program.as_record()))
     mark = fresh_mark()
-    options = ("--elastic-restart", "-np", "4", "--min-np", "1", "-H", "t1:1,t2:1,t3:2")
+    options = ("--elastic-restart", "--blacklist", "host", "-np", "4", "--min-np", "1")
     command = (sys.executable, str(FAILURES / "failing_rank.py"), str(tmp_path))
-    done = cluster.horovodrun(*options, *command, limit=LIMIT, HOROVOD_DETERMINISTIC="1", **{MARK: mark})
+    hosts = ("-H", "t1:1,t2:1,t3:2")
+    own = {"HOROVOD_DETERMINISTIC": "1", MARK: mark}
+    done = cluster.horovodrun(*options, *hosts, *command, limit=LIMIT, **own)
     assert done.returncode == 0, done.stderr
     assert "host t3 is on the blacklist" in done.stderr
     files = tmp_path.glob("worker-*.jsonl")
@@ -69,7 +71,7 @@ def test_ranks_are_started_again_on_the_hosts_that_are_left(cluster: Cluster, tm
 def test_a_function_goes_on_without_a_host(cluster: Cluster, tmp_path: Path) -> None:
     mark = fresh_mark()
     words = [sys.executable, "-c", FUNCTION, str(tmp_path / "died")]
-    done = cluster.run("t1", words, LIMIT, **{MARK: mark})
+    done = cluster.run("t1", words, LIMIT, HOROVOD_ELASTIC_BLACKLIST="host", **{MARK: mark})
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[(0, 2, 't1', 30), (1, 2, 't3', 30)]", done.stderr
     all_end(mark, 10)

@@ -25,11 +25,6 @@ def lines(text: str) -> list[str]:
     return sorted(text.splitlines())
 
 
-def included(err: str) -> dict[str, str]:
-    """The networks in the command line that --verbose shows."""
-    return dict(re.findall(r"(btl_tcp_if_include|prte_if_include) (\S+)", err))
-
-
 @pytest.mark.quick
 def test_a_job_on_two_hosts(cluster: Cluster) -> None:
     result = cluster.horovodrun(*TWO, "--verbose", sys.executable, "-c", SUM)
@@ -38,10 +33,8 @@ def test_a_job_on_two_hosts(cluster: Cluster) -> None:
         f"[{rank}]<stdout>:rank {rank} of 3 on {host} sum 6.0 6.0"
         for rank, host in enumerate(("t1", "t2", "t2"))
     ]
-    assert included(result.stderr) == {
-        "btl_tcp_if_include": f"{NET}.0/24",
-        "prte_if_include": f"{NET}.0/24",
-    }
+    begins, *_ = result.stderr.splitlines()
+    assert begins.startswith("horovodrun: agents start 3 ranks on t1:1, t2:2, each of which runs ")
     assert cluster.files_left() == []
 
 
@@ -56,20 +49,11 @@ def test_a_job_on_other_hosts_only(cluster: Cluster, tmp_path: Path) -> None:
     ), result.stderr
 
 
-def test_long_output_of_several_ranks_of_another_host_is_complete(cluster: Cluster) -> None:
-    """Open MPI gives up what does not fit into its pipe when it ends, unless that is prevented."""
-    script = "horovodrun -np 3 -H t1:1,t2:2 sh -c 'head -c 12000000 /dev/zero; echo' | wc -c"
-    for _ in range(3):
-        result = cluster.run("t1", ["bash", "-c", f"set -o pipefail; {script}"])
-        assert result.returncode == 0, result.stderr
-        assert int(result.stdout) == 3 * (12_000_001 + len("[0]<stdout>:"))
-
-
 FUNCTION = """
 import os, sys, horovod
 data = os.urandom(8_000_000)
 def work(factor, *, shift=0):
-    rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
+    rank = int(os.environ["HOROVOD_RANK"])
     return os.uname().nodename, rank * factor + shift, data[rank:]
 results = horovod.run(work, (10,), {"shift": 1}, num_proc=3, hosts="t1:1,t2:2")
 assert [result[:2] for result in results] == [("t1", 1), ("t2", 11), ("t2", 21)], results
@@ -164,20 +148,13 @@ def test_a_host_that_lets_nobody_in_is_named(cluster: Cluster, tmp_path: Path) -
     assert "t2 (its host key is not known here: type `ssh t2` once)" in unknown.stderr
 
 
-def test_hosts_that_were_reached_are_not_asked_again_unless_told(cluster: Cluster) -> None:
+def test_nothing_is_remembered_of_hosts(cluster: Cluster) -> None:
+    """They are asked each time, with or without Horovod's option."""
+    assert cluster.horovodrun(*TWO, "--disable-cache", "true").returncode == 0
     assert cluster.horovodrun(*TWO, "true").returncode == 0
-    cache = Path(cluster.home) / ".horovod" / "hosts.json"
-    assert "describe t2" in cache.read_text() and cache.stat().st_mode & 0o077 == 0
+    assert not (Path(cluster.home) / ".horovod").exists()
     cluster.break_("kill", "t2")
-    # from memory the host is there, so it is mpirun that fails; then the memory goes
-    remembered = cluster.horovodrun(*TWO, "true")
-    assert remembered.returncode != 0 and "cannot take part" not in remembered.stderr
-    assert "describe t2" not in cache.read_text()
     assert "t2 (connection refused" in cluster.horovodrun(*TWO, "true").stderr
-    cluster.mend()
-    assert cluster.horovodrun(*TWO, "true").returncode == 0
-    cluster.break_("kill", "t2")
-    assert "t2 (connection refused" in cluster.horovodrun(*TWO, "--disable-cache", "true").stderr
 
 
 def test_a_host_that_is_lost_ends_the_job(cluster: Cluster) -> None:
@@ -217,12 +194,10 @@ def more_networks(cluster: Cluster) -> Iterator[Cluster]:
 
 
 def test_networks_that_connect_the_hosts_are_chosen(more_networks: Cluster) -> None:
-    result = more_networks.horovodrun(*TWO, "--verbose", sys.executable, "-c", SUM)
-    assert result.returncode == 0, result.stderr
-    both = f"{NET}.0/24,10.250.8.0/24"
-    assert included(result.stderr) == {"btl_tcp_if_include": both, "prte_if_include": f"{NET}.0/24"}
-    named = more_networks.horovodrun(
-        *TWO, "--verbose", "--network-interfaces", "eth1,eth0", "sh", "-c", "echo $NCCL_SOCKET_IFNAME"
-    )
-    assert included(named.stderr)["btl_tcp_if_include"] == "eth1,eth0"
-    assert lines(named.stdout) == [f"[{rank}]<stdout>:eth1,eth0" for rank in range(3)]
+    told = ("sh", "-c", "echo $HOROVOD_TCP_INTERFACES $NCCL_SOCKET_IFNAME")
+    result = more_networks.horovodrun(*TWO, *told)
+    chosen = f"{NET}.0/24,10.250.8.0/24 eth0,eth1"
+    assert lines(result.stdout) == [f"[{rank}]<stdout>:{chosen}" for rank in range(3)], result.stderr
+    assert more_networks.horovodrun(*TWO, sys.executable, "-c", SUM).returncode == 0
+    named = more_networks.horovodrun(*TWO, "--network-interfaces", "eth1,eth0", *told)
+    assert lines(named.stdout) == [f"[{rank}]<stdout>:eth1,eth0 eth1,eth0" for rank in range(3)], named.stderr

@@ -75,7 +75,7 @@ def test_shared_memory_that_is_too_small(files: tuple[Path, list[str]]) -> None:
     program = (
         "import horovod.torch as hvd, torch; hvd.init(); print(hvd.allreduce(torch.ones(9), op=hvd.Sum))"
     )
-    words = ["horovodrun", "-np", "2", "python", "-c", program]
+    words = ["horovodrun", "--launcher", "mpi", "-np", "2", "python", "-c", program]
     with Pods(MANIFEST, *files, shm="1m") as pods:
         failed = pods.run(0, words)
         assert failed.returncode == 1

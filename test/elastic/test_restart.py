@@ -40,7 +40,7 @@ class RestartedJob(Job):
 @pytest.mark.parametrize(("rank", "point", "step"), [(0, "step", 13), (1, "kept", 12)])
 def test_training_goes_on_from_the_newest_commit(rank: int, point: str, step: int, tmp_path: Path) -> None:
     job = RestartedJob(tmp_path / "job", at_step("killed", rank, step, point))
-    options = ["--elastic-restart", "-np", "3", "--min-np", "1", *hosts(3)]
+    options = ["--elastic-restart", "-np", "3", "--min-np", "1", "--blacklist", "host", *hosts(3)]
     timeline = tmp_path / "trace.json"
     done = horovodrun(*options, *job.command, limit=LIMIT, HOROVOD_TIMELINE=str(timeline), **DETERMINISTIC)
     assert done.returncode == 0, done.stderr
@@ -169,7 +169,7 @@ def test_an_exception_of_the_script_ends_the_job(tmp_path: Path) -> None:
     ("words", "says"),
     [
         (["--launcher", "mpi", *hosts(2)], "MPI's ranks cannot come and go"),
-        ([], "an elastic job needs two hosts or more"),
+        (["--blacklist", "host"], "--blacklist host needs two hosts or more"),
         (["--ddp", *hosts(2)], "a fixed number of ranks"),
     ],
 )

@@ -146,7 +146,7 @@ class Striker:
 class FixedRank:
     def __init__(self, folder: Path, program: dict[str, Any]) -> None:
         self.folder, self.program = folder, program
-        self.rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
+        self.rank = int(os.environ["HOROVOD_RANK"])
         self.began = time.monotonic()
         self.notes = os.open(folder / f"worker-{self.rank}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self.striker = Striker(folder, program, self.rank, self.note)

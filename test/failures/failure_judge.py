@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from failure_places import HOSTS, OTHER
+from failure_places import HOSTS, LAUNCHER, OTHER
 from failure_programs import (
     HOST_SILENCE,
     LOSES_A_HOST,
@@ -125,7 +125,6 @@ def _about_code(event: Event, code: int) -> list[str]:
 def _about_words(program: Program, event: Event, said: str) -> list[str]:
     """Whether it names who is to blame, and only them."""
     ranks, hosts = blamed(said), blamed_hosts(said)
-    everybody = set(range(program.ranks))
     if event.kind in ("launcher_killed", "reader_gone"):
         return [f"it blames ranks {sorted(ranks)}: {said!r}"] if ranks else []
     if not said:
@@ -135,12 +134,11 @@ def _about_words(program: Program, event: Event, said: str) -> list[str]:
             return [f"it does not name rank {event.rank}, or not only that one: {said!r}"]
         host = HOSTS[program.host_of(event.rank)]
         return [] if hosts <= {host} else [f"rank {event.rank} was on host {host}: {said!r}"]
-    if event.kind in LOSES_A_HOST:
-        is_right = hosts == {OTHER} and ranks <= set(program.ranks_of_last_host())
-        return [] if is_right else [f"it does not name host {OTHER}, or not only that one: {said!r}"]
-    if event.kind == "mpirun_killed":
-        is_right = "mpirun" in said and ranks in (set(), everybody)
-        return [] if is_right else [f"it does not name mpirun, or blames ranks: {said!r}"]
+    if event.kind in LOSES_A_HOST or event.kind == "agent_killed":
+        host = OTHER if event.kind in LOSES_A_HOST else LAUNCHER
+        own = program.ranks_of_last_host() if host == OTHER else range(program.hosts[0])
+        is_right = hosts == {host} and ranks <= set(own)
+        return [] if is_right else [f"it does not name host {host}, or not only that one: {said!r}"]
     return _about_launcher(event, said, ranks)
 
 

@@ -20,6 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
+from horovod.common import time_limits
+
 Some = TypeVar("Some")
 
 # ---- fixed ----
@@ -32,8 +34,8 @@ OF_A_RANK = (*AT_ANY_INSTANT, *BY_THE_SCRIPT)
 TO_THE_LAUNCHER = ("launcher_term", "launcher_int", "launcher_killed")
 TO_A_DISK = ("stdout_disk_full", "files_disk_full")
 TO_ITS_OUTPUT = ("reader_gone", *TO_A_DISK)
-BETWEEN = ("wrapper_killed", "mpirun_killed")
-BETWEEN_HOSTS = ("ssh_killed", "daemon_killed")
+BETWEEN = ("wrapper_killed", "agent_killed")
+BETWEEN_HOSTS = ("ssh_killed", "far_agent_killed")
 TO_A_HOST = ("host_cut", "host_killed", "host_unlinked")
 KINDS = (*OF_A_RANK, *TO_THE_LAUNCHER, *TO_ITS_OUTPUT, *BETWEEN, *BETWEEN_HOSTS, *TO_A_HOST)
 LOSES_A_HOST = (*BETWEEN_HOSTS, *TO_A_HOST)
@@ -43,8 +45,7 @@ SILENT = ("host_cut", "host_unlinked")
 FOLLOWED = (*OF_A_RANK, "wrapper_killed", *TO_A_HOST)
 LARGE = 4_000_000  # elements: some 100 ms of an allreduce, for an event to fall into
 STALL_WARNING, STALL_SHUTDOWN = 2.0, 4.0  # seconds; a healthy rank of a busy machine must not seem to stall
-# Seconds after which Open MPI's daemons give a host up: keepalive, see horovod.runner.launchers.open_mpi.
-HOST_SILENCE = 5.0
+HOST_SILENCE = time_limits.HOST_SILENCE  # seconds after which horovodrun gives a host up
 PATIENCE = 30.0  # beyond the limit that applies
 # Between two events. Most jobs have ended half a second after the first; a script's own end takes a while
 # until others can know of it.

@@ -38,10 +38,10 @@ SURVIVAL = HERE.parents[1] / "benchmarks" / "survival"
 sys.path.append(str(SURVIVAL.parent))
 from survival.notes import Notes  # noqa: E402 -- of that folder
 
-from horovod.runner.agents.agent import BY_SSH  # noqa: E402
+from horovod.runner.agents.frames import BY_SSH  # noqa: E402
 
 START_LIMIT = 90  # seconds until something has gone wrong: horovodrun's 30 are few on a busy machine
-SETTLE = 5.0  # seconds after the launcher's end in which all may end: a host's daemon has its own pace
+SETTLE = 5.0  # seconds after the launcher's end in which all may end: a host's agent has its own pace
 HANGS = 120.0  # seconds without a step: on a busy machine a newcomer takes half as many to import torch
 SETTLED, WAITS = 3, 8.0  # workers that train together, for which patient events wait so many seconds at most
 SIGNALS = {
@@ -59,7 +59,7 @@ class Seen:
     code: horovodrun's exit code, negative for a signal; None when it had to be ended. struck: when each event
     happened (those that did). trained: how many ranks got past init(). ended: when horovodrun did. left: what
     was there still when all should have been gone. processes: those that ran when horovodrun had to be ended.
-    happened: events of a soak; victims: its workers that they struck; held: by drivers and agents meanwhile.
+    happened: events of a soak; victims: its workers that they struck; held: by horovodrun and agents then.
     trace: its timeline, if it has one. undisturbed: of an elastic job, another that went on where its last
     survivors did.
     """
@@ -170,10 +170,6 @@ class Run:
     def spoils_its_place(self) -> bool:
         return bool(self.seen.left) or self.seen.code is None
 
-    def is_to_be_left(self, what: str) -> bool:
-        """Although it should not be there."""
-        return False
-
     # ---- how it is done ----
 
     @contextmanager
@@ -219,12 +215,9 @@ class Run:
         self.seen.code = self.job.poll()
         if self.seen.code is None:
             return
-        while (left := self._left()) and time.monotonic() < self.settles_by():
+        while (left := self.place.left()) and time.monotonic() < self.settles_by():
             time.sleep(0.2)
         self.seen.left = left
-
-    def _left(self) -> list[str]:
-        return [what for what in self.place.left() if not self.is_to_be_left(what)]
 
 
 class FixedRun(Run):
@@ -293,10 +286,6 @@ class FixedRun(Run):
         spoilers = (*TO_A_HOST, *TO_ITS_OUTPUT, "launcher_killed")
         return super().spoils_its_place() or self.program.first in spoilers
 
-    def is_to_be_left(self, what: str) -> bool:
-        """A launcher that was killed cannot remove its folder for temporary files, and nobody else has it."""
-        return self.program.first == "launcher_killed" and "$TMPDIR/horovodrun-" in what
-
     def _drain(self) -> None:
         if self._reader >= 0 and 0 not in self.seen.struck:
             os.set_blocking(self._reader, False)
@@ -338,9 +327,12 @@ class FixedRun(Run):
             return self.place.launcher(self.job)
         wanted: dict[str, tuple[str, Callable[[Process], bool]]] = {
             "wrapper_killed": (HOSTS[self.program.host_of(rank)], lambda one: _is_wrapper(one, rank)),
-            "mpirun_killed": (LAUNCHER, lambda one: one.name in ("prterun", "mpirun")),
-            "ssh_killed": (LAUNCHER, lambda one: one.name == "ssh" and "prted" in " ".join(one.words)),
-            "daemon_killed": (OTHER, lambda one: one.name == "prted"),
+            "agent_killed": (LAUNCHER, _is_agent),
+            "ssh_killed": (
+                LAUNCHER,
+                lambda one: one.name == "ssh" and "agents/agent.py" in " ".join(one.words),
+            ),
+            "far_agent_killed": (OTHER, _is_agent),
         }
         if kind not in wanted:
             return None
@@ -349,12 +341,18 @@ class FixedRun(Run):
 
 
 def _is_wrapper(one: Process, rank: int) -> bool:
-    is_ours = any(word.endswith("runner/rank.py") for word in one.words)
-    return is_ours and f"OMPI_COMM_WORLD_RANK={rank}" in one.environment
+    return _runs(one, "wrapper.py") and f"HOROVOD_RANK={rank}" in one.environment
+
+
+def _is_agent(one: Process) -> bool:
+    """Not the shell that becomes it."""
+    return one.name.startswith("python") and _runs(one, "agent.py")
 
 
 class ElasticRun(Run):
-    """Workers that die where the program says, each on a "host" of its own: one that fails takes it along."""
+    """Workers that die where the program says, each on a "host" of its own: one that fails takes it along, so
+    that an undisturbed job of those that are left can be compared.
+    """
 
     def __init__(self, program: Program, place: Place) -> None:
         super().__init__(program, place)
@@ -363,9 +361,9 @@ class ElasticRun(Run):
         self.settings = {"HOROVOD_DETERMINISTIC": "1", **told}
 
     def options(self) -> list[str]:
-        words = ["--launcher", "tcp", "-np", str(self.program.ranks)]
+        words = ["-np", str(self.program.ranks)]
         hosts = ",".join(f"{name}:1" for name in self.place.names[: self.program.ranks])
-        return words if self.program.resume else [*words, "--min-np", "1", "-H", hosts]
+        return words if self.program.resume else [*words, "--min-np", "1", "--blacklist", "host", "-H", hosts]
 
     def afterwards(self) -> None:
         """The undisturbed job has as many ranks as are left, and begins where these began last."""
@@ -534,11 +532,11 @@ class SoakRun(Run):
         new.rename(self.folder / "hosts")
 
     def _measure(self) -> None:
-        """What the driver and the agents of this host hold now; the driver has connections to all agents."""
-        there = self.place.processes()
-        agents = [one for one in there if _runs(one, "agent.py")]
+        """What horovodrun and the agents of its host hold now; horovodrun has connections to all agents."""
+        agents = [one for one in self.place.processes() if _runs(one, "agent.py")]
         held = {f"agent {one.number}": one for one in agents if one.words[-2] != BY_SSH}
-        held |= {f"driver, with {len(agents)} agents,": one for one in there if _runs(one, "driver.py")}
+        if (launcher := self.place.launcher(self.job)) is not None:
+            held[f"horovodrun, with {len(agents)} agents,"] = launcher
         for whose, one in held.items():
             with contextlib.suppress(OSError):  # it has ended
                 self.seen.held.setdefault(whose, []).append(_held(one.number))

@@ -87,7 +87,7 @@ def test_what_is_drawn_can_happen() -> None:
     [
         ("rank 1 on host t2 exited with code 3; the other ranks were ended", {1}, {"t2"}),
         (
-            "ranks 0, 1, 2 on t1, t2 did not report how it ended; mpirun exited with code 0",
+            "ranks 0, 1, 2 on t1, t2 did not report how it ended; the job failed",
             {0, 1, 2},
             {"t1", "t2"},
         ),
@@ -136,9 +136,9 @@ def test_what_is_right_is_right() -> None:
     assert told(ALONE, seen_of("", -9), Event("launcher_killed")) == []
     assert told(ALONE, seen_of("cannot write: No space left on device", 1), Event("stdout_disk_full")) == []
     lost = "host t2 was lost with ranks 1, 2; rank 0 on t1 ended when told to"
-    assert told(TWO_HOSTS, seen_of(lost, 1, 34), Event("host_cut")) == []
-    everybody = "ranks 0, 1, 2 on t1 did not report how it ended; mpirun was killed by signal 9"
-    assert told(ALONE, seen_of(everybody, 1), Event("mpirun_killed")) == []
+    assert told(TWO_HOSTS, seen_of(lost, 1, 39), Event("host_cut")) == []
+    everybody = "ranks 0, 1, 2 on host t1 were lost: that host, or the network to it, has failed"
+    assert told(ALONE, seen_of(everybody, 1), Event("agent_killed")) == []
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_what_is_right_is_right() -> None:
         (ALONE, EXIT, RIGHT, 1, "exit code is 1, not 3"),
         (ALONE, EXIT, RIGHT.replace("rank 1", "rank 2"), 3, "does not name rank 1"),
         (ALONE, EXIT, RIGHT.replace("rank 1", "ranks 1, 2"), 3, "does not name rank 1"),
-        (ALONE, EXIT, "mpirun exited with code 3", 3, "does not name rank 1"),
+        (ALONE, EXIT, "the job exited with code 3", 3, "does not name rank 1"),
         (ALONE, EXIT, "", 3, "does not say why"),
         (ALONE, Event("killed", 1), RIGHT, 1, "exit code is 1, not 137"),
         (ALONE, Event("os_exit_0", 1), RIGHT, 0, "exit code is 0"),
@@ -155,8 +155,8 @@ def test_what_is_right_is_right() -> None:
         (ALONE, Event("launcher_int"), "stopped by SIGTERM", 130, "does not say SIGINT"),
         (ALONE, Event("launcher_term"), f"{RIGHT}. SIGTERM", 143, "blames ranks [1]"),
         (ALONE, Event("reader_gone"), RIGHT, 141, "blames ranks [1]"),
-        (ALONE, Event("files_disk_full"), "mpirun exited", 1, "does not say No space left"),
-        (ALONE, Event("mpirun_killed"), RIGHT, 1, "does not name mpirun"),
+        (ALONE, Event("files_disk_full"), "all ranks were ended", 1, "does not say No space left"),
+        (TWO_HOSTS, Event("agent_killed"), "ranks 1, 2 on host t2 were lost", 1, "does not name host t1"),
         (
             TWO_HOSTS,
             Event("host_killed"),
@@ -197,7 +197,7 @@ def test_a_silent_host_may_be_told_after_what_happens_next() -> None:
     its = seen_of("rank 0 on host t1 was killed by signal 9 (SIGKILL)", 137, struck={0: 100.0, 1: 101.0})
     assert told(TWO_HOSTS, its, Event("host_cut"), second) == []
     assert "does not name host t2" in told(TWO_HOSTS, its, Event("host_killed"), second)[0]
-    late = replace(its, struck={0: 100.0, 1: 106.0}, ended=107.0)
+    late = replace(its, struck={0: 100.0, 1: 111.0}, ended=112.0)
     assert "does not name host t2" in told(TWO_HOSTS, late, Event("host_cut"), second)[0]
 
 
@@ -346,7 +346,9 @@ def test_a_soak_of_which_something_is_wrong() -> None:
     assert complaints(soak, seen) == []
     assert complaints(soak, replace(seen, happened=["1.0 kill first"])) == ["it ended 1 events too early"]
     held = [{"descriptors": number} for number in range(30)]
-    assert complaints(soak, replace(seen, held={"driver 1": held})) == ["driver 1 holds 11 more descriptors"]
+    assert complaints(soak, replace(seen, held={"horovodrun": held})) == [
+        "horovodrun holds 11 more descriptors"
+    ]
     grows = [{"what": "epoch", "size": 2, "held": one, "at": 9.0, "epoch": 9, "world": 1.0} for one in held]
     seen.notes.by_worker["second"] += [{**note, "digest": "a"} for note in grows]
     assert complaints(soak, seen) == ["second, in worlds of 2, holds 11 more descriptors"]

@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 
-rank, who, before, deed = int(os.environ["OMPI_COMM_WORLD_RANK"]), int(sys.argv[1]), *sys.argv[2:]
+rank, who, before, deed = int(os.environ["HOROVOD_RANK"]), int(sys.argv[1]), *sys.argv[2:]
 names = {"os": os, "signal": signal, "sys": sys, "time": time}
 if rank == who:
     exec(before, names)

@@ -9,7 +9,8 @@ import sys
 from emulated_torch import asked_for
 
 if __name__ == "__main__":
-    gpu = asked_for(int(os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0")))
+    by_mpirun = os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0")
+    gpu = asked_for(int(os.environ.get("HOROVOD_LOCAL_RANK", by_mpirun)))
     assert gpu is not None, "HOROVOD_TEST_EMULATED_GPU is not set"
     gpu.install()
     del sys.argv[0]

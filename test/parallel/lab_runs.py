@@ -21,9 +21,9 @@ for name, kind in {"epochs": int, "seed": int, "log-file": str, "pause": float}.
 for way in ("fail", "lie", "forget"):
     parser.add_argument(f"--{way}", nargs="*", default=[], help="in runs of this many ranks and seed, as 2,1")
 args = parser.parse_args()
-ranks = int(os.environ.get("OMPI_COMM_WORLD_SIZE", 1))
+ranks = int(os.environ.get("HOROVOD_SIZE", 1))
 me = f"{ranks},{args.seed}"
-if os.environ.get("OMPI_COMM_WORLD_RANK", "0") == "0":
+if os.environ.get("HOROVOD_RANK", "0") == "0":
     facts = {"dataset": "d", "compression": os.environ.get("HOROVOD_COMPRESSION", "none")}
     facts |= {"ranks": 7 if me in args.lie else ranks, "seed": args.seed}
     with open(args.log_file, "w", buffering=1) as log:

@@ -32,7 +32,6 @@ def _why_not() -> str:
 
 
 needs_mpirun = pytest.mark.skipif(bool(_why_not()), reason=_why_not())
-LAUNCHERS = [pytest.param("mpi", marks=needs_mpirun), "tcp"]
 
 
 def environment(mark: str, **more: str) -> dict[str, str]:

@@ -9,11 +9,11 @@ import time
 import torch
 
 import horovod.torch as hvd
-from horovod.runner.rank import RANK_VARIABLES
 
 HOW = sys.argv[1]
-NUMBER = next(os.environ[name] for name in RANK_VARIABLES if name in os.environ)
-if HOW == "exit" and NUMBER == "1":  # comes after Horovod's own, which is registered by hvd.init()
+if (
+    HOW == "exit" and os.environ["HOROVOD_RANK"] == "1"
+):  # comes after Horovod's own, which is registered by hvd.init()
     atexit.register(time.sleep, 1000)
 hvd.init()
 hvd.allreduce(torch.ones(3))

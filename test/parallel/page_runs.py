@@ -51,7 +51,7 @@ OF_A_RUN = {
 }
 MARK = "-- block"  # printed before each block, so that outputs can be told apart
 RANK_0_PRINTS = """import os
-if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "0")) != "0":
+if next(filter(None, map(os.environ.get, ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"))), "0") != "0":
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # no new sys.stdout: nobody would close it
 """
 
@@ -283,7 +283,7 @@ def _shown_after(piece: Block, found: list[Block]) -> str:
 
 
 def _without_ours(text: str) -> tuple[str, str]:
-    """A text and, apart, horovod's own lines: standard error, which mpirun forwards at another time."""
+    """A text and, apart, horovod's own lines: standard error, which comes at another time."""
     lines = text.splitlines(keepends=True)
     ours = [line for line in lines if line.startswith("horovod: ")]
     return "".join(line for line in lines if line not in ours), "".join(ours)

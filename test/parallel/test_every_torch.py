@@ -74,7 +74,7 @@ optimizer 0853cf2adbd1f651
 @pytest.mark.quick
 def test_two_ranks(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
-    run = horovodrun("--launcher", "tcp", "-np", "2", sys.executable, str(tmp_path / "program.py"), limit=100)
+    run = horovodrun("-np", "2", sys.executable, str(tmp_path / "program.py"), limit=100)
     assert run.returncode == 0, run.stderr[-3000:]
     said = [line.removeprefix("[0]<stdout>:") for line in run.stdout.splitlines()]
     assert said[-1].startswith("with torch "), run.stdout

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from example_runs import EXAMPLES, ROOT, real_mnist, run
 from installed_package import environment_with_metadata
-from launching import environment, needs_mpirun
+from launching import environment
 from page_blocks import blocks, commands
 
-pytestmark = [needs_mpirun, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 SECTION = "Lightning, Accelerate, Trainer"
 CALLBACK, STRATEGY, AFTER_PREPARE, ON_TRAIN_BEGIN = blocks("docs/ddp.md", "python", SECTION)
 RUN = [sys.executable, "-m", "horovod.runner", "-np", "2", "--ddp"]

@@ -1,31 +1,15 @@
 """horovodrun with real processes: what it starts, shows and writes."""
 
-import importlib.util
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import launching
-import pytest
 from launching import horovodrun
 
 from horovod.common.build_info import build_info
-from horovod.runner import errors, launchers
-
-pytestmark = launching.needs_mpirun
-needs_mpi4py = pytest.mark.skipif(
-    importlib.util.find_spec("mpi4py") is None, reason="mpi4py is not installed"
-)
-HOROVOD_SCRIPT = """
-import os, torch, horovod.torch as hvd
-hvd.init()
-total = hvd.allreduce(torch.tensor([float(hvd.rank() + 1)]), op=hvd.Sum, name="x")
-assert total.item() == hvd.size() * (hvd.size() + 1) / 2, total
-print("sum", int(total.item()), "size", hvd.size())
-hvd.shutdown()
-"""
+from horovod.runner import errors
 
 
 def lines(text: str) -> list[str]:
@@ -41,21 +25,11 @@ def test_a_plain_command() -> None:
 
 def test_more_ranks_than_cores_and_slots_of_this_host() -> None:
     many = len(os.sched_getaffinity(0)) + 2
-    result = horovodrun(
-        "-np", str(many), "-H", f"localhost:{many}", "sh", "-c", "echo $OMPI_MCA_mpi_yield_when_idle"
-    )
-    assert result.returncode == 0
-    assert lines(result.stdout) == sorted(f"[{rank}]<stdout>:1" for rank in range(many))
+    result = horovodrun("-np", str(many), "-H", f"localhost:{many}", "echo", "x")
+    assert (result.returncode, lines(result.stdout)) == (0, [f"[{rank}]<stdout>:x" for rank in range(many)])
     refused = horovodrun("-np", "3", "-H", "localhost:2", "hostname")
     said = errors.too_few_slots(np=3, slots=2, hosts="localhost:2", how=", as localhost:3")
     assert (refused.returncode, refused.stderr) == (2, f"horovodrun: {said}\n")
-
-
-@needs_mpi4py
-def test_ranks_find_each_other() -> None:
-    code = "from mpi4py import MPI; c = MPI.COMM_WORLD; print(c.allreduce(c.rank), c.size)"
-    result = horovodrun("-np", "4", sys.executable, "-c", code)
-    assert (result.returncode, lines(result.stdout)) == (0, [f"[{rank}]<stdout>:6 4" for rank in range(4)])
 
 
 def test_the_environment_and_the_directory_are_kept(tmp_path: Path) -> None:
@@ -98,7 +72,7 @@ def test_python_is_not_buffered() -> None:
 
 
 def test_output_files(tmp_path: Path) -> None:
-    script = "echo out $OMPI_COMM_WORLD_RANK; echo err >&2; printf end"
+    script = "echo out $HOROVOD_RANK; echo err >&2; printf end"
     result = horovodrun("-np", "2", "--output-filename", str(tmp_path / "logs"), "sh", "-c", script)
     assert result.returncode == 0
     for rank in range(2):
@@ -113,7 +87,9 @@ def test_output_files(tmp_path: Path) -> None:
 def test_timestamps_and_verbose() -> None:
     result = horovodrun("-np", "1", "-prefix-timestamp", "--verbose", "echo", "x")
     assert result.stdout.endswith("[0]<stdout>:x\n") and str(time.localtime().tm_year) in result.stdout
-    assert "--bind-to none" in result.stderr and "rank 0 on host" in result.stderr
+    starts, ends = result.stderr.splitlines()
+    assert starts == "horovodrun: agents start 1 ranks on localhost:1, each of which runs echo"
+    assert ends == f"horovodrun: rank 0 on host {launching.HOST} exited with code 0"
 
 
 def test_check_build_and_version() -> None:
@@ -132,25 +108,3 @@ def test_check_build_and_version() -> None:
 
     assert horovodrun("--version").stdout == f"{horovod.__version__}\n"
     assert report.stdout.startswith(f"Horovod v{horovod.__version__}:\n")
-
-
-def test_horovod_under_horovodrun_and_under_plain_mpirun(tmp_path: Path) -> None:
-    pytest.importorskip("horovod._native", reason="the native core is not built")
-    script = tmp_path / "script.py"
-    script.write_text(HOROVOD_SCRIPT)
-    result = horovodrun("-np", "2", sys.executable, str(script))
-    assert (result.returncode, lines(result.stdout)) == (
-        0,
-        [f"[{rank}]<stdout>:sum 3 size 2" for rank in (0, 1)],
-    )
-    mpirun = [launchers.installed_mpirun(), "--allow-run-as-root", "--oversubscribe"]
-    plain = subprocess.run(
-        [*mpirun, "-np", "4", sys.executable, str(script)],
-        env=launching.environment("plain"),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
-    assert (plain.returncode, lines(plain.stdout)) == (0, ["sum 10 size 4"] * 4), plain.stderr

@@ -5,9 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from launching import horovodrun, needs_mpirun
-
-pytestmark = needs_mpirun
+from launching import horovodrun
 
 PLAIN = Path(__file__).parent / "plain_hvd"
 SCRIPT = """

@@ -8,11 +8,9 @@ from subprocess import CompletedProcess
 
 import pytest
 from installed_package import environment_with_metadata
-from launching import horovodrun, needs_mpirun
+from launching import horovodrun
 
 import horovod
-
-pytestmark = needs_mpirun
 
 TELL = """
 import json, os
@@ -90,12 +88,11 @@ def test_what_a_rank_is_told(tmp_path: Path) -> None:
         assert told["OMP_NUM_THREADS"] == os.environ.get("OMP_NUM_THREADS", "1")
 
 
-@pytest.mark.parametrize("launcher", ["mpi", "tcp"])
-def test_ranks_have_a_secret_that_is_new_each_time(tmp_path: Path, launcher: str) -> None:
+def test_ranks_have_a_secret_that_is_new_each_time(tmp_path: Path) -> None:
     """Their store listens on all addresses."""
 
     def secrets_of(**more: str) -> list[str]:
-        result = run(tmp_path, TELL, "--ddp", "--launcher", launcher, **more)
+        result = run(tmp_path, TELL, "--ddp", **more)
         assert result.returncode == 0, result.stderr
         return [json.loads(line.partition(":")[2])["HOROVOD_SECRET"] for line in result.stdout.splitlines()]
 
@@ -148,7 +145,7 @@ def test_a_rank_that_fails_ends_the_others(tmp_path: Path) -> None:
 def test_what_cannot_be_started() -> None:
     missing = horovodrun("-np", "2", "--ddp", "no-such-command")
     assert missing.returncode == 127
-    assert "the command no-such-command cannot be started: No such file or directory (PATH" in missing.stderr
+    assert "the command no-such-command was not found (PATH is" in missing.stderr
     lonely = horovodrun("-np", "2", "--master-port", "29500", "true")
     assert lonely.returncode == 2 and "give --ddp too" in lonely.stderr
 

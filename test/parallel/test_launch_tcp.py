@@ -1,4 +1,4 @@
-"""horovodrun --launcher tcp on this host: ranks without an MPI, their ends, and that nothing is left."""
+"""Ranks that horovodrun's agents start on this host, without an MPI: their ends, and that nothing is left."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from launching import fresh_mark, horovodrun, processes_of
 import horovod
 from horovod.runner import errors
 
-TCP = ("--launcher", "tcp")
 ALLREDUCE = """
 import torch, horovod.torch as hvd
 for time in range(2):
@@ -30,7 +29,7 @@ for time in range(2):
 
 @pytest.mark.quick
 def test_ranks_meet_and_meet_again() -> None:
-    result = horovodrun(*TCP, "-np", "2", sys.executable, "-c", ALLREDUCE)
+    result = horovodrun("-np", "2", sys.executable, "-c", ALLREDUCE)
     assert result.returncode == 0, result.stderr
     said = [f"[{rank}]<stdout>:{time} {rank} 2 {rank} False [3.0, 3.0]" for time in (0, 1) for rank in (0, 1)]
     assert sorted(result.stdout.splitlines()) == sorted(said)
@@ -38,7 +37,7 @@ def test_ranks_meet_and_meet_again() -> None:
 
 def test_what_a_rank_is_told() -> None:
     code = "import json, os; print(json.dumps({n: t for n, t in os.environ.items() if n[:8] == 'HOROVOD_'}))"
-    result = horovodrun(*TCP, "-np", "2", sys.executable, "-c", code, OMPI_COMM_WORLD_RANK="7", PMI_RANK="7")
+    result = horovodrun("-np", "2", sys.executable, "-c", code, OMPI_COMM_WORLD_RANK="7", PMI_RANK="7")
     told = [json.loads(line.partition(":")[2]) for line in sorted(result.stdout.splitlines())]
     for rank in (0, 1):
         assert {
@@ -55,23 +54,23 @@ def test_what_a_rank_is_told() -> None:
 
 def test_a_rank_that_ends_with_0_leaves_others_alone() -> None:
     command = ["sh", "-c", "[ $HOROVOD_RANK = 0 ] || { sleep 1; echo last; }"]
-    result = horovodrun(*TCP, "-np", "2", *command, limit=20)
+    result = horovodrun("-np", "2", *command, limit=20)
     assert (result.returncode, result.stdout, result.stderr) == (0, "[1]<stdout>:last\n", "")
 
 
 def test_options_of_mpirun_are_refused() -> None:
     for option, error in (
-        ("--mpi-args=--map-by numa", errors.option_of_mpirun(option="--mpi-args")),
-        ("--mpi", errors.launchers_contradict()),
+        (["--mpi-args=--map-by numa"], errors.option_of_mpirun(option="--mpi-args")),
+        (["--launcher", "tcp", "--mpi"], errors.launchers_contradict()),
     ):
-        result = horovodrun(*TCP, "-np", "2", option, "true")
+        result = horovodrun("-np", "2", *option, "true")
         assert (result.returncode, result.stderr) == (2, f"horovodrun: {error}\n")
 
 
 def test_long_output_of_4_ranks_is_whole() -> None:
     """64 MiB."""
     code = "for i in range(16384): print(f'{i:01023d}')"
-    result = horovodrun(*TCP, "-np", "4", sys.executable, "-c", code, limit=200)
+    result = horovodrun("-np", "4", sys.executable, "-c", code, limit=200)
     assert result.returncode == 0
     lines = result.stdout.splitlines()
     for rank in range(4):
@@ -83,7 +82,7 @@ def test_long_output_of_4_ranks_is_whole() -> None:
 
 def test_a_function() -> None:
     mark = fresh_mark()
-    call = "horovod.run(lambda: os.environ['HOROVOD_RANK'], num_proc=2, use_gloo=True)"
+    call = "horovod.run(lambda: os.environ['HOROVOD_RANK'], num_proc=2)"
     code = f"import horovod, os; print({call})"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -100,7 +99,7 @@ def test_ddp_tells_ranks_their_place() -> None:
     code = (
         "import os; print(*(os.environ[n] for n in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'LOCAL_WORLD_SIZE')))"
     )
-    result = horovodrun(*TCP, "--ddp", "-np", "2", sys.executable, "-c", code)
+    result = horovodrun("--ddp", "-np", "2", sys.executable, "-c", code)
     assert sorted(result.stdout.splitlines()) == ["[0]<stdout>:0 2 0 2", "[1]<stdout>:1 2 1 2"], result.stderr
 
 
@@ -120,7 +119,7 @@ print("here", flush=True)
 time.sleep(300)
 """
     mark = fresh_mark()
-    job = launching.start([*TCP, "-np", "2", sys.executable, "-c", code], mark, is_apart=True)
+    job = launching.start(["-np", "2", sys.executable, "-c", code], mark, is_apart=True)
     assert job.stdout is not None
     for _ in range(2):
         job.stdout.readline()

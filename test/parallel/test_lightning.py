@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 from example_runs import run
-from launching import environment, needs_mpirun
+from launching import environment
 from page_blocks import blocks
 
 if importlib.util.find_spec("lightning") is None:
     pytest.skip("Lightning is not installed: pip install lightning", allow_module_level=True)
 
-pytestmark = [needs_mpirun, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 PAGE = "docs/lightning.md"
 STRATEGY, CALLBACK = blocks(PAGE, "python")
 RUN = [sys.executable, "-m", "horovod.runner", "-np", "2"]

@@ -15,7 +15,6 @@ import pytest
 import typed
 from page_blocks import ROOT, blocks, commands
 
-pytestmark = launching.needs_mpirun
 PAGE = "docs/logging.md"
 WITH_TENSORBOARD, WITH_WANDB = blocks(PAGE, "python")
 TRAIN, SHOW = commands(PAGE)

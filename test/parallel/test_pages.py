@@ -71,7 +71,7 @@ def test_what_others_run_is_run_there(page: str) -> None:
 def missing(run: Run, line: str) -> str:
     """Why it cannot be run here."""
     needs = listed(run.says("needs"))
-    if re.search(r"horovodrun|mpirun", line):
+    if re.search(r"\bmpirun\b|--launcher mpi", line):
         try:
             launchers.installed_mpirun()
         except LaunchError as error:

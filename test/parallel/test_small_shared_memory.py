@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from launching import environment, needs_mpirun
 
-pytestmark = needs_mpirun
-
 _MOUNT = 'mount -t tmpfs -o size="$1" shm /dev/shm; shift; exec "$@"'
 APART = ["unshare", "--mount", "sh", "-ec", _MOUNT, "sh"]
 if subprocess.run([*APART, "1m", "true"], capture_output=True, check=False).returncode != 0:
@@ -39,9 +37,13 @@ print("added 100 MB")
 """
 
 
-def job(size: str, folder: Path, **more: str) -> "subprocess.CompletedProcess[str]":
+MPI = ("--launcher", "mpi")
+
+
+def job(size: str, folder: Path, *options: str, **more: str) -> "subprocess.CompletedProcess[str]":
     (folder / "program.py").write_text(PROGRAM)
-    words = [sys.executable, "-m", "horovod.runner", "-np", "2", sys.executable, str(folder / "program.py")]
+    words = [sys.executable, "-m", "horovod.runner", *options, "-np", "2", sys.executable]
+    words.append(str(folder / "program.py"))
     return subprocess.run(
         [*APART, size, *words],
         env=environment("small", **more),
@@ -52,16 +54,26 @@ def job(size: str, folder: Path, **more: str) -> "subprocess.CompletedProcess[st
     )
 
 
+@pytest.mark.quick
+def test_ranks_of_agents_need_none_of_it(tmp_path: Path) -> None:
+    """Their memory is in no folder."""
+    done = job("1m", tmp_path, HOROVOD_TRANSPORT="shared_memory")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("added 100 MB") == 2
+
+
+@needs_mpirun
 def test_dockers_64_mb_are_enough_and_stay_so_when_others_fill_them(tmp_path: Path) -> None:
-    done = job("64m", tmp_path)
+    done = job("64m", tmp_path, *MPI)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("added 100 MB") == 2
     (left,) = re.findall(r"No space left on device, at (\d+) MiB", done.stdout)
     assert int(left) >= 64 - 16, "the ranks take little of it"
 
 
+@needs_mpirun
 def test_every_rank_says_what_is_too_small_and_what_to_do(tmp_path: Path) -> None:
-    done = job("8m", tmp_path)
+    done = job("8m", tmp_path, *MPI)
     assert done.returncode == 3, done.stderr
     refusals = re.findall(r"refused: (.*)", done.stdout)
     assert len(refusals) == 2 and len(set(refusals)) == 1, done.stdout + done.stderr
@@ -74,8 +86,8 @@ def test_every_rank_says_what_is_too_small_and_what_to_do(tmp_path: Path) -> Non
     assert found and float(found[1]) < float(found[2]) < 12
 
 
-@pytest.mark.quick
+@needs_mpirun
 def test_the_way_without_shared_memory(tmp_path: Path) -> None:
-    done = job("1m", tmp_path, HOROVOD_TRANSPORT="mpi")
+    done = job("1m", tmp_path, *MPI, HOROVOD_TRANSPORT="mpi")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("added 100 MB") == 2

@@ -1,7 +1,7 @@
 """The one table of options: flag, HOROVOD_ variable, YAML key, type, default, what is allowed, help.
 
 `horovodrun` makes its command line, its config file and the environment of ranks from it, the build makes the
-core's settings (`build_support/settings_rows.py`), and docs/configuration.md is its print. It imports the
+core's settings (`build_support/generated_headers.py`), and docs/configuration.md is its print. It imports the
 standard library only, so that whoever needs a name or a default can read it, also before any core is built.
 
 A row with `unserved` is an option of Horovod that this package cannot honour. Asking for it is an error with
@@ -15,6 +15,7 @@ from horovod.common.options.not_served import NOT_SERVED
 from horovod.common.options.option import (
     CORE,
     FIRST_RANK,
+    GROUPS,
     JOB,
     LAUNCHER,
     PYTHON,
@@ -26,7 +27,8 @@ from horovod.common.options.ranks import RANK_OPTIONS
 from horovod.common.options.tuning import TUNING_OPTIONS
 
 __all__ = [
-    "BY_VARIABLE", "CORE", "FIRST_RANK", "JOB", "LAUNCHER", "OPTIONS", "PYTHON", "RANK", "UNSERVED", "Option",
+    "BY_VARIABLE", "CORE", "FIRST_RANK", "GROUPS", "JOB", "LAUNCHER", "OPTIONS", "PYTHON", "RANK", "UNSERVED",
+    "Option",
 ]  # fmt: skip
 
 OPTIONS: tuple[Option, ...] = (*LAUNCHER_OPTIONS, *RANK_OPTIONS, *TUNING_OPTIONS, *NOT_SERVED)

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from horovod.common.options.option import Option
+from horovod.common.options.option import (
+    DDP,
+    ELASTIC,
+    HOSTS,
+    INSTALLATION,
+    LAUNCHERS,
+    OUTPUT,
+    PERFORMANCE,
+    Option,
+)
 
-__all__ = ["LAUNCHER_OPTIONS"]
+__all__ = ["COMPLETION_FILE", "LAUNCHER_OPTIONS"]
+
+COMPLETION_FILE = "~/.local/share/bash-completion/completions/horovodrun"  # where bash looks for it
 
 LAUNCHER_OPTIONS: tuple[Option, ...] = (
     # What to start, and where.
@@ -14,34 +25,53 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         ("-np", "-n", "--num-proc"),
         type="int",
         minimum=1,
+        group=HOSTS,
     ),
     Option(
         "hosts",
         "hosts and slots, as host1:2,host2:4; a host without a number has one slot. Default: this host, "
         "with as many slots as ranks, or those of the Slurm job",
         ("-H", "--hosts"),
+        group=HOSTS,
     ),
     Option(
-        "hostfile", "file with one `host slots=N` a line, instead of --hosts", ("-hostfile", "--hostfile")
+        "hostfile",
+        "file with one `host slots=N` a line, instead of --hosts",
+        ("-hostfile", "--hostfile"),
+        group=HOSTS,
     ),
-    Option("ssh_port", "port of the hosts' ssh servers", ("-p", "--ssh-port"), type="int", minimum=1),
-    Option("ssh_identity_file", "private key that ssh uses", ("-i", "--ssh-identity-file")),
+    Option(
+        "ssh_port",
+        "port of the hosts' ssh servers",
+        ("-p", "--ssh-port"),
+        type="int",
+        minimum=1,
+        group=HOSTS,
+    ),
+    Option(
+        "ssh_identity_file",
+        "private key that ssh uses",
+        ("-i", "--ssh-identity-file"),
+        group=HOSTS,
+    ),
     Option(
         "network_interfaces",
         "network interfaces, or networks as 10.0.0.0/8, that connect the hosts; comma-separated. Default: "
         "the networks that all hosts share",
         ("--network-interfaces", "--network-interface"),
         type="list",
+        group=HOSTS,
     ),
     Option(
         "start_timeout",
-        "seconds within which all ranks must have started; where no MPI starts them, within which those that "
-        "call hvd.init() wait for the others",
+        "seconds within which all hosts must have answered, and then all ranks have started; and for which "
+        "ranks in hvd.init() wait for the others",
         ("--start-timeout",),
         variable="HOROVOD_START_TIMEOUT",
         type="int",
         default="30",
         minimum=1,
+        group=HOSTS,
     ),
     Option(
         "exit_timeout",
@@ -53,17 +83,25 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         type="int",
         default="60",
         is_new=True,
+        group=HOSTS,
     ),
     Option(
         "config_file",
         "YAML file with the keys of docs/configuration.md; the command line beats it",
         ("--config-file",),
+        group=HOSTS,
     ),
-    Option("mpi_args", 'more arguments for mpirun, as --mpi-args="--map-by numa"', ("--mpi-args",)),
+    Option(
+        "mpi_args",
+        'with --launcher mpi: more arguments for mpirun, as --mpi-args="--map-by numa"',
+        ("--mpi-args",),
+        group=LAUNCHERS,
+    ),
     Option(
         "binding_args",
-        "arguments for mpirun that bind ranks to cores; ranks are not bound otherwise",
+        "with --launcher mpi: arguments for mpirun that bind ranks to cores; ranks are not bound otherwise",
         ("--binding-args",),
+        group=LAUNCHERS,
     ),
     Option(
         "bind",
@@ -75,6 +113,7 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         default="none",
         choices=("none", "auto"),
         is_new=True,
+        group=HOSTS,
     ),
     Option(
         "ddp",
@@ -84,6 +123,7 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         key="ddp.enabled",
         type="bool",
         is_new=True,
+        group=DDP,
     ),
     Option(
         "master_addr",
@@ -92,6 +132,7 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         key="ddp.master_addr",
         form=(r"[^\s]+", "a host name or an address"),
         is_new=True,
+        group=DDP,
     ),
     Option(
         "master_port",
@@ -101,24 +142,28 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         type="int",
         minimum=1,
         is_new=True,
+        group=DDP,
     ),
     Option(
         "launcher",
-        "what starts the ranks. mpi: the mpirun of the MPI that this package was built with; tcp: agents of "
-        "horovodrun's own, one for each host, and ranks talk over TCP. Default: mpi where there is one",
+        "what starts the ranks. tcp: horovodrun's own agents, one for each host, and ranks talk over TCP, or "
+        "in shared memory; mpi: the mpirun of the MPI that this package uses. Default: tcp; mpi for scripts "
+        "that import mpi4py",
         ("--launcher",),
         variable="HOROVOD_LAUNCHER",
         key="launcher",
         choices=("mpi", "tcp"),
         is_new=True,
+        group=LAUNCHERS,
     ),
     # Jobs whose hosts and workers come and go.
     Option(
         "min_np",
-        "elastic job: workers below which it waits for others, -np without; implies --launcher tcp",
+        "elastic job: workers below which it waits for others. Default: -np",
         ("--min-np", "--min-num-proc"),
         type="int",
         minimum=1,
+        group=ELASTIC,
     ),
     Option(
         "max_np",
@@ -126,11 +171,13 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         ("--max-np", "--max-num-proc"),
         type="int",
         minimum=1,
+        group=ELASTIC,
     ),
     Option(
         "host_discovery_script",
         "elastic job: a command that prints `host` or `host:slots` lines, run every second",
         ("--host-discovery-script",),
+        group=ELASTIC,
     ),
     Option(
         "slots_per_host",
@@ -138,6 +185,7 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         ("--slots-per-host",),
         type="int",
         minimum=1,
+        group=ELASTIC,
     ),
     Option(
         "elastic_timeout",
@@ -148,19 +196,43 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         type="int",
         default="600",
         minimum=1,
+        group=ELASTIC,
     ),
     Option(
         "reset_limit",
         "elastic job: how often its membership may change before it is given up. Default: no limit",
         ("--reset-limit",),
         type="int",
+        group=ELASTIC,
     ),
     Option(
         "blacklist_cooldown_range",
-        "elastic job: seconds, lowest and highest, after which a failed host is used again. Default: never",
+        "elastic job: seconds, lowest and highest, after which what has failed is used again; they double "
+        "with each failure. Default: 5 300 for a slot, and never for a host",
         ("--blacklist-cooldown-range",),
         type="int",
         words=2,
+        group=ELASTIC,
+    ),
+    Option(
+        "blacklist",
+        "elastic job: what the death of a worker costs. slot: its slot, and the others of its host go on; "
+        "host: its host with all workers there, as with Horovod",
+        ("--blacklist",),
+        variable="HOROVOD_ELASTIC_BLACKLIST",
+        key="elastic_blacklist",
+        default="slot",
+        choices=("slot", "host"),
+        is_new=True,
+    ),
+    Option(
+        "max_worker_failures",
+        "elastic job: with --blacklist slot, deaths of a host's workers within 10 minutes after which the "
+        "host is given up. Default: 10",
+        ("--max-worker-failures",),
+        type="int",
+        minimum=1,
+        is_new=True,
     ),
     Option(
         "elastic_restart",
@@ -173,10 +245,21 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         key="elastic_restart",
         type="bool",
         is_new=True,
+        group=ELASTIC,
     ),
-    Option("use_mpi", "as --launcher mpi", ("--mpi",), type="bool"),
     Option(
-        "use_gloo", "as --launcher tcp: there is no Gloo, but ranks need no MPI", ("--gloo",), type="bool"
+        "use_mpi",
+        "as --launcher mpi",
+        ("--mpi",),
+        type="bool",
+        group=LAUNCHERS,
+    ),
+    Option(
+        "use_gloo",
+        "as --launcher tcp, the default: there is no Gloo",
+        ("--gloo",),
+        type="bool",
+        group=LAUNCHERS,
     ),
     Option(
         "controller",
@@ -198,12 +281,14 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         "use TCP even where there is InfiniBand or the like (Spectrum MPI: -tcp; NCCL: NCCL_IB_DISABLE=1)",
         ("--tcp",),
         type="bool",
+        group=HOSTS,
     ),
     Option(
         "disable_cache",
-        "probe the hosts even if they were reached within the last 60 minutes (~/.horovod/hosts.json)",
+        "accepted: hosts are asked at each start",
         ("--disable-cache",),
         type="bool",
+        group=HOSTS,
     ),
     Option(
         "disable_nvtx_ranges",
@@ -219,6 +304,7 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         ("--tune-launch",),
         type="bool",
         is_new=True,
+        group=PERFORMANCE,
     ),
     Option(
         "tune_launch_steps",
@@ -227,32 +313,61 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         type="int",
         minimum=1,
         is_new=True,
+        group=PERFORMANCE,
     ),
     # What to show.
-    Option("verbose", "show the mpirun command line and how each rank ended", ("--verbose",), type="bool"),
+    Option(
+        "verbose",
+        "show how ranks are started, with mpirun its command line, and how each rank ended",
+        ("--verbose",),
+        type="bool",
+        group=OUTPUT,
+    ),
+    Option(
+        "quiet",
+        "leave out what horovodrun says of a job that has ended well: how many bytes compression saved, and "
+        "how long ranks waited. Errors and warnings stay",
+        ("--quiet",),
+        type="bool",
+        is_new=True,
+        group=OUTPUT,
+    ),
     Option(
         "output_filename",
         "folder in which each rank's output is written too, as rank.<number>/stdout and stderr",
         ("--output-filename",),
+        group=OUTPUT,
     ),
     Option(
         "prefix_timestamp",
         "begin each line of output with the time",
         ("-prefix-timestamp", "--prefix-output-with-timestamp"),
         type="bool",
+        group=OUTPUT,
     ),
     Option(
-        "check_build", "say what this installation can do, and end", ("-cb", "--check-build"), type="bool"
+        "check_build",
+        "say what this installation can do, and end",
+        ("-cb", "--check-build"),
+        type="bool",
+        group=INSTALLATION,
     ),
     Option(
         "print_completion",
         "print a script that completes these options in that shell, and end; needs shtab (pip install "
-        "shtab). bash looks for it in ~/.local/share/bash-completion/completions/horovodrun",
+        f"shtab). bash looks for it in {COMPLETION_FILE}",
         ("--print-completion",),
         choices=("bash", "zsh", "tcsh"),
         is_new=True,
+        group=INSTALLATION,
     ),
-    Option("version", "say the version, and end", ("-v", "--version"), type="bool"),
+    Option(
+        "version",
+        "say the version, and end",
+        ("-v", "--version"),
+        type="bool",
+        group=INSTALLATION,
+    ),
     Option(
         "topology",
         "draw the hosts that -np and -H name, with their GPUs and networks, say which route allreduces take "
@@ -260,11 +375,13 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         ("--topology",),
         type="bool",
         is_new=True,
+        group=HOSTS,
     ),
     Option(
         "topology_file",
         "with --topology: also write the drawing to this file, as SVG",
         ("--topology-file",),
         is_new=True,
+        group=HOSTS,
     ),
 )

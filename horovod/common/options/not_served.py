@@ -25,7 +25,7 @@ def _row(reason: str, *flags: str, off: str = "", variable: str = "", key: str =
 
 
 _ROUTES = "allgathers go from every rank to every rank; leave the option out"
-_GLOO = "there is no Gloo here; --launcher tcp starts ranks without MPI: leave the option out"
+_GLOO = "there is no Gloo here, and no MPI is needed: leave the option out"
 _NCCL = "a process set has one NCCL communicator, on a stream of its own; leave the option out"
 _ASYNC = "operations on a GPU complete as events anyway, and no thread waits for them; leave the variable out"
 _D2D = "nothing is copied into a fusion buffer, so there are no copies to batch; leave the variable out"

@@ -10,12 +10,23 @@ from typing import Any
 from horovod.common import errors
 from horovod.common.names import did_you_mean
 
-__all__ = ["CORE", "FIRST_RANK", "JOB", "LAUNCHER", "PYTHON", "RANK", "UNSERVED", "Option"]
+__all__ = [
+    *("CORE", "FIRST_RANK", "JOB", "LAUNCHER", "PYTHON", "RANK", "UNSERVED"),
+    *("COMPRESSION", "DDP", "ELASTIC", "HOSTS", "INSTALLATION"),
+    *("LAUNCHERS", "OUTPUT", "PERFORMANCE", "TUNING"),
+    *("GROUPS", "Option"),
+]
 
 LAUNCHER, CORE, PYTHON, UNSERVED = "launcher", "core", "python", "unserved"  # who reads an option
 # Whose a setting of ranks is: the same on all of them, or an error; rank 0's, as only it does what they are
 # about; each rank's own.
 JOB, FIRST_RANK, RANK = "the job", "rank 0", "each rank"
+# The groups of `horovodrun --help`, in its order.
+HOSTS, OUTPUT, COMPRESSION = "ranks and hosts", "output", "compression"
+PERFORMANCE, TUNING = "performance", "autotuner"
+DDP, ELASTIC = "scripts of torch.distributed (DDP)", "elastic jobs"
+LAUNCHERS, INSTALLATION = "MPI and other launchers", "this installation"
+GROUPS = (HOSTS, OUTPUT, COMPRESSION, DDP, PERFORMANCE, TUNING, ELASTIC, LAUNCHERS, INSTALLATION)
 _HIGHEST = {"int": 2**63 - 1, "float": 10**9}  # of C++; of what becomes nanoseconds there
 _YAML = {True: "on", False: "off"}  # words that YAML takes for these, as people mean them
 _NUMBERS = {"int": "a whole number", "float": "a number"}
@@ -25,7 +36,8 @@ _NUMBERS = {"int": "a whole number", "float": "a number"}
 class Option:
     """One row. `default` is the text of `variable`; a flag's own unit is `scale` of the variable's.
 
-    What ranks read they read once, when they join a job; `scope` says whose it is.
+    What ranks read they read once, when they join a job; `scope` says whose it is. What has flags is in a
+    `group` of GROUPS.
     """
 
     name: str
@@ -48,6 +60,7 @@ class Option:
     is_by_size: bool = False  # also two choices: the first up to so many bytes, as gather:65536,scatter
     tries: tuple[str, ...] = ()  # what the autotuner tries, as the variable has it; taken while a job runs
     is_new: bool = False  # Horovod has none like it, so docs/compatibility.md need not say what became of it
+    group: str = field(default="", kw_only=True)
     unserved: str = field(default="", kw_only=True)
 
     def convert(self, value: Any) -> Any:

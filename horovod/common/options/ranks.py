@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from horovod.common.options.option import CORE, FIRST_RANK, JOB, PYTHON, RANK, Option
+from horovod.common.options.option import (
+    COMPRESSION,
+    CORE,
+    FIRST_RANK,
+    JOB,
+    LAUNCHERS,
+    OUTPUT,
+    PERFORMANCE,
+    PYTHON,
+    RANK,
+    Option,
+)
 
 __all__ = ["RANK_OPTIONS"]
 
@@ -21,6 +32,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         tries=tuple(str(size) for size in (0, MIB // 16, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 128 * MIB)),
         part=CORE,
         scope=JOB,
+        group=PERFORMANCE,
     ),
     Option(
         "cycle_time_ms",
@@ -33,6 +45,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         tries=("0.1", "0.25", "0.5", "1", "2", "5", "10", "20"),
         part=CORE,
         scope=RANK,
+        group=PERFORMANCE,
     ),
     Option(
         "cache_capacity",
@@ -44,6 +57,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         default="1024",
         part=CORE,
         scope=JOB,
+        group=PERFORMANCE,
     ),
     Option(
         "disable_group_fusion",
@@ -71,6 +85,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         part=CORE,
         scope=JOB,
         is_new=True,
+        group=PERFORMANCE,
     ),
     Option(
         "hierarchical_allreduce",
@@ -83,6 +98,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         default="0",
         part=CORE,
         scope=RANK,
+        group=PERFORMANCE,
     ),
     Option(
         "torus_allreduce",
@@ -95,6 +111,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         default="0",
         part=CORE,
         scope=RANK,
+        group=PERFORMANCE,
     ),
     Option(
         "deterministic",
@@ -108,6 +125,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         part=CORE,
         scope=JOB,
         is_new=True,
+        group=PERFORMANCE,
     ),
     Option(
         "transport",
@@ -205,6 +223,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         part=CORE,
         scope=JOB,
         is_new=True,
+        group=PERFORMANCE,
     ),
     Option(
         "simd",
@@ -225,6 +244,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         key="timeline.filename",
         part=CORE,
         scope=FIRST_RANK,
+        group=OUTPUT,
     ),
     Option(
         "timeline_mark_cycles",
@@ -237,6 +257,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         default="0",
         part=CORE,
         scope=FIRST_RANK,
+        group=OUTPUT,
     ),
     Option(
         "log_level",
@@ -248,6 +269,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         choices=("trace", "debug", "info", "warning", "error", "fatal"),
         part=CORE,
         scope=RANK,
+        group=OUTPUT,
     ),
     Option(
         "log_with_timestamp",
@@ -261,6 +283,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         inverted=True,
         part=CORE,
         scope=RANK,
+        group=OUTPUT,
     ),
     Option(
         "stall_check",
@@ -275,6 +298,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         inverted=True,
         part=CORE,
         scope=JOB,
+        group=OUTPUT,
     ),
     Option(
         "stall_check_warning_time_seconds",
@@ -286,6 +310,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         default="60",
         part=CORE,
         scope=JOB,
+        group=OUTPUT,
     ),
     Option(
         "stall_check_shutdown_time_seconds",
@@ -297,6 +322,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         default="0",
         part=CORE,
         scope=JOB,
+        group=OUTPUT,
     ),
     Option(
         "thread_affinity",
@@ -307,6 +333,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         form=(r"\d+(,\d+)*|", "a core, or several as 0,4"),
         part=CORE,
         scope=RANK,
+        group=PERFORMANCE,
     ),
     Option(
         "mpi_threads_disable",
@@ -319,6 +346,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         default="0",
         part=CORE,
         scope=RANK,
+        group=LAUNCHERS,
     ),
     Option(
         "compression",
@@ -333,6 +361,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         part=PYTHON,
         scope=JOB,
         is_new=True,
+        group=COMPRESSION,
     ),
     Option(
         "compression_force",
@@ -346,6 +375,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         part=PYTHON,
         scope=JOB,
         is_new=True,
+        group=COMPRESSION,
     ),
     Option(
         "ddp_compression",

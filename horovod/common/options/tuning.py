@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from horovod.common.options.option import JOB, PYTHON, RANK, Option
+from horovod.common.options.option import COMPRESSION, JOB, PYTHON, RANK, TUNING, Option
 
 __all__ = ["TUNING_OPTIONS"]
 
@@ -16,6 +16,7 @@ def _of_gaussian_process(name: str, help_: str) -> Option:
         variable=f"HOROVOD_AUTOTUNE_{name.upper()}",
         key=f"autotune.{name}",
         type="float",
+        group=TUNING,
     )
 
 
@@ -31,6 +32,7 @@ TUNING_OPTIONS: tuple[Option, ...] = (
         default="0",
         part=PYTHON,
         scope=JOB,
+        group=TUNING,
     ),
     Option(
         "autotune_log_file",
@@ -40,6 +42,7 @@ TUNING_OPTIONS: tuple[Option, ...] = (
         key="autotune.log_file",
         part=PYTHON,
         scope=RANK,
+        group=TUNING,
     ),
     Option(
         "autotune_warmup_samples",
@@ -52,6 +55,7 @@ TUNING_OPTIONS: tuple[Option, ...] = (
         maximum=100_000,
         part=PYTHON,
         scope=RANK,
+        group=TUNING,
     ),
     Option(
         "autotune_steps_per_sample",
@@ -65,6 +69,7 @@ TUNING_OPTIONS: tuple[Option, ...] = (
         maximum=100_000,
         part=PYTHON,
         scope=RANK,
+        group=TUNING,
     ),
     Option(
         "autotune_max_steps",
@@ -78,6 +83,7 @@ TUNING_OPTIONS: tuple[Option, ...] = (
         part=PYTHON,
         scope=RANK,
         is_new=True,
+        group=TUNING,
     ),
     Option(
         "autotune_mode",
@@ -91,6 +97,7 @@ TUNING_OPTIONS: tuple[Option, ...] = (
         part=PYTHON,
         scope=RANK,
         is_new=True,
+        group=TUNING,
     ),
     Option(
         "autotune_reuse",
@@ -103,6 +110,7 @@ TUNING_OPTIONS: tuple[Option, ...] = (
         part=PYTHON,
         scope=RANK,
         is_new=True,
+        group=TUNING,
     ),
     Option(
         "autotune_compression",
@@ -115,6 +123,7 @@ TUNING_OPTIONS: tuple[Option, ...] = (
         part=PYTHON,
         scope=JOB,
         is_new=True,
+        group=COMPRESSION,
     ),
     Option(
         "autotune_cache",

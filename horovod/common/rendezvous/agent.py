@@ -1,4 +1,4 @@
-"""Ranks that an agent of `horovodrun --launcher tcp` has started: they meet in the store of its driver."""
+"""Ranks that an agent of horovodrun has started: they meet in the store of its driver."""
 
 from __future__ import annotations
 

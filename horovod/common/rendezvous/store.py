@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
-from horovod.common import errors
+from horovod.common import errors, time_limits
 from horovod.common.exceptions import CannotStart
 from horovod.common.options import BY_VARIABLE
 from horovod.common.rendezvous.card import MOST_BYTES, own_name
@@ -42,7 +42,6 @@ _PART = 1 << 20  # bytes of one value: stores have limits
 _SLICE = 1.0  # seconds of one request, so that Ctrl-C is heard
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1  # between two looks
 _SHORTEST_WAIT = 0.01  # 0 is for ever, to some stores
-_GRACE = 5.0  # that rank 0 may take longer than those who wait for its conclusion
 _NUMBER = 16  # bytes that are drawn
 _OBJECTION = 0.5  # seconds for a rank 0 that is there already to say so
 _meetings: dict[tuple[str, int], Iterator[int]] = collections.defaultdict(itertools.count)
@@ -251,7 +250,7 @@ class StoreRendezvous:
 
     def _published(self, topic: str) -> list[bytes]:
         """Other ranks: what rank 0 has published. ValueError: why it has not."""
-        deadline = time.monotonic() + self._seconds + _GRACE
+        deadline = time.monotonic() + self._seconds + time_limits.RENDEZVOUS_GRACE
         whole, part = b"", 0
         length = 5
         while len(whole) < length:

@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/mutex.h"
+#include "base/time_limits.h"
 #include "cuda/runtime.h"
 
 namespace hvd {
@@ -115,7 +116,7 @@ class NcclCommunicator final : public Communicator {
   // Waits until a call is under way, in NCCL's words no longer in progress: the first between two ranks is so only when both
   // have made it. The lock is let go of in between.
   [[noreturn]] void refuse_aborted(const char* call) const REQUIRES(mutex_);
-  void settle(nccl::Result result, const char* name, std::chrono::seconds patience = std::chrono::hours(24));
+  void settle(nccl::Result result, const char* name, std::chrono::milliseconds patience = std::chrono::hours(24));
   std::string words(nccl::Result result) REQUIRES(mutex_);
   nccl::Result send_and_receive(std::span<const DeviceTransfer> outgoing, std::span<const DeviceTransfer> incoming,
                                 const char** failed) REQUIRES(mutex_);
@@ -137,8 +138,6 @@ class NcclCommunicator final : public Communicator {
 
 constexpr int kYields = 100;  // a call is usually under way in some microseconds, and a sleep takes longer than that
 constexpr std::chrono::microseconds kPoll{20};
-constexpr std::chrono::seconds kStartPatience{180};
-constexpr std::chrono::seconds kFinalizePatience{10};  // for peers that are on their way; those that are gone never come
 
 std::string NcclCommunicator::words(nccl::Result result) {
   const char* last = nccl_.get_last_error(comm_);
@@ -153,7 +152,7 @@ void NcclCommunicator::refuse_aborted(const char* call) const {
                       {.ranks = {rank_}, .others = {{"call", call}, {"because", failure_.empty() ? "" : ": " + failure_}}});
 }
 
-void NcclCommunicator::settle(nccl::Result result, const char* name, std::chrono::seconds patience) {
+void NcclCommunicator::settle(nccl::Result result, const char* name, std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   for (int asked_before = 0;; ++asked_before) {
     {
@@ -212,7 +211,7 @@ void NcclCommunicator::start(const CommunicatorId& id) {
           {.ranks = {rank_}, .others = {{"call", "ncclCommInitRankConfig"}, {"gpu", ""}, {"why", words(result)}}});
     }
   }
-  settle(result, "ncclCommInitRankConfig", kStartPatience);
+  settle(result, "ncclCommInitRankConfig", time_limits::kNcclStart);
   is_ready_ = true;
 }
 
@@ -317,7 +316,7 @@ void NcclCommunicator::abort() {
 // Whether everything given to NCCL has been carried out and the peers know.
 bool NcclCommunicator::finalize() {
   nccl::Result result = nccl_.comm_finalize(comm_);
-  const auto deadline = std::chrono::steady_clock::now() + kFinalizePatience;
+  const auto deadline = std::chrono::steady_clock::now() + time_limits::kNcclEnd;
   while (result == nccl::kInProgress && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(kPoll);
     const nccl::Result asked = nccl_.comm_get_async_error(comm_, &result);

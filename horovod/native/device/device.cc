@@ -17,7 +17,7 @@ void await(Device& device, const Event& event, const ProgressCallback& attend) {
   }
 }
 
-bool await_for_a_while(Device& device, std::initializer_list<Stream> streams, std::chrono::seconds patience) {
+bool await_for_a_while(Device& device, std::initializer_list<Stream> streams, std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   for (const Stream stream : streams) {
     const Event end = device.record(stream);

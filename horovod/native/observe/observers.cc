@@ -3,12 +3,12 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/time_limits.h"
 
 namespace hvd {
 namespace {
 
 constexpr char kDynamic[] = "DYNAMIC";
-constexpr std::chrono::milliseconds kBetweenInspections{500};
 
 std::unique_ptr<Timeline> make_timeline(const Settings& settings, int rank, const Log& log) {
   if (rank != 0 || settings.timeline.empty()) return nullptr;
@@ -74,7 +74,7 @@ void Observers::note_span(const std::string& name, std::chrono::steady_clock::ti
 }
 
 bool Observers::is_inspection_due(std::chrono::steady_clock::time_point now) {
-  if (!inspects_ || now - last_inspection_ < kBetweenInspections) return false;
+  if (!inspects_ || now - last_inspection_ < time_limits::kStallLook) return false;
   last_inspection_ = now;
   return true;
 }

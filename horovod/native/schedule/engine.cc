@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/process.h"
+#include "base/time_limits.h"
 #include "schedule/operations.h"
 
 namespace hvd {
@@ -16,8 +17,6 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::steady_clock;
 
-constexpr microseconds kIdle{500'000};
-constexpr microseconds kHearsReason{100'000};  // after a failure: what has been sent is here, and a killed rank is named soon
 
 }  // namespace
 
@@ -151,7 +150,7 @@ bool Engine::has_ended() const {
 }
 
 void Engine::stop_timeline() {
-  const auto deadline = steady_clock::now() + std::chrono::seconds(10);
+  const auto deadline = steady_clock::now() + time_limits::kTimelineEnd;
   while (drive_ == Drive::kThread && in_flight_.watched() != 0 && !is_stopped_ && steady_clock::now() < deadline) {
     std::this_thread::sleep_for(microseconds(500));
   }
@@ -232,7 +231,7 @@ bool Engine::round() {
 }
 
 void Engine::sleep() {
-  microseconds limit = kIdle;
+  microseconds limit = time_limits::kIdle;
   {
     MutexLock lock(mutex_);
     if (responses_.empty() && !queue_.is_empty() && held_ == 0) {
@@ -518,7 +517,7 @@ Failure Engine::reason_heard() {
   if (!in_order_) return {};
   if (!failed_at_) failed_at_ = steady_clock::now();
   try {
-    while (steady_clock::now() < *failed_at_ + kHearsReason) {
+    while (steady_clock::now() < *failed_at_ + time_limits::kHearsReason) {
       listen_inside();
       std::this_thread::sleep_for(microseconds(500));
     }

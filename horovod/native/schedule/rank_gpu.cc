@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/time_limits.h"
 #include "device/device_library.h"
 #include "schedule/operations.h"
 
@@ -15,9 +16,6 @@ namespace hvd {
 namespace {
 
 using std::chrono::microseconds;
-
-// Far longer than any operation whose ranks are all alive, and shorter than what ends a job from outside.
-constexpr std::chrono::seconds kLongestFarewell{30};
 
 }  // namespace
 
@@ -55,9 +53,8 @@ const std::shared_ptr<DeviceWorkspace>& RankGpu::workspace() {
 
 void RankGpu::quiesce() {
   if (workspace_ == nullptr) return;
-  constexpr std::chrono::seconds kPatience{5};  // callers' streams have to come to what the core waits for, too
   try {
-    await_for_a_while(workspace_->device(), {workspace_->stream(), workspace_->wire()}, kPatience);
+    await_for_a_while(workspace_->device(), {workspace_->stream(), workspace_->wire()}, time_limits::kGpuSettles);
   } catch (const InternalError&) {
     // A GPU that fails writes nowhere any more.
   }
@@ -145,8 +142,8 @@ Failure InFlight::finish(const ProgressCallback& attend) {
     if (found.is_any() || work_.empty()) return found;
     const auto now = std::chrono::steady_clock::now();
     if (std::exchange(left, work_.size()) != work_.size()) last_progress = now;
-    if (now - last_progress > kLongestFarewell) {
-      const Failure late{Said::gpu_not_done, {.others = {{"seconds", kLongestFarewell.count()}}}};
+    if (now - last_progress > time_limits::kGpuFarewell) {
+      const Failure late{Said::gpu_not_done, {.others = {{"seconds", std::chrono::duration_cast<std::chrono::seconds>(time_limits::kGpuFarewell).count()}}}};
       return failed(work_.front().tensor, work_.front().description, rank_, late);
     }
     attend();

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/process.h"
+#include "base/time_limits.h"
 #include "transport/transfer.h"
 
 namespace hvd {
@@ -131,8 +132,7 @@ struct SharedMemoryTransport::Layout {
 
 namespace {
 
-constexpr microseconds kLivenessPeriod{500'000};
-constexpr microseconds kSleepBetweenLooks = kLivenessPeriod / 4;  // while waiting: a look that is due comes soon
+constexpr microseconds kSleepBetweenLooks = time_limits::kProcessLook / 4;  // while waiting: a look that is due comes soon
 
 // Pids mean nothing across namespaces.
 uint64_t own_pid_namespace() {
@@ -203,7 +203,7 @@ void SharedMemoryTransport::ring_doorbell(int peer) { hvd::advance(header(peer).
 void SharedMemoryTransport::look_after_peers(bool is_waiting) {
   show_life();
   const auto now = std::chrono::steady_clock::now();
-  if (now - last_look_ < kLivenessPeriod) return;
+  if (now - last_look_ < time_limits::kProcessLook) return;
   last_look_ = now;
   throw_if_a_peer_is_lost();
   if (is_waiting) inspect_();
@@ -338,7 +338,7 @@ void SharedMemoryTransport::flush() {
 void SharedMemoryTransport::wait(microseconds timeout, bool eager) {
   if (!arrived_.empty()) return;
   FutexCounter& doorbell = header(rank()).doorbell;
-  const microseconds slice = std::min(timeout, kLivenessPeriod);
+  const microseconds slice = std::min<microseconds>(timeout, time_limits::kProcessLook);
   const Patience patience = eager ? patience_ : Patience{0, microseconds(0)};
   if (pump_messages()) return;
   look_after_peers(false);

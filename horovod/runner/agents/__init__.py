@@ -1,10 +1,13 @@
-"""`horovodrun --launcher tcp`: starts a job's ranks without an MPI, by an agent on each host.
+"""horovodrun's own launcher: an agent on each host of a job, and a driver in horovodrun's process.
 
-    horovodrun (`supervise`)   reads what ranks write and report, and says who is to blame, as with mpirun
-      driver                   stands in mpirun's place
-        agent                  one on each host, a child of the driver, or of ssh
-          wrapper (`rank`)     one for each rank, and the rank's command below
+    horovodrun (`by_agents`)
+      driver                 connections to agents; carries out what the job decides
+        `job`                what is told to whom; `fixed_job`, `elastic_job`, `restart_job` decide
+        `supervision`        when the job is to be ended; `outcome` says who is to blame
+        `writing`            shows what ranks write, on a thread of its own
+      agent                  one on each host, a child of horovodrun, or of ssh
+        wrapper              one for each rank, and the rank's command below
 
-Nothing of it listens. Who is above ends what is below: an agent ends its ranks when its standard input ends,
+Nothing of it listens. A process ends what is below it: an agent ends its ranks when its standard input ends,
 and the kernel ends those whose agent was killed.
 """

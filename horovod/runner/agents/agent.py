@@ -23,6 +23,7 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), *[".."] * 3)))
 
+from horovod.common import time_limits
 from horovod.common.agent_messages import VARIABLE, MessageParser
 from horovod.common.host_memory import VARIABLE as COMMITS_VARIABLE
 from horovod.common.host_memory import KeptFolder
@@ -33,9 +34,6 @@ from horovod.runner.agents.streams import Outbox, Wake, ended_children, read, re
 from horovod.runner.agents.warm import WarmServer, can_be_warm
 from horovod.runner.processes import adopt_orphans, children, end_descendants, send
 
-BEAT = 1.0  # seconds
-GRACE = 4.2  # seconds between telling a wrapper to end and killing it; it kills its command after 3
-LAST_WORDS = 1.0  # seconds that the driver has to read them
 _MOST_WAITING = 8 << 20  # bytes of answers that a worker does not read, or of its requests: then no more
 _PART = 1 << 16
 _RESTARTS = b"HOROVOD_ELASTIC_RESTART"
@@ -90,7 +88,7 @@ class _Worker:
         if self.waits():
             self._give_up(number)
             return
-        self.kill_at = self.kill_at or now + GRACE
+        self.kill_at = self.kill_at or now + time_limits.WRAPPER_GRACE
         if self.status is None:
             send(self.pid, number)
 
@@ -150,7 +148,7 @@ class Agent:
                 self._go_on(descriptor)
             self._look_at_workers()
             self._beat()
-        until = time.monotonic() + LAST_WORDS
+        until = time.monotonic() + time_limits.LAST_WORDS
         while self._target.size and time.monotonic() < until:
             ready({self._target.descriptor: select.POLLOUT}, 0.1)
             self._target.flush()
@@ -419,7 +417,7 @@ class Agent:
         now = time.monotonic()
         if now < self._beat_at:
             return
-        self._beat_at = now + BEAT
+        self._beat_at = now + time_limits.AGENT_BEAT
         if self._target.size < _PART:
             self._target.put(frames.frame(frames.BEAT))
         if self._target.is_broken or (self._by_ssh and link.is_cut()):

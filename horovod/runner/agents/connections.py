@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from horovod.common import time_limits
 from horovod.runner import errors
 from horovod.runner.agents import frames
 from horovod.runner.agents.frames import Frame, FrameParser
@@ -20,9 +21,6 @@ from horovod.runner.processes import send
 from horovod.runner.shell import Shell, Ssh
 
 __all__ = ["Connection", "Connections", "Events", "Ways"]
-
-_AGENT_ENDS = 1.0  # seconds between the end of what an agent writes, and its own
-RETRY_AFTER = 0.5  # seconds; an ssh server refuses connections when many come at once
 
 
 @dataclass(frozen=True)
@@ -232,7 +230,7 @@ class Connections:
                 connection.ended_at = now  # also where somebody else holds the pipe, as a shared ssh may
             if connection.ended_at is None:
                 continue
-            if connection.status is None and now - connection.ended_at < _AGENT_ENDS:
+            if connection.status is None and now - connection.ended_at < time_limits.AGENT_EXIT:
                 continue
             self._read_words(connection, events)
             self._forget(host, connection, events)
@@ -249,7 +247,7 @@ class Connections:
         unheard = self._unheard.get(host, [])
         self.drop(host)
         if connection.hello is None and connection.tries < tries:
-            self._again[host] = (time.monotonic() + RETRY_AFTER, connection.tries)
+            self._again[host] = (time.monotonic() + time_limits.AGENT_RETRY, connection.tries)
             self._unheard[host] = unheard
             return
         events.lost(host, reason)

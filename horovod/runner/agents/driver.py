@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from horovod.common import time_limits
 from horovod.runner import errors
 from horovod.runner.agents import frames, records
 from horovod.runner.agents.connections import Connections, Events, Ways
@@ -47,8 +48,6 @@ __all__ = ["Driver", "Interrupted", "Told"]
 
 TICK = 0.2  # seconds
 _MOST_INPUT = 1 << 20  # bytes that wait for an agent before no more standard input is read
-_STUCK_OUTPUT = 1.0  # seconds that the last words may wait for a reader, when we were told to end
-_AGENTS_END = 1.0  # seconds for agents that are left when all is over
 
 
 class Interrupted(Exception):
@@ -109,7 +108,7 @@ class Driver:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._connections.close(_AGENTS_END)
+        self._connections.close(time_limits.AGENT_EXIT)
         self._wake.close()
 
     def meet(self, hosts: Sequence[str], within: float) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
@@ -227,7 +226,7 @@ class _Running:
             for number in self._wake.told():
                 self._supervision.signalled(number)
             if self._supervision.interrupt:
-                until = until or time.monotonic() + _STUCK_OUTPUT
+                until = until or time.monotonic() + time_limits.LAST_WORDS
                 if time.monotonic() > until:
                     return False
         return True

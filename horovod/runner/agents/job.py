@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from horovod.common import time_limits
 from horovod.common.agent_messages import Place, object_in, packed
 from horovod.runner.agents import frames
 from horovod.runner.agents.decisions import Decisions
@@ -21,18 +22,14 @@ from horovod.runner.agents.places import WORKER, variables_of
 from horovod.runner.agents.records import Record, RecordParser
 from horovod.runner.agents.store import KeyValueStore
 from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
-from horovod.runner.processes import LONGEST_ROUND
 
 __all__ = [
     "CloseAgent", "Effect", "Finish", "Job", "Label", "Over", "Report", "Say", "StartAgent", "ToAgent",
     "Took", "Wrote",
 ]  # fmt: skip
 
-SILENCE = 10.0  # seconds without a sign of life after which a host is given up
-GIVING_UP = 4.7  # seconds that workers and agents have for their end when the job is being ended
 _HIGHEST_STATUS = 0xFFFF
 _BROKEN = "a worker of this generation has ended; ask for the next one"
-AGENTS_END = 2.0  # seconds that agents have for their own end, when all workers have ended
 
 
 @dataclass(frozen=True)
@@ -179,9 +176,9 @@ class Job:
         return worker.host
 
     def signalled(self, number: int, now: float) -> None:
-        """We are told to end: so are the workers, by the same signal, once. They have GIVING_UP for it."""
+        """We are told to end: so are the workers, by the same signal, once. They have JOB_END for it."""
         if self._give_up_at is None:
-            self._give_up_at = now + GIVING_UP
+            self._give_up_at = now + time_limits.JOB_END
             self._end(128 + number, number)
 
     def heard(self, host: str, frame: Frame, now: float) -> None:
@@ -236,17 +233,19 @@ class Job:
 
     def tick(self, now: float) -> None:
         """To be called every few tenths of a second."""
-        if self._ticked is not None and now - self._ticked > LONGEST_ROUND:
+        if self._ticked is not None and now - self._ticked > time_limits.LONGEST_ROUND:
             for agent in self._agents.values():
                 agent.heard = agent.heard and now
         self._ticked = now
         for host, agent in list(self._agents.items()):
-            if agent.heard is not None and now - agent.heard > SILENCE:
+            if agent.heard is not None and now - agent.heard > time_limits.HOST_SILENCE:
                 self.effects.append(CloseAgent(host, is_lost=True))
-                self.lose(host, f"it gave no sign of life for {SILENCE:g} s")
+                self.lose(host, f"it gave no sign of life for {time_limits.HOST_SILENCE:g} s")
         self._run(self.decisions.tick() if self._code is None else [])
         if all(agent.is_closed for agent in self._agents.values()) and self._agents:
-            self._give_up_at = min(self._give_up_at or now + AGENTS_END, now + AGENTS_END)
+            self._give_up_at = min(
+                self._give_up_at or now + time_limits.AGENTS_END, now + time_limits.AGENTS_END
+            )
         if self._give_up_at is not None and now > self._give_up_at:
             self._finish()
 

@@ -21,7 +21,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-VAIN_WAIT, STOPPED_WAIT = 5.0, 15.0  # seconds; whoever has stopped a rank may have it go on
+from horovod.common import time_limits
+
 _JOINING = {"joining", "joined"}
 _POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # how somebody, not the kernel, ends a process
 
@@ -51,10 +52,10 @@ class End:
         return 128 + self.signal_number if self.signal_number else self.code
 
     def passed_on(self) -> str:
-        """Of what a rank's wrapper ended with: code 128 + n is mostly the script's signal n, as in shells."""
+        """Of what a rank's wrapper ended with: code 128 + n is its script's signal n, as in shells."""
         number = self.code - 128
-        of_signal = f" (signal {number}, {signal_name(number)})" if number in set(signal.Signals) else ""
-        return f"{self}{of_signal}"
+        by_signal = number in set(signal.Signals) and not self.raised
+        return str(End(signal_number=number) if by_signal else self)
 
     def __str__(self) -> str:
         if self.reason:
@@ -235,10 +236,10 @@ class Outcome:
     def waits_in_vain(self) -> float:
         """Seconds to give the ranks in hvd.init(), as another has ended without it, or is stopped; or 0."""
         if self._some_wait_for_who_left():
-            return VAIN_WAIT
+            return time_limits.VAIN_WAIT
         waiting = self._waiting_for_start()
         is_stopped = any("joined" not in self.notes.get(rank, ()) for rank in self._stopped)
-        return STOPPED_WAIT if is_stopped and set(waiting) - set(self._stopped) else 0.0
+        return time_limits.STOPPED_WAIT if is_stopped and set(waiting) - set(self._stopped) else 0.0
 
     def lingering(self) -> list[int]:
         """Ranks that alone keep the job from its end, by rank: they are stopped, or have left the job.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import Any
 
-from horovod.common import networks, software
+from horovod.common import networks, software, time_limits
 from horovod.common.networks import Choice, Description, Network
 from horovod.common.sentences import facts_of
 from horovod.runner import errors
@@ -18,19 +18,18 @@ from horovod.runner.shell import Shell
 
 __all__ = ["Preparation", "Prepared", "build_refusal"]
 
-REACH_SECONDS = 2.0
-
 
 @dataclass(frozen=True)
 class Prepared:
     """`descriptions`: of hosts, by name; none of a job on one host. `missing`: hosts that cannot take part,
-    and without which the job begins.
+    and without which the job begins. `has_fabric`: every host has InfiniBand or the like.
     """
 
     choice: Choice
     warnings: tuple[str, ...] = ()
     descriptions: Mapping[str, Description] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
+    has_fabric: bool = False
 
 
 def build_refusal(facts: Mapping[str, Any]) -> str:
@@ -80,7 +79,8 @@ class Preparation:
         else:
             choice, warning = self._choose(described, here, launcher)
             warnings.append(warning)
-        return Prepared(choice, tuple(filter(None, warnings)), described, tuple(failures))
+        has_fabric = all(records[host].get("fabric") is True for host in described)
+        return Prepared(choice, tuple(filter(None, warnings)), described, tuple(failures), has_fabric)
 
     def port(self, host: str | None, wanted: int) -> int:
         """A port that is free on a host, None for this one; see `host_facts.free_port`. 0 for none."""
@@ -141,13 +141,15 @@ class Preparation:
             for host, addresses in networks.ring(list(hosts), hosts, found).items()
         }
         asked = {host: to for host, to in targets.items() if host not in here}
-        question = {"about": "reach", "port": port, "seconds": REACH_SECONDS}
+        question = {"about": "reach", "port": port, "seconds": time_limits.REACH}
         answers, failures = self._driver.ask(
             {host: {**question, "targets": to} for host, to in asked.items()}, self._seconds
         )
         missed = {}
         for host, to in targets.items():
-            answer = host_facts.unreachable(port, REACH_SECONDS, to) if host in here else answers.get(host)
+            answer = (
+                host_facts.unreachable(port, time_limits.REACH, to) if host in here else answers.get(host)
+            )
             try:
                 missed[host] = _addresses_in(answer)
             except ValueError as error:

@@ -1,6 +1,6 @@
 """The decisions of elastic jobs whose processes are started again after a loss (`--elastic-restart`).
 
-To `elastic.membership`, a worker is what it always is: it dies with its host, or goes on. What goes on here
+To `elastic.membership`, a worker is what it always is: it dies, or goes on. What goes on here
 is no process, but its place: the process of a survivor is ended, and another one asks in its name. So all
 rules of who is in which generation are the same. Here are those of processes:
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
+from horovod.common import time_limits
 from horovod.runner.agents.outcome import End
 from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
 from horovod.runner.elastic.limits import Limits
@@ -26,9 +27,6 @@ from horovod.runner.elastic.reasons import counted, named
 
 __all__ = ["RestartJob"]
 
-ACCUSED = 2.0  # seconds for an accused process to leave
-AFTER_ERROR = 5.0  # seconds for others to leave
-AFTER_CHANGE = 60.0  # seconds after a change of hosts: they write a commit first
 MOST_FRUITLESS = 3  # restarts in a row
 
 
@@ -99,10 +97,10 @@ class RestartJob:
         if process is None or process.is_leaving or self._is_over:
             return []
         process.is_leaving = True
-        process.end_at = self._clock() + AFTER_CHANGE
+        process.end_at = self._clock() + time_limits.LEAVE_AFTER_CHANGE
         if not self._is_member(process):
             return []
-        self._end_others_in(AFTER_ERROR if is_lost else AFTER_CHANGE)
+        self._end_others_in(time_limits.LEAVE_AFTER_ERROR if is_lost else time_limits.LEAVE_AFTER_CHANGE)
         if is_lost and self._judged < process.generation:
             self._judged = process.generation
             self._fruitless = 0 if commits else self._fruitless + 1
@@ -123,7 +121,7 @@ class RestartJob:
         """Others may leave for that before it has ended. After a failure it may be what follows."""
         process = self._processes.get(worker)
         if process is not None and self._is_member(process) and self._failed < process.generation:
-            process.has_raised, process.end_at = True, self._clock() + AFTER_CHANGE
+            process.has_raised, process.end_at = True, self._clock() + time_limits.LEAVE_AFTER_CHANGE
         return []
 
     def worker_ended(self, worker: int, end: End) -> list[Action]:
@@ -187,7 +185,7 @@ class RestartJob:
         done = actions if are_translated else self._translated(actions)
         now = self._clock()
         for number, (by, reason, at) in list(self._accused.items()):
-            if now - at >= ACCUSED and not self._is_over:
+            if now - at >= time_limits.ACCUSATION_GRACE and not self._is_over:
                 process = self._processes[number]
                 del self._accused[number]
                 if not process.is_leaving:

@@ -10,17 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from signal import SIGPIPE, SIGTERM
 
+from horovod.common import time_limits
 from horovod.runner.agents.outcome import ElasticOutcome, Outcome, signal_name
+from horovod.runner.closing import Closing
 from horovod.runner.errors import OutputError
-from horovod.runner.processes import LONGEST_ROUND
 
 __all__ = ["OUTPUT_CLOSED", "OUTPUT_FAILED", "Ending", "Limits", "Supervision"]
 
-# Seconds after the first failure: when it is known who is to blame, others get the time to say their last
-# words; else whoever is to blame may be slower than those that follow.
-AFTER_FAILURE, BEFORE_BLAMING = 0.3, 3.0
 OUTPUT_CLOSED, OUTPUT_FAILED = 128 + SIGPIPE, 1
-MANY_RANKS, BEFORE_NEWS = 64, 5.0  # so many ranks may take long to start: say so after these seconds
+MANY_RANKS = 64  # may take long to start
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class Limits:
 
 class Supervision:
     """`ranks`: of a fixed job, and more than there ever are workers of an elastic one. `verbose`: say how
-    each rank ended.
+    each rank ended. `closing` hears of the ranks' notes.
     """
 
     def __init__(
@@ -58,18 +56,20 @@ class Supervision:
         limits: Limits,
         is_elastic: bool = False,
         verbose: bool = False,
+        closing: Closing | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ranks = ranks
         self._limits = limits
         self._verbose = verbose
+        self._closing = closing or Closing()
         self._clock = clock
         self.outcome = ElasticOutcome(ranks) if is_elastic else Outcome(ranks)
         began = clock()
         # An elastic job waits as long as that may, and its membership machine says for what.
         self._start_by: float | None = None if is_elastic else began + limits.start_timeout
         tells_news = ranks >= MANY_RANKS and not is_elastic
-        self._news_at: float | None = began + BEFORE_NEWS if tells_news else None
+        self._news_at: float | None = began + time_limits.NEWS_OF_START if tells_news else None
         self._vain_since: float | None = None
         self._lingering: list[int] = []  # and since when they do nothing, and when we looked last:
         self._lingers_since = self._looked_at = began
@@ -91,6 +91,7 @@ class Supervision:
                 self.take_work(rank)
             else:
                 outcome.take(rank, report)
+                self._closing.hear(rank, report)
         except (ValueError, KeyError) as error:
             self._said.append(f"warning: a report makes no sense, and is left aside: {error}")
         if self._verbose and report.startswith(("ended", "killed", "refused")):
@@ -98,7 +99,9 @@ class Supervision:
         if outcome.have_all_started():
             self._start_by = self._news_at = None
         if outcome.has_failure():
-            self._end_after(AFTER_FAILURE if outcome.has_settled() else BEFORE_BLAMING)
+            self._end_after(
+                time_limits.AFTER_FAILURE if outcome.has_settled() else time_limits.BEFORE_BLAMING
+            )
 
     def take_value(self, rank: int, part: bytes) -> None:
         """Of what a rank sends as its value."""
@@ -141,7 +144,7 @@ class Supervision:
                 "(raise --start-timeout)",
             )
         if self._news_at is not None and now > self._news_at:
-            self._news_at = now + BEFORE_NEWS
+            self._news_at = now + time_limits.NEWS_OF_START
             self._said.append(f"{len(outcome.hosts)} of {self._ranks} ranks have started")
         wait = outcome.waits_in_vain()
         self._vain_since = (self._vain_since or now) if wait else None
@@ -169,7 +172,7 @@ class Supervision:
         """End those that keep the job from its end, and do nothing. Where we were stopped, so may they be."""
         limit = self._limits.exit_timeout
         ranks = self.outcome.lingering() if limit and self._trouble is None else []
-        if ranks != self._lingering or now - self._looked_at > LONGEST_ROUND:
+        if ranks != self._lingering or now - self._looked_at > time_limits.LONGEST_ROUND:
             self._lingering, self._lingers_since = ranks, now
         elif ranks and now - self._lingers_since > limit:
             self._lingering = []

@@ -18,13 +18,13 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
+from horovod.common import time_limits
 from horovod.runner.agents.streams import spawn
 from horovod.runner.processes import send
 
 __all__ = ["WarmServer", "can_be_warm"]
 
 SERVER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "warm_server.py")
-LOADED_WITHIN = 300.0  # seconds
 _LONGEST_ANSWER = 1 << 12
 
 
@@ -48,7 +48,7 @@ class WarmServer:
         os.close(nothing)
         theirs.close()
         self._socket.setblocking(False)
-        self._load_until = time.monotonic() + LOADED_WITHIN
+        self._load_until = time.monotonic() + time_limits.WARM_LOAD
         self._has_answered = False
 
     @property
@@ -80,7 +80,9 @@ class WarmServer:
             self.close()
         except BlockingIOError:
             if not self._has_answered and time.monotonic() > self._load_until:
-                print(f"horovodrun: loading torch takes more than {LOADED_WITHIN:g} s", file=sys.stderr)
+                print(
+                    f"horovodrun: loading torch takes more than {time_limits.WARM_LOAD:g} s", file=sys.stderr
+                )
                 self.close()
         except (OSError, ValueError):
             self.close()

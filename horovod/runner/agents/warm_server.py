@@ -29,7 +29,6 @@ if __name__ == "__main__":
     del sys.path[0]  # the folder of this file, which no script would have there
 
 _MOST = 1 << 20
-_ADOPTED_WITHIN = 10.0  # seconds
 _CHANNEL = "HOROVOD_AGENT"
 _OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")
 _THREADS = "OMP_NUM_THREADS"
@@ -99,7 +98,9 @@ def _fork() -> int:
 
 def _become_wrapper(agent: int, descriptors: Sequence[int], variables: dict[str, str]) -> None:
     """As streams.spawn does it by exec: a session of its own, streams, the channel, the environment."""
-    until = time.monotonic() + _ADOPTED_WITHIN
+    from horovod.common.time_limits import WARM_ADOPTION
+
+    until = time.monotonic() + WARM_ADOPTION
     while os.getppid() != agent:
         if time.monotonic() > until:
             os._exit(1)

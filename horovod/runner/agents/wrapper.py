@@ -18,13 +18,12 @@ import time
 if __name__ == "__main__":  # by its path, and isolated: nothing leads to this package
     sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), *[".."] * 3)))
 
-from horovod.common import host_memory
+from horovod.common import host_memory, time_limits
 from horovod.common.agent_messages import LOCAL_RANK, LOCAL_SIZE
 from horovod.common.notes import VARIABLE as NOTES_VARIABLE
 from horovod.runner.agents import places, records
 from horovod.runner.agents.records import ERROR, OUTPUT, REPORT
 from horovod.runner.processes import (
-    LONGEST_ROUND,
     adopt_orphans,
     end_descendants,
     end_with_parent,
@@ -34,10 +33,8 @@ from horovod.runner.processes import (
 
 _NOTES = b"N"  # what comes in the pipe of notes: each is passed on as a report
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-GRACE = 3.0  # seconds between telling a process to end and killing it
 ELASTIC_VARIABLE, SILENCE_VARIABLE = "HOROVOD_ELASTIC", "HOROVOD_TCP_TIMEOUT_SECONDS"
-BEAT = 1.0  # seconds between two looks at a rank that has left the job
-BUSY = 0.05  # of a processor, in a BEAT, from which on such a rank does something
+BUSY = 0.05  # of a processor, between two looks, from which on such a rank does something
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # what a shell answers
 _PART = 1 << 16
 
@@ -176,21 +173,21 @@ class Rank:
     def _heed_note(self, word: str) -> None:
         """From when it has left the job on, it is reported that it does something."""
         if word in ("outside", "leaving"):
-            self._look_at, self._worked = time.monotonic() + BEAT, processor_time(self.child)
+            self._look_at, self._worked = time.monotonic() + time_limits.WORK_LOOK, processor_time(self.child)
         elif word == "inside":
             self._look_at = float("inf")
 
     def _report_work(self) -> None:
         if time.monotonic() >= self._look_at:
             worked, self._worked = self._worked, processor_time(self.child)
-            self._look_at = time.monotonic() + BEAT
-            if self._worked - worked >= BUSY * BEAT * os.sysconf("SC_CLK_TCK"):
+            self._look_at = time.monotonic() + time_limits.WORK_LOOK
+            if self._worked - worked >= BUSY * time_limits.WORK_LOOK * os.sysconf("SC_CLK_TCK"):
                 self.report("busy")
 
     def _end_if_stopped(self) -> None:
         """In an elastic job, when it has been stopped for too long. A debugger's stop is not seen here."""
         now = time.monotonic()
-        if now - self._looked_at > LONGEST_ROUND:  # we were stopped too: whoever did it lets both go on
+        if now - self._looked_at > time_limits.LONGEST_ROUND:  # we were stopped too; both go on then
             self._stopped_since = now if self._stopped_since is not None else None
         self._looked_at = now
         if self._stopped_since is None or time.monotonic() - self._stopped_since < self._stop_limit:
@@ -229,7 +226,7 @@ class Rank:
     def tell(self, signal_number: int) -> None:
         """Pass on what we were told."""
         self.told = True
-        self.kill_at = self.kill_at or time.monotonic() + GRACE
+        self.kill_at = self.kill_at or time.monotonic() + time_limits.GRACE
         send(self.child, signal_number)
 
     def _pass_on(self, descriptor: int) -> bool:

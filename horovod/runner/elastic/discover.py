@@ -16,10 +16,9 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), *[".."] * 3)))
 
+from horovod.common import time_limits
 from horovod.runner.elastic.discovery import HostDiscoveryScript, RepeatedDiscovery
 from horovod.runner.processes import end_with_parent
-
-EVERY = 1.0  # seconds
 
 
 def main(slots: int, script: str) -> None:
@@ -32,7 +31,7 @@ def main(slots: int, script: str) -> None:
         if found is not None and (known is None or list(found.items()) != list(known.items())):
             known = found
             _write({"hosts": found})
-        time.sleep(EVERY)
+        time.sleep(time_limits.DISCOVERY_EVERY)
 
 
 def _write(record: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from horovod.common import time_limits
 from horovod.common.sentences import facts_of
 from horovod.runner import errors
 from horovod.runner.elastic.blacklist import Blacklist
@@ -38,8 +39,6 @@ __all__ = [
     "hosts_from_output",
 ]
 
-SAY_AGAIN = 60.0  # seconds
-SCRIPT_TIMEOUT = 30.0  # seconds; it is run every second, so that one that takes longer hangs
 _MOST_OUTPUT = 1 << 20  # bytes: some 50,000 hosts
 _POLL = 0.05  # seconds between two looks at whether the script has ended
 
@@ -83,7 +82,9 @@ class HostDiscoveryScript(HostDiscovery):
     are over.
     """
 
-    def __init__(self, discovery_script: str, slots: int = 1, *, timeout: float = SCRIPT_TIMEOUT) -> None:
+    def __init__(
+        self, discovery_script: str, slots: int = 1, *, timeout: float = time_limits.DISCOVERY_SCRIPT
+    ) -> None:
         self._script = discovery_script
         self._slots = slots
         self._timeout = timeout
@@ -205,7 +206,9 @@ class RepeatedDiscovery:
             if not self.has_worked:
                 raise errors.no_hosts_found(**facts_of(error)) from error
             now = self._clock()
-            if not self._failure or (str(error) != self._failure and now - self._said_at >= SAY_AGAIN):
+            if not self._failure or (
+                str(error) != self._failure and now - self._said_at >= time_limits.DISCOVERY_SAY_AGAIN
+            ):
                 self._failure, self._said_at = str(error), now
                 self._say(f"hosts stay as they are, and are looked for again: {error}")
             return None
@@ -255,7 +258,7 @@ class HostManager:
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._discovery = discovery
-        self._blacklist = Blacklist(cooldown_range, clock, chance)
+        self._blacklist: Blacklist[str] = Blacklist(cooldown_range, clock, chance)
         self._lock = threading.Lock()
         self._slots: dict[str, int] = {}  # guarded by _lock; in order of age
 

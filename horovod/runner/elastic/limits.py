@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from horovod.common import time_limits
 from horovod.runner import errors
 
-__all__ = ["Limits"]
+__all__ = ["HOST", "MAX_WORKER_FAILURES", "SLOT", "Limits"]
+
+SLOT, HOST = "slot", "host"  # what the death of a worker costs
+# Of one host within slots.FAILURE_WINDOW. A slot that always fails has at most 7 in it, as its cool-down
+# doubles: so one broken GPU does not cost the host, and two do.
+MAX_WORKER_FAILURES = 10
 
 
 @dataclass(frozen=True)
@@ -15,6 +21,9 @@ class Limits:
 
     `np`: slots that the start waits for. `max_np` None: as many workers as there are slots.
     `hosts_may_come` False: hosts are those of the beginning, so nobody waits for others.
+    `blacklist`: what the death of a worker costs, its SLOT or its HOST. `cooldown_range`: (lowest, highest)
+    seconds after which that is used again; None: a host never, a slot by a default range.
+    `max_worker_failures`: with SLOT, so many deaths of a host's workers within some minutes cost the host.
     `elastic_timeout`: of the start's wait for slots, and of each membership's wait for those that belong to
     it: at first for all that were started, then for survivors, and for `min_np` workers. Whoever has not
     asked so long after the first one did is left out. A survivor asks when it next uses Horovod, so that a
@@ -34,12 +43,14 @@ class Limits:
     elastic_timeout: float = 600.0
     reset_limit: int | None = None
     cooldown_range: tuple[float, float] | None = None
-    naming_after: float = 5.0
-    newcomer_window: float = 10.0
-    accusation_grace: float = 2.0
-    doubtful_grace: float = 10.0
-    leave_grace: float = 10.0
-    notify_again: float = 5.0
+    blacklist: str = SLOT
+    max_worker_failures: int = MAX_WORKER_FAILURES
+    naming_after: float = time_limits.NAMING_AFTER
+    newcomer_window: float = time_limits.NEWCOMER_WINDOW
+    accusation_grace: float = time_limits.ACCUSATION_GRACE
+    doubtful_grace: float = time_limits.DOUBTFUL_GRACE
+    leave_grace: float = time_limits.LEAVE_GRACE
+    notify_again: float = time_limits.NOTIFY_AGAIN
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_np <= self.np or (self.max_np is not None and self.max_np < self.np):

@@ -18,12 +18,12 @@ What the end of a worker means:
     * An exception of the user's code that nothing caught (`End.raised`) ends the job, with its code: it
       would be raised again. Errors that come of other ranks are none (the reporter of the end decides). Of a
       newcomer to a job that runs it is a failure: what its new host lacks shall not end the others' work.
-    * Any other end (another code, a signal) is a failure: its host is put on the blacklist, and with it go
-      all workers there, as with Horovod. The others go on. The job fails where nobody is left who has been a
-      member, because nobody holds the state of training. Before the first membership others are started
-      instead, on hosts that have not failed, so that a start that always fails ends.
-    * A lost host, and an accused worker that does not ask, are failures too. A worker that is out may end as
-      it likes.
+    * Any other end (another code, a signal) is a failure: it costs its slot, or its host and with it all
+      workers there (`slots`). The others go on. The job fails where nobody is left who has been a member,
+      because nobody holds the state of training. Before the first membership others are started instead, in
+      slots that have not failed, so that a start that always fails ends.
+    * An accused worker that does not ask is a failure too. A lost host goes as a whole. A worker that is out
+      may end as it likes.
 
 Jobs whose ranks are fixed are decided by `agents.fixed_job`.
 """
@@ -36,10 +36,10 @@ from collections.abc import Callable, Collection, Mapping
 from horovod.runner.agents.outcome import End
 from horovod.runner.elastic import formation
 from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Place, Publish, Say, Start, Stop
-from horovod.runner.elastic.discovery import FixedHosts, HostManager
-from horovod.runner.elastic.limits import Limits
+from horovod.runner.elastic.limits import SLOT, Limits
 from horovod.runner.elastic.placement import memberships
 from horovod.runner.elastic.reasons import FAILED, Losses, membership, named, too_few
+from horovod.runner.elastic.slots import Slots
 from horovod.runner.elastic.waiting import Notices, Wait
 from horovod.runner.elastic.workers import Worker, Workers
 
@@ -63,15 +63,10 @@ class MembershipMachine:
     ) -> None:
         self._limits = limits
         self._clock = clock
-        self._discovery = FixedHosts(hosts)
-        self._hosts = HostManager(self._discovery, limits.cooldown_range, clock=clock)
-        self._hosts.update_available_hosts()
+        self._slots = Slots(limits, hosts, clock, failed)
         self._workers = Workers()
         self._ranks: tuple[int, ...] = ()  # workers of the generation, by rank
         self._losses = Losses()
-        self._failed_hosts: set[str] = set()
-        for host in failed:
-            self._blacklisted(host)
         self._generation = 0
         self._resets = 0
         self._has_begun = False  # np slots were there
@@ -119,15 +114,14 @@ class MembershipMachine:
         """Time has passed."""
         if self._is_over:
             return []
-        self._hosts.update_available_hosts()  # blacklisted ones may have come back
+        self._slots.update()
         return self._settled([])
 
     def hosts_found(self, hosts: Mapping[str, int]) -> list[Action]:
         """All hosts that there are now: name -> slots, new ones in the order in which they get ranks."""
         if self._is_over:
             return []
-        self._discovery.set(hosts)
-        self._hosts.update_available_hosts()
+        self._slots.find(hosts)
         return self._settled([])
 
     def worker_started(self, number: int) -> list[Action]:
@@ -168,14 +162,15 @@ class MembershipMachine:
         if worker.out and (is_told or not worker.generation or not end.is_success()):
             return self._settled([Say(f"{worker}, which was out, {end.passed_on()}")])
         if end.is_success():  # also of one that is out and does not know: it has done its work
-            return self._settled(self._succeeded(worker))
+            self._succeed(worker)
+            return self._settled([])
         text = f"{worker} {end.passed_on()}"
         is_the_scripts = end.raised and bool(worker.generation or not self._generation)
         if is_the_scripts:
             return [self._end_job(end.exit_code(), f"{FAILED}: {text}")]
         self._losses.is_certain |= bool(worker.generation)
-        said = Say(f"{text}; {self._blacklisted(worker.host)}")
-        return self._settled([said, *self._failed(worker, text, end.exit_code())])
+        cost, left = self._failed(worker, text, end.exit_code())
+        return self._settled([Say(f"{text}; {cost}"), *left])
 
     def worker_accused(self, by: int, number: int, reason: str) -> list[Action]:
         """A member of the present generation does not hear another one any more.
@@ -206,11 +201,10 @@ class MembershipMachine:
             self._workers.remove(worker)
         kept = [worker for worker in gone if not worker.out]
         with_it = f", and with it {named(kept)}" if kept else ""
-        actions: list[Action] = [Say(f"host {host} was lost{with_it}: {reason}; {self._blacklisted(host)}")]
         for worker in kept:
             self._losses.is_certain |= bool(worker.generation)
-            actions += self._failed(worker, f"{worker} was lost with its host: {reason}", 1)
-        return self._settled(actions)
+            self._losses.add(worker, f"{worker} was lost with its host: {reason}", 1, self._clock())
+        return self._settled([Say(f"host {host} was lost{with_it}: {reason}; {self._slots.lose(host)}")])
 
     def worker_left(self, number: int) -> list[Action]:
         """Its process is gone and comes no more, as there is no place for it. Nothing has failed."""
@@ -224,7 +218,8 @@ class MembershipMachine:
 
     def _settled(self, actions: list[Action]) -> list[Action]:
         first = (self._stop_overdue, self._conclude, self._start)
-        for step in (*first, self._form, self._conclude, self._start, self._notify, self._tell_wait):
+        said = (self._notify, self._tell_wait, self._tell_finish)
+        for step in (*first, self._form, self._conclude, self._start, *said):
             if not self._is_over:
                 actions += step(self._clock())
         return actions
@@ -233,33 +228,28 @@ class MembershipMachine:
         self._is_over = True
         return EndJob(code, message)
 
-    def _succeeded(self, worker: Worker) -> list[Action]:
+    def _succeed(self, worker: Worker) -> None:
         self._losses.take_success()
         if worker.generation:
             self._losses.is_certain = True
             self._successes.append(str(worker))
-        is_first, self._is_draining = not self._is_draining, True
-        if not is_first or not self._workers.kept():
-            return []
-        then = "nobody is started any more, and the others end their work"
-        return [Say(f"{worker} has ended with code 0: {then}")]
+            self._notices.note_finish(str(worker), self._clock())
+        self._is_draining = True
 
-    def _failed(self, worker: Worker, text: str, code: int) -> list[Action]:
-        """A worker that is not out has ended, or is stopped for it: it is out, and so is its host."""
-        self._losses.add(worker, text, code, self._clock())
+    def _failed(self, worker: Worker, text: str, code: int) -> tuple[str, list[Action]]:
+        """A worker that is not out has ended, or is stopped for it, and is out: what that costs, in words,
+        and what follows for the others of its host.
+        """
+        is_host, cost = self._slots.fail(worker.host, worker.slot)
+        is_one_of_many = is_host and self._limits.blacklist == SLOT
+        told = f"{text} ({cost})" if is_one_of_many else text
+        self._losses.add(worker, told, code, self._clock())
         worker.out = text
-        self._blacklisted(worker.host)
         actions: list[Action] = []
-        for other in self._workers.on_host(worker.host):
+        for other in self._workers.on_host(worker.host) if is_host else ():
             if not other.out:
                 actions += self._put_out(other, f"its host {other.host} is not used any more, because {text}")
-        return actions
-
-    def _blacklisted(self, host: str) -> str:
-        seconds = self._hosts.blacklist(host)
-        self._failed_hosts.add(host)
-        until = "" if math.isinf(seconds) else f" for {seconds:.0f} s"
-        return f"host {host} is on the blacklist{until}"
+        return cost, actions
 
     def _put_out(self, worker: Worker, reason: str) -> list[Action]:
         """It is told at once if it asks, else when it does. A member that does not may be busy: it has as
@@ -281,15 +271,9 @@ class MembershipMachine:
         worker.is_told = True
         return [Leave(worker.number, worker.out)]
 
-    def _slots(self) -> dict[str, int]:
-        """Of each host that may be used, the oldest first."""
-        found = self._hosts.current_hosts
-        barred = () if self._generation else self._failed_hosts
-        return {host: found.get_slots(host) for host in found.host_assignment_order if host not in barred}
-
     def _eligible(self) -> list[Worker]:
         """Who may be in the next membership, in order of its ranks."""
-        slots = self._slots()
+        slots = self._slots.hosts()
         if self._is_draining:  # no slots are given or taken any more
             kept = self._workers.kept()
             if self._generation:
@@ -317,9 +301,11 @@ class MembershipMachine:
         for worker in [worker for worker in self._workers if worker.is_silent(now, grace)]:
             text = f"{worker} is believed to be lost, and is stopped ({worker.accusation})"
             worker.is_stopped = True
-            actions.append(Stop(worker.number, f"{text}; {self._blacklisted(worker.host)}"))
-            if not worker.out:  # by another one of its host
-                actions += self._failed(worker, text, 1)
+            if worker.out:  # by another one of its host
+                actions.append(Stop(worker.number, text))
+                continue
+            cost, left = self._failed(worker, text, 1)
+            actions += [Stop(worker.number, f"{text}; {cost}"), *left]
         for worker in self._workers:
             if worker.leave_by is not None and now >= worker.leave_by and not worker.is_stopped:
                 worker.is_stopped = True
@@ -341,7 +327,7 @@ class MembershipMachine:
         if asking and not may_reset and limit is not None and self._resets >= limit:
             return [self._end_job(1, self._losses.out_of_resets(limit, bool(self._update(now))))]
         if asking and is_short and self._is_hopeless():
-            return [self._end_job(1, self._losses.failure(f"{short}; there is no host for another"))]
+            return [self._end_job(1, self._losses.failure(f"{short}; there is no slot for another"))]
         return []
 
     def _conclude_without_workers(self, now: float) -> list[Action]:
@@ -352,24 +338,20 @@ class MembershipMachine:
             why = "nobody is left who holds the state of training"
             return [self._end_job(code, f"{FAILED}, and {why}{self._losses.text()}")]
         if self._is_hopeless():
-            return [self._end_job(code, f"{FAILED}, and no host is left{self._losses.text()}")]
+            return [self._end_job(code, f"{FAILED}, and no slot is left{self._losses.text()}")]
         if now - self._short_since >= self._limits.elastic_timeout:
             return [self._end_job(1, self._losses.failure(self._wait().end()))]
         return []
 
     def _is_hopeless(self) -> bool:
         """Whether there will never be enough slots for a membership."""
-        limits = self._limits
-        if self._generation and self._hosts.can_return():
-            return False
-        slots = self._slots()
-        needed = self._needed() if self._has_begun else limits.np
-        has_only_failed = bool(self._hosts.current_hosts.host_slots) and not slots
-        return has_only_failed or (not limits.hosts_may_come and sum(slots.values()) < needed)
+        needed = self._needed() if self._has_begun else self._limits.np
+        are_too_few = not self._limits.hosts_may_come and self._slots.possible() < needed
+        return are_too_few or self._slots.are_all_lost()
 
     def _wait(self) -> Wait:
         """What there is of what a membership needs; the start needs slots first."""
-        slots, eligible = sum(self._slots().values()), self._eligible()
+        slots, eligible = self._slots.count(), self._eligible()
         if not self._has_begun:
             return Wait(self._limits.elastic_timeout, self._limits.np, slots, slots)
         return Wait(
@@ -392,6 +374,12 @@ class MembershipMachine:
         is_long = self._waited() >= self._limits.naming_after
         return [Say(text) for text in self._notices.due(self._wait(), is_long, self._is_draining)]
 
+    def _tell_finish(self, now: float) -> list[Action]:
+        """Say once that others work on, where they do a while after the first has finished."""
+        if not self._workers.members():
+            return []
+        return [Say(text) for text in self._notices.after_finish(now - self._limits.naming_after)]
+
     def _form(self, now: float) -> list[Action]:
         """Publish a membership if it is due."""
         if not self._asking():
@@ -407,13 +395,14 @@ class MembershipMachine:
             return [self._publish(ready, now)]
         times = f"in {formation.MOST_ACCUSED} generations in a row"
         text = f"{unheard} was not heard by others {times}, and is out ({unheard.accusation})"
-        said = Say(f"{text}; {self._blacklisted(unheard.host)}")
-        actions = [said, *self._put_out(unheard, text)]
-        return [*actions, *self._failed(unheard, text, 1), *self._form(now)]
+        told = self._put_out(unheard, text)
+        cost, left = self._failed(unheard, text, 1)
+        return [Say(f"{text}; {cost}"), *told, *left, *self._form(now)]
 
     def _publish(self, ready: list[Worker], now: float) -> Publish:
         self._resets += self._generation > 0
         self._generation += 1
+        self._slots.begin()
         places = memberships(self._generation, [worker.seat() for worker in ready])
         removed: list[tuple[Worker, str]] = []
         out: dict[int, str] = {}
@@ -439,16 +428,16 @@ class MembershipMachine:
             return f"it did not ask within {self._waited():.0f} s (--elastic-timeout), as others did"
         if self._is_draining:
             return "the job ends"
-        if worker.host not in self._slots():
+        if worker.host not in self._slots.hosts():
             return "its host is not there any more"
         return "there is no slot for it any more"
 
     def _start(self, now: float) -> list[Action]:
         """Fill free slots, of the oldest hosts first."""
-        slots, limits = self._slots(), self._limits
+        slots, limits = self._slots.hosts(), self._limits
         if self._is_draining:
             return self._dismissed_newcomers()
-        if not self._has_begun and sum(slots.values()) < limits.np:
+        if not self._has_begun and self._slots.count() < limits.np:
             return []
         self._has_begun = True
         actions = self._dismissed_newcomers()
@@ -458,7 +447,8 @@ class MembershipMachine:
         room = most - len(self._eligible())
         started: list[Worker] = []
         for host, count in slots.items():
-            while len(started) < room and (slot := self._workers.free_slot(host, count)) is not None:
+            usable = self._slots.usable(host, count)
+            while len(started) < room and (slot := self._workers.free_slot(host, count, usable)) is not None:
                 started.append(self._workers.add(host, slot))
         places = memberships(self._generation + 1, [worker.seat() for worker in self._eligible()])
         return [*actions, *(Start(w.number, w.host, places[w.number], w.slot) for w in started)]

@@ -95,6 +95,8 @@ class Notices:
     def __init__(self) -> None:
         self._missing = 0  # as was said
         self._said: set[str] = set()  # of the other two
+        self._finish: tuple[str, float] | None = None  # who was the first, and when; None once it is said
+        self._has_finished = False
 
     def due(self, wait: Wait, is_long: bool, is_draining: bool) -> list[str]:
         """Sentences that are to be said now. `is_long`: so that survivors are named; `is_draining`: nobody is
@@ -115,6 +117,18 @@ class Notices:
         is_first = what not in self._said
         self._said.add(what)
         return is_first
+
+    def note_finish(self, who: str, now: float) -> None:
+        """A member has ended well."""
+        if not self._has_finished:
+            self._has_finished, self._finish = True, (who, now)
+
+    def after_finish(self, before: float) -> list[str]:
+        """What is to be said if the first finish was before this time."""
+        if self._finish is None or self._finish[1] > before:
+            return []
+        who, self._finish = self._finish[0], None
+        return [f"{who} has finished; the other ranks finish too, and no worker is started any more"]
 
     def forget(self) -> None:
         """Nobody waits."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from horovod.runner.elastic.actions import Place
@@ -15,6 +15,8 @@ __all__ = ["Worker", "Workers"]
 class Worker:
     """A process from its start to its end.
 
+    `slot`: of its start, and from its first membership on its local rank there: so it is the GPU that the
+    process has taken, and no other member's on this host.
     `generation`, `rank`: of its last membership; 0 and -1 before it has one (it is a *newcomer* then, and a
     *member* later). `asks_since`: when it began to wait for its next membership; None while it does not.
     `out`: why it will be in none any more; "" while it may. `is_told`: it was answered so. `leave_by`: when
@@ -48,13 +50,15 @@ class Worker:
 
     def enter(self, place: Place) -> None:
         """It has its place in a new generation."""
+        if not self.generation:
+            self.slot = place.local_rank
         self.accused_in_a_row = self.accused_in_a_row + 1 if self.accusers else 0
         self.accused_since, self.accusation = None, ""
         self.accusers.clear()
         self.generation, self.rank, self.asks_since = place.generation, place.rank, None
 
     def seat(self) -> Seat:
-        return Seat(self.number, self.host, self.slot)
+        return Seat(self.number, self.host, self.slot, is_new=not self.generation)
 
     def __str__(self) -> str:
         if self.generation:
@@ -118,12 +122,13 @@ class Workers:
         )
         return found[:most]
 
-    def free_slot(self, host: str, slots: int) -> int | None:
-        """The lowest local rank that a new worker can have; None where all slots are taken.
+    def free_slot(self, host: str, slots: int, usable: Collection[int]) -> int | None:
+        """The lowest of the `usable` slots that a new worker can have; None where there is none, or as many
+        workers run as the host has `slots`.
 
         Who is out takes its slot, and its GPU, until it has ended.
         """
-        taken = {worker.slot for worker in self.on_host(host)}
-        if len(taken) >= slots:
+        here = self.on_host(host)
+        if len(here) >= slots:
             return None
-        return next(slot for slot in range(slots) if slot not in taken)
+        return min(set(usable) - {worker.slot for worker in here}, default=None)

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
 from horovod import _native as native
-from horovod.common import jobs, rendezvous
+from horovod.common import jobs, notes, rendezvous
 from horovod.common.exits import at_exit, ends_from_uncaught_exception
 from horovod.common.membership import Membership
 from horovod.common.rendezvous.given import host_of
@@ -73,6 +73,7 @@ def begin(group: dist.ProcessGroup, algorithm: str | None = None) -> jobs.Job:
     with job.lock, job.entered():
         job.member = Membership.begin(open_world, settings=settings, in_order=True, wording=WORDING)
     _begun[job] = None
+    notes.tell_from_below("uses ddp")
     return job
 
 

@@ -6,6 +6,7 @@ the hook returns at once, and DDP waits for what it returned at the end of the b
 """
 
 # Annotations are evaluated: DDP looks at the hook's, and takes no text for an answer.
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -80,8 +81,8 @@ def compression_hook(
         _check_state(state)
         state.begin_step(buffer.device)
     gradients = state.gradients(bucket)
-    end = state.end_step if bucket.is_last() and not state.first_step.is_over else None
     is_last = bucket.is_last()
+    end = state.end_step if is_last and not state.first_step.is_over else _nothing
     if not gradients:
         if is_last:
             state.begin().let_go()
@@ -91,7 +92,19 @@ def compression_hook(
     reducer = state.begin()
     if state.divisor != reducer.size:
         buffer.mul_(reducer.size / state.divisor)
-    return _then(reducer.start(gradients, is_last=is_last), buffer, end)
+    if not is_last:
+        return _then(reducer.start(gradients, is_last=False), buffer, end)
+    begun = time.perf_counter()  # all is computed, and what is under way is waited for
+
+    def end_of_wait() -> None:
+        reducer.note_wait(time.perf_counter() - begun)
+        end()
+
+    return _then(reducer.start(gradients), buffer, end_of_wait)
+
+
+def _nothing() -> None:
+    """What is to be done at most ends."""
 
 
 def _check_state(state: object) -> None:
@@ -100,17 +113,16 @@ def _check_state(state: object) -> None:
 
 
 def _then(
-    future: torch.futures.Future[Any], buffer: torch.Tensor, end: Callable[[], None] | None
+    future: torch.futures.Future[Any], buffer: torch.Tensor, end: Callable[[], None]
 ) -> torch.futures.Future[torch.Tensor]:
     """The buffer, once ``future`` is done, or what went wrong: DDP reads errors of such a future only.
 
-    ``end`` is called before, if the buffer is a step's last.
+    ``end`` is called before.
     """
 
     def reduced(done: torch.futures.Future[Any]) -> torch.Tensor:
         done.value()
-        if end is not None:
-            end()
+        end()
         return buffer
 
     return future.then(reduced)

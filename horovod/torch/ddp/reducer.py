@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
+from horovod.common import waiting
 from horovod.common.basics import basics
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.options import BY_VARIABLE
@@ -184,6 +185,10 @@ class GroupReducer:
         if self._held_bytes is not None and member is not None:
             self._held_bytes = None
             member.engine.let_go()
+
+    def note_wait(self, seconds: float) -> None:
+        """A backward pass has waited so long for what was started."""
+        self._job.run(waiting.count, seconds)
 
     def metrics(self) -> dict[str, int]:
         """The counters of hvd.metrics(), of what this reducer has done; also when it is closed."""

@@ -22,6 +22,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import batched_powerSGD_hook, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from horovod.common import notes
 from horovod.common.options import BY_VARIABLE
 from horovod.common.variable_names import COMPRESSION_FORCE as FORCE
 from horovod.common.variable_names import DDP_COMPRESSION
@@ -60,6 +61,7 @@ def compress_wrapped(model: DistributedDataParallel) -> None:
     compression = os.environ.get(DDP_COMPRESSION, "").strip()
     if compression in ("", "none"):
         return
+    notes.tell_from_below("uses ddp")
     if model._comm_hooks:
         _warn("wrapping gave it a communication hook (mixed_precision=, or an optimizer in backward)")
         return

@@ -24,6 +24,9 @@ MOST_LINES = 5
 NAME = re.compile(r"\bHOROVOD_[A-Z0-9_]*[A-Z0-9]\b(?!_)")
 FILES = {
     "train.py": "print(1)\n",
+    "hvd.py": "import horovod.torch as hvd\nhvd.init()\n",
+    "ddp.py": 'import torch.distributed as dist\ndist.init_process_group("gloo")\n',
+    "wraps.py": "from torch.nn.parallel import DistributedDataParallel as DDP\nDDP(start.model)\n",
     "registers.py": 'hvd.Compression.register("mybit8", Mine)\n',
     "slot.hosts": "node1 slot=2\n",
     "bare.hosts": "node1 2\n",
@@ -47,7 +50,7 @@ REFUSED = [
     ("horovodrun python train.py", "no_ranks", "horovodrun -np N"),
     ("horovodrun python train.py -np 2", "misplaced_options", ": -np; "),
     # Options that contradict each other.
-    ("horovodrun -np 2 --min-np 1 python train.py", "one_host", "this one"),
+    ("horovodrun -np 2 --min-np 1 --blacklist host python train.py", "blacklist_one_host", "this one"),
     ("horovodrun -np 2 --gloo --mpi python train.py", "launchers_contradict", "--gloo"),
     ("horovodrun -np 2 --master-port 2000 python train.py", "alone", "give --ddp too"),
     ("horovodrun -np 2 --mpi-args x python train.py", "option_of_mpirun", "use --launcher mpi"),
@@ -135,6 +138,9 @@ WARNED = [
     ("HOROVOD_NUM_NCCL_STREAMS=4 horovodrun -np 2 python train.py", "NUM_NCCL_STREAMS=4 is not served"),
     ("horovodrun -np 2 python train.py –hvd True", "if it is a flag, type --hvd"),
     ("horovodrun -np 2 --compression signs python train.py", "and what the script registers"),
+    ("horovodrun -np 2 python ddp.py", "ddp.py makes a process group: if this script uses torch.distributed"),
+    ("horovodrun -np 2 --compression bit8 python -u ddp.py", ": if this script uses torch.distributed, add"),
+    ("horovodrun -np 2 --compression bit8 python wraps.py", "wraps a model in DistributedDataParallel: if"),
     ("horovodrun -np 2 --config-file top.yaml python train.py", "did you mean params.compression?"),
     ("horovodrun -np 2 --config-file name.yaml python train.py", "did you mean params.cycle_time_ms?"),
 ]
@@ -144,13 +150,18 @@ ACCEPTED = [
     "horovodrun -np 2 --compression BIT8 python train.py",
     "horovodrun -np 2 --compression mybit8 python registers.py",
     "horovodrun -np 2 --log-level INFO python train.py",
+    "horovodrun -np 2 --compression bit8 python hvd.py",
+    "horovodrun -np 2 --ddp python hvd.py",
+    "horovodrun -np 2 --ddp python ddp.py",
+    "horovodrun -np 1 python ddp.py",
+    "horovodrun -np 2 python wraps.py",
     "HOROVOD_TEST_GPU=1 HOROVOD_WITH_MPI=1 HOROVOD_CYCLE_TIME=2 horovodrun -np 2 python train.py",
 ]
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with FILES, and jobs that start no rank."""
+    """A folder with FILES, and jobs that start no rank, as if each had called hvd.init()."""
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
@@ -158,8 +169,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
     monkeypatch.setattr(processes, "adopt_orphans", lambda: None)
     monkeypatch.setattr(processes, "end_descendants", lambda **_: None)
-    monkeypatch.setattr(by_agents.Driver, "run", lambda *_: 0)
+    monkeypatch.setattr(by_agents.Driver, "run", run)
     monkeypatch.setattr(Supervision, "ending", lambda *_: Ending(0))
+
+
+def run(_driver: by_agents.Driver, _job: object, supervision: Supervision, *_: object) -> int:
+    supervision.take(0, "note uses hvd")
+    return 0
 
 
 def typed(line: str, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -200,6 +216,21 @@ def test_warned_of(
     assert typed(line, monkeypatch) == 0
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith("horovodrun: warning: ") and read in said
+
+
+def test_compression_of_the_other_interface_is_warned_of_before_and_after(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed("horovodrun -np 2 --ddp --compression bit8 python hvd.py", monkeypatch) == 0
+    before, *others = [line for line in capsys.readouterr().err.splitlines() if "announce" not in line]
+    assert before.startswith("horovodrun: warning: --compression under --ddp is about the gradients of ")
+    assert before.endswith("hvd.py calls hvd.init(): leave out --ddp")
+    assert all("leave out --ddp" in line for line in others)
+
+
+def test_an_elastic_job_is_not_told_to_take_ddp_which_it_cannot() -> None:
+    assert len(mistakes.ddp_warnings({}, ["python", "ddp.py"])) == 1
+    assert mistakes.ddp_warnings({"min_np": 1}, ["python", "ddp.py"]) == []
 
 
 @pytest.mark.parametrize("line", ACCEPTED)

@@ -6,7 +6,8 @@ import pytest
 
 from horovod.common import notes
 from horovod.common.exceptions import Disagreement, LostRank, ShutDown, Stalled
-from horovod.runner.agents.outcome import STOPPED_WAIT, ElasticOutcome, End, Outcome
+from horovod.common.time_limits import STOPPED_WAIT
+from horovod.runner.agents.outcome import ElasticOutcome, End, Outcome
 
 SHUT_DOWN = "note follows - Horovod has been shut down: this rank or another called hvd.shutdown()"
 
@@ -276,6 +277,6 @@ def test_what_is_said_in_a_ranks_name() -> None:
 
 
 def test_a_wrappers_code_stands_for_the_signal_that_ended_its_script() -> None:
-    assert End(code=137).passed_on() == "exited with code 137 (signal 9, SIGKILL)"
+    assert End(code=137).passed_on() == "was killed by signal 9 (SIGKILL)"
     for own in (End(code=1), End(code=128), End(code=255), End(signal_number=11)):
         assert own.passed_on() == str(own)

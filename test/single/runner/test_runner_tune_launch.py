@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from refusals import refused
 
+from horovod.common import time_limits
 from horovod.runner import errors, launch, tune_launch
 from horovod.runner.agents.streams import HANDLED
 from horovod.runner.tune_launch import Candidate, JobFailed, candidates, seconds_in, tune, without_own
@@ -119,7 +120,7 @@ def jobs_of(script: str, steps: int = 3) -> tune_launch._Jobs:
 def test_a_script_that_says_nothing(
     script: str, is_late: bool, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tune_launch, "_LONGEST_JOB", 1.0)
+    monkeypatch.setattr(time_limits, "TUNE_JOB", 1.0)
     facts = {"is_late": is_late, "how": " with A='1 2'", "steps": 14, "counted": 3}
     with refused(errors.tune_job_failed, **facts) as error:
         jobs_of(script).seconds({"A": "1 2"})
@@ -176,7 +177,7 @@ def test_a_signal_between_two_jobs() -> None:
 
 
 def test_a_job_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune_launch, "_LONGEST_END", 0.2)
+    monkeypatch.setattr(time_limits, "TUNE_JOB_END", 0.2)
     script = """
 import signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN)

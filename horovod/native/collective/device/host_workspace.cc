@@ -6,13 +6,12 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/time_limits.h"
 
 namespace hvd {
 namespace {
 
 constexpr size_t kLeastBytes = size_t{64} << 10;  // sizes are powers of two, so that most are found again
-
-constexpr std::chrono::seconds kLongestQuiescence{5};
 
 }  // namespace
 
@@ -63,7 +62,7 @@ HostTimes HostStopwatch::take() {
 void HostWorkspace::quiesce() {
   try {
     // The stream may wait for NCCL, and that for a peer that has gone: whoever catches what has failed aborts it then.
-    await_for_a_while(device, {stream, encoding, to_host, from_host, decoding}, kLongestQuiescence);
+    await_for_a_while(device, {stream, encoding, to_host, from_host, decoding}, time_limits::kGpuSettles);
   } catch (const InternalError&) {
     // A GPU that fails writes nowhere any more.
   }

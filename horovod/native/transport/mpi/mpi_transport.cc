@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/futex.h"
+#include "base/time_limits.h"
 #include "transport/transfer.h"
 
 namespace hvd {
@@ -23,8 +24,6 @@ constexpr size_t kPiecesUnderWay = 16;  // of a transfer
 // between two questions grow from nothing to this.
 constexpr microseconds kLongestPause{100};
 constexpr int kTestsBeforePausing = 200;
-constexpr std::chrono::seconds kLongestFarewell{1};
-constexpr std::chrono::milliseconds kBetweenInspections{250};
 constexpr Patience kSleepAtOnce{0, microseconds(0)};
 
 class Backoff {
@@ -57,7 +56,7 @@ class Transfers {
       if (requests_[i] != MPI_REQUEST_NULL) MPI_Cancel(&requests_[i]);
     }
     // What has begun to arrive cannot be cancelled, and from a rank that has stopped the rest does not come.
-    const auto deadline = std::chrono::steady_clock::now() + kLongestFarewell;
+    const auto deadline = std::chrono::steady_clock::now() + time_limits::kFarewell;
     for (size_t i = 0; i < receives_; ++i) {
       int done = requests_[i] == MPI_REQUEST_NULL;
       while (!done && (keep_alive_ == nullptr || std::chrono::steady_clock::now() < deadline)) {
@@ -222,7 +221,7 @@ class MpiTransport final : public Transport {
   void progress() override {
     hear_asides();
     const auto now = std::chrono::steady_clock::now();
-    if (now - last_inspection_ < kBetweenInspections) return;
+    if (now - last_inspection_ < time_limits::kBetweenInspections) return;
     last_inspection_ = now;
     inspect_();
   }

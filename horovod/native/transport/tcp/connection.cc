@@ -53,7 +53,7 @@ void Connection::attempt() {
   if (!socket_) last_attempt_ = endpoint + ": " + why;
 }
 
-void Connection::leave_slow_attempt(TimePoint now, std::chrono::seconds limit) {
+void Connection::leave_slow_attempt(TimePoint now, std::chrono::milliseconds limit) {
   const auto attempts = std::max<int64_t>(3, static_cast<int64_t>(endpoints_->size()));
   if (!socket_) attempted_ = now;  // the next is about to begin
   // Who has been told who this is may take it for a connection already, and its end for this rank's.

@@ -40,7 +40,7 @@ class Connection {
 
   void refuse(const std::string& why) { error_ = why; }                // have done with it
   void begin_again(TimePoint now) { begun_ = attempted_ = now; }       // as if it had not taken any time so far
-  void leave_slow_attempt(TimePoint now, std::chrono::seconds limit);  // within which all endpoints have their turn
+  void leave_slow_attempt(TimePoint now, std::chrono::milliseconds limit);  // within which all endpoints have their turn
 
   // Goes on with the handshake. True if it has come further; after another attempt the descriptor is another.
   bool shake_hands();

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/futex.h"
+#include "base/time_limits.h"
 #include "transport/tcp/connection.h"
 #include "transport/tcp/socket.h"
 #include "transport/transfer.h"
@@ -22,11 +23,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kHeartbeat{500};
 constexpr milliseconds kBetweenLooks{100};  // at the clock: heartbeats, deadlines, attempts
-constexpr milliseconds kBetweenInspections{250};
-constexpr milliseconds kLongestFarewell{1000};
-constexpr std::chrono::seconds kLongestHandshake{15};
 constexpr size_t kMostStrangers = 64;       // for each rank: that have not shown yet that they know the secret
 constexpr size_t kPiece = size_t{1} << 20;  // of a transfer: what one lane takes at a time
 constexpr size_t kMostLanes = 16;           // that HOROVOD_TCP_CONNECTIONS may ask for, now or later
@@ -50,7 +47,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     for (Peer& peer : peers_) peer.heard = now;
     last_look_ = last_beat_ = now;
     if (rank() != 0) connection_to(0, 0);
-    const auto deadline = now + 2 * kLongestHandshake;
+    const auto deadline = now + 2 * time_limits::kHandshake;
     while (!absent().empty()) {
       pump(kBetweenLooks);
       if (Clock::now() > deadline) refuse_absence();
@@ -108,7 +105,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
       if (Clock::now() >= until) break;
       std::this_thread::yield();
     }
-    pump(std::min<microseconds>(timeout, kHeartbeat));
+    pump(std::min<microseconds>(timeout, time_limits::kRankBeat));
   }
 
   void wake() override { poller_.wake(); }
@@ -506,9 +503,9 @@ class TcpTransport final : public Transport, private ConnectionOwner {
   void look_at_the_clock() {
     const auto now = Clock::now();
     if (now - last_look_ < kBetweenLooks) return;
-    const bool was_away = now - last_look_ > 4 * kHeartbeat;  // what has come meanwhile was not read yet
+    const bool was_away = now - last_look_ > 4 * time_limits::kRankBeat;  // what has come meanwhile was not read yet
     last_look_ = now;
-    const bool beats = now - last_beat_ >= kHeartbeat;
+    const bool beats = now - last_beat_ >= time_limits::kRankBeat;
     if (beats) last_beat_ = now;
     for (auto position = connections_.begin(); position != connections_.end();) {
       Connection& connection = **position++;
@@ -528,14 +525,14 @@ class TcpTransport final : public Transport, private ConnectionOwner {
 
   void check_handshake(Connection& connection, Clock::time_point now) {
     if (!connection.is_trusted()) {
-      if (now - connection.begun() >= kLongestHandshake) connection.refuse("it said nothing for too long");
+      if (now - connection.begun() >= time_limits::kHandshake) connection.refuse("it said nothing for too long");
       return;
     }
     if (peer_of(connection.peer()).has_left) return connection.refuse("it has left");
-    connection.leave_slow_attempt(now, kLongestHandshake);
+    connection.leave_slow_attempt(now, time_limits::kHandshake);
     if (!connection.socket()) shake_hands(connection);
     const auto limit =
-        std::max<std::chrono::duration<double>>(kLongestHandshake, std::chrono::duration<double>(options_.timeout_seconds));
+        std::max<std::chrono::duration<double>>(time_limits::kHandshake, std::chrono::duration<double>(options_.timeout_seconds));
     if (now - connection.begun() < limit || (options_.timeout_seconds <= 0 && has_begun_)) return;
     lose(connection.peer(), "it cannot be reached (" + connection.last_attempt() +
                                 "); does a firewall stand between the hosts, or HOROVOD_TCP_INTERFACES name a wrong network?");
@@ -556,7 +553,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
 
   void inspect_now_and_then() {
     const auto now = Clock::now();
-    if (now - last_inspection_ < kBetweenInspections) return;
+    if (now - last_inspection_ < time_limits::kBetweenInspections) return;
     last_inspection_ = now;
     inspect_();
   }
@@ -586,7 +583,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
         connection->send(FrameKind::kGoodbye, {});
         peer_of(connection->peer()).has_left = true;  // nothing that happens to it concerns this rank any more
       }
-      const auto deadline = Clock::now() + kLongestFarewell;
+      const auto deadline = Clock::now() + time_limits::kFarewell;
       const auto has_words = [](const auto& one) { return one->is_ready() && one->queued() != 0; };
       while (std::any_of(connections_.begin(), connections_.end(), has_words) && Clock::now() < deadline)
         pump(milliseconds(10));

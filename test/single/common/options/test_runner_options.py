@@ -1,13 +1,15 @@
 """The table of options, and what is made from it: command line, config file, environment, documentation."""
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from refusals import refused
 
-from horovod.common.options import BY_VARIABLE, CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED, Option
+from horovod.common.options import BY_VARIABLE, CORE, GROUPS, LAUNCHER, OPTIONS, PYTHON, UNSERVED, Option
+from horovod.common.options.launcher import COMPLETION_FILE
 from horovod.runner import command_line, config_file, configuration_page, errors, settings
 from horovod.runner.errors import LaunchError
 
@@ -275,7 +277,7 @@ def test_zero_is_a_number_where_there_can_be_none_of_a_thing() -> None:
     from_one = {
         "np", "ssh_port", "start_timeout", "master_port", "tcp_connections", "message_kb",
         "steps_under_way", "carriers", "tune_launch_steps", "autotune_steps_per_sample", "min_np", "max_np",
-        "slots_per_host", "elastic_timeout",
+        "slots_per_host", "elastic_timeout", "max_worker_failures",
     }  # fmt: skip
     for option in OPTIONS:
         if option.type not in ("int", "float"):
@@ -321,3 +323,28 @@ def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
     for option in OPTIONS:
         if option.part in (LAUNCHER, CORE, PYTHON):
             assert all(flag in text for flag in option.flags)
+
+
+def test_help_is_in_groups_with_every_flag_in_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """And begins with the examples, which test_help_examples.py runs."""
+    with pytest.raises(SystemExit):
+        command_line.parse(["--help"])
+    said = capsys.readouterr().out
+    assert said.index("examples:") < said.index("options:")
+    for typed in command_line.EXAMPLES:
+        assert f"  {typed} " in said
+    titles = [line[:-1] for line in said.splitlines() if line.endswith(":") and line[:-1] in GROUPS]
+    assert tuple(titles) == GROUPS
+    for option in OPTIONS:
+        assert option.group in (GROUPS if option.flags and option.part != UNSERVED else ("",)), option.name
+        if option.group:
+            (_, part) = said.split(f"\n{option.group}:\n")
+            assert option.flags[0] in part.split("\n\n")[0], option.name
+
+
+def test_the_completions_place_is_said_alike_everywhere() -> None:
+    script, page = command_line.completion("bash"), (ROOT / "docs" / "running.md").read_text()
+    (option,) = (each for each in OPTIONS if each.name == "print_completion")
+    path = re.compile(r"[~/\w.-]*completions?/[/\w-]+")
+    places = [set(path.findall(text)) for text in (script, page, option.help)]
+    assert places == [{COMPLETION_FILE}] * 3

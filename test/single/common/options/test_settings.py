@@ -22,7 +22,7 @@ from horovod.common.readable import refuse_what_is_no_text
 
 sys.path.append(str(Path(__file__).parents[4]))  # last: a sanitized build may stand before this folder
 
-from build_support import settings_rows
+from build_support import generated_headers
 
 ROOT = Path(__file__).resolve().parents[4]
 ROWS = [option for option in OPTIONS if option.part == CORE]
@@ -56,7 +56,12 @@ def test_no_setting_has_lost_its_name() -> None:
 
 
 def test_the_header_is_that_of_the_table() -> None:
-    assert settings_rows.HEADER.read_text() == settings_rows.text(), "write it again: make generated"
+    assert generated_headers.SETTINGS.read_text() == generated_headers.settings_text(), (
+        "write it again: make generated"
+    )
+    assert generated_headers.LIMITS.read_text() == generated_headers.limits_text(), (
+        "write it again: make generated"
+    )
 
 
 def test_the_core_has_the_settings_of_the_table() -> None:
@@ -90,7 +95,7 @@ def test_each_setting_says_whose_it_is() -> None:
 def test_what_the_core_cannot_read_is_no_row() -> None:
     option = Option("hosts", variable="HOROVOD_HOSTS", type="list", part=CORE)
     with pytest.raises(ValueError, match="HOROVOD_HOSTS: the core has no settings of type list"):
-        settings_rows.text([option])
+        generated_headers.settings_text([option])
 
 
 def test_an_empty_variable_means_the_default(monkeypatch: pytest.MonkeyPatch) -> None:

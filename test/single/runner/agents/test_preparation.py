@@ -17,10 +17,10 @@ import pytest
 from host_agents import host_agent
 from refusals import refused
 
-from horovod.common import software
+from horovod.common import software, time_limits
 from horovod.common.networks import Choice
 from horovod.runner import errors, shell
-from horovod.runner.agents import connections, frames, host_facts, preparation, reaching
+from horovod.runner.agents import frames, host_facts, reaching
 from horovod.runner.agents.connections import Ways
 from horovod.runner.agents.driver import Driver, Interrupted
 from horovod.runner.agents.preparation import Preparation, Prepared, build_refusal
@@ -32,7 +32,7 @@ from horovod.runner.shell import Srun, Ssh
 @pytest.fixture
 def ssh_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file that lists the hosts which ssh was asked for."""
-    monkeypatch.setattr(connections, "RETRY_AFTER", 0.05)
+    monkeypatch.setattr(time_limits, "AGENT_RETRY", 0.05)
     return fake_ssh.put_first(tmp_path, monkeypatch)
 
 
@@ -346,4 +346,4 @@ def test_torchs_version_is_that_of_its_folder(
 def test_the_seconds_for_each_way_are_said_to_hosts() -> None:
     driver = MadeDriver({"a": facts(), "b": facts("10.0.0.2/24")})
     preparation_of(driver).prepare(["a", "b"], (), ())
-    assert {question["seconds"] for _, question in driver.asked} == {preparation.REACH_SECONDS}
+    assert {question["seconds"] for _, question in driver.asked} == {time_limits.REACH}

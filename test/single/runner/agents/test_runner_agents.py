@@ -15,6 +15,7 @@ import pytest
 from host_agents import host_agent
 from refusals import refused
 
+from horovod.common import time_limits
 from horovod.common.agent_messages import MessageParser, Place, object_in, packed
 from horovod.common.networks import Choice
 from horovod.runner import by_agents, errors, job_hosts, launchers, starting
@@ -22,8 +23,6 @@ from horovod.runner.agents import environment, frames, link, records
 from horovod.runner.agents.fixed_job import FixedJob
 from horovod.runner.agents.frames import Frame, FrameParser, Order
 from horovod.runner.agents.job import (
-    GIVING_UP,
-    SILENCE,
     CloseAgent,
     Finish,
     Job,
@@ -442,7 +441,7 @@ def test_a_host_without_a_sign_of_life_is_lost_but_not_for_our_own_pause() -> No
         if effects := driver.effects():
             break
     assert CloseAgent("b", is_lost=True) in effects and reports(effects) == [(1, "lost node-b")]
-    assert driver.now == 100 + SILENCE + 1
+    assert driver.now == 100 + time_limits.HOST_SILENCE + 1
     paused = two_hosts()
     for now in (100.0, 101.0, 150.0, 151.0):
         paused.job.tick(now)
@@ -453,9 +452,9 @@ def test_whoever_does_not_end_is_given_up() -> None:
     driver = two_hosts()
     driver.job.signalled(signal.SIGINT, driver.now)
     assert [told["signal"] for _, told in orders(driver.effects(), frames.STOP)] == [2, 2, 2]
-    driver.job.tick(driver.now + GIVING_UP - 0.1)
+    driver.job.tick(driver.now + time_limits.JOB_END - 0.1)
     assert driver.effects() == []
-    driver.job.tick(driver.now + GIVING_UP + 0.1)
+    driver.job.tick(driver.now + time_limits.JOB_END + 0.1)
     assert driver.effects() == [Finish(130)]
 
 

@@ -20,7 +20,8 @@ import busy
 import pytest
 from host_agents import HostAgent, host_agent
 
-from horovod.runner.agents import agent, frames, warm
+from horovod.common import time_limits
+from horovod.runner.agents import agent, frames
 from horovod.runner.agents.environment import packed
 from horovod.runner.agents.frames import Order
 from horovod.runner.agents.warm import WarmServer, can_be_warm
@@ -71,7 +72,7 @@ def test_one_that_has_ended_takes_nothing(tmp_path: Path) -> None:
 def test_one_that_loads_for_too_long_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(warm, "LOADED_WITHIN", 0.2)
+    monkeypatch.setattr(time_limits, "WARM_LOAD", 0.2)
     server = WarmServer(stand_in(tmp_path, "exec sleep 600"), environment())
     assert server.ask(0, ["/", "python", "a.py"], {}, [NULL] * 4), "it may come to it"
     assert server.answers() == {} and server.descriptor >= 0

@@ -7,11 +7,16 @@ from errno import ENOSPC, EPIPE
 
 import pytest
 
+from horovod.common.time_limits import (
+    AFTER_FAILURE,
+    BEFORE_BLAMING,
+    LONGEST_ROUND,
+    STOPPED_WAIT,
+    VAIN_WAIT,
+)
 from horovod.runner import streams
 from horovod.runner.agents import supervision
-from horovod.runner.agents.outcome import STOPPED_WAIT, VAIN_WAIT
-from horovod.runner.agents.supervision import AFTER_FAILURE, BEFORE_BLAMING, Ending, Limits, Supervision
-from horovod.runner.processes import LONGEST_ROUND
+from horovod.runner.agents.supervision import Ending, Limits, Supervision
 
 STEP = 0.1  # seconds between two looks
 
@@ -29,7 +34,7 @@ class Watched:
     ) -> None:
         self.now = 1000.0
         limits = Limits(start_timeout, exit_timeout)
-        self.job = Supervision(ranks, limits, is_elastic, verbose, lambda: self.now)
+        self.job = Supervision(ranks, limits, is_elastic, verbose, clock=lambda: self.now)
         self.said: list[str] = []
 
     def hear(self, *reports: tuple[int, str]) -> Watched:

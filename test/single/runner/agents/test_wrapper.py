@@ -176,7 +176,7 @@ def test_who_was_stopped_together_with_its_wrapper_is_not_ended() -> None:
     """A scheduler stops all of a job, and lets the wrapper go on first: the stop has lasted for nobody."""
     limits = {"HOROVOD_ELASTIC": "1", "HOROVOD_TCP_TIMEOUT_SECONDS": "2", "HOROVOD_AGENT": "0"}
     script = "kill -STOP $$; echo went on"
-    rank = Wrapper("sh", "-c", script, before="wrapper.LONGEST_ROUND = 1.0", **limits)
+    rank = Wrapper("sh", "-c", script, before="wrapper.time_limits.LONGEST_ROUND = 1.0", **limits)
     pid = int(rank.hear("started").split()[2])
     rank.hear("stopped")
     time.sleep(0.3)  # until it has noted when that was

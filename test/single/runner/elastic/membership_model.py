@@ -1,20 +1,24 @@
 """What the membership machine may do, and has to: its rules once more, for a driver and its workers."""
 
-# private: _hosts: the blacklist is told only by whom the machine starts
+# private: _slots, _hosts, _blacklist: they are told only by whom the machine starts
 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
+from typing import TypeVar
 
 from horovod.runner.agents.outcome import End
 from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Place, Publish, Say, Start, Stop
-from horovod.runner.elastic.limits import Limits
+from horovod.runner.elastic.limits import SLOT, Limits
 from horovod.runner.elastic.membership import MembershipMachine
 from horovod.runner.elastic.reasons import FAILED, RESETS
+from horovod.runner.elastic.slots import FAILURE_WINDOW, SLOT_COOLDOWN
 
+Key = TypeVar("Key", str, tuple[str, int])
 HOSTS = "abcd"
+MOST_SLOTS = 3
 TICK = 0.25
 HEARD = 3  # generations in a row in which one asks and is accused: it is out then
 
@@ -30,7 +34,10 @@ class Model:
         self.slots = dict(hosts)  # of discovery, the oldest host first
         self.machine = MembershipMachine(limits, hosts, lambda: self.now, failed)
         self.failed_at = dict.fromkeys(failed, 0.0)
-        self.away = set(failed)  # on the blacklist
+        self.slot_failed_at: dict[tuple[str, int], float] = {}
+        self.away = set(failed)  # hosts on the blacklist
+        self.barred: set[tuple[str, int]] = set()  # slots on it
+        self.deaths: defaultdict[str, list[float]] = defaultdict(list)  # of a host's workers
         self.host: dict[int, str] = {}  # running processes
         self.slot: dict[int, int] = {}
         self.asks: dict[int, float] = {}  # since when
@@ -56,9 +63,9 @@ class Model:
 
     # What the machine does.
 
-    def take(self, actions: list[Action], fails: str = "") -> None:
-        """`fails`: the host that has to, by this event."""
-        self.note_failed_hosts(fails)
+    def take(self, actions: list[Action], fails: tuple[str, int | None] | None = None) -> None:
+        """`fails`: the slot that has to, by this event; None for the slot: the host."""
+        self.note_failures([*([fails] if fails else []), *self.not_heard(actions)])
         self.dismiss_newcomers()
         for action in actions:
             assert self.end is None, f"{action} after {self.end}"
@@ -87,19 +94,58 @@ class Model:
         if self.end is None:
             self.check_nothing_is_due()
 
-    def note_failed_hosts(self, expected: str) -> None:
-        away = {host for host in HOSTS if self.machine._hosts.is_blacklisted(host)}
-        assert not expected or expected in away
-        shortest = self.limits.cooldown_range[0] if self.limits.cooldown_range else math.inf
-        for host in self.away - away:
-            assert self.now >= self.failed_at[host] + shortest, "it has come back"
-        for host in away - self.away:
-            there = [worker for worker, where in self.host.items() if where == host]
-            assert host == expected or any(worker in self.accused for worker in there)
-            self.failed_at[host] = self.now
-            for worker in there:
+    def not_heard(self, actions: list[Action]) -> list[tuple[str, int | None]]:
+        """Slots of workers that are stopped, or left out, because others do not hear them."""
+        found: list[tuple[str, int | None]] = []
+        for action in actions:
+            is_told = isinstance(action, Stop) or (isinstance(action, Leave) and "not heard" in action.reason)
+            if is_told and action.worker in self.accused and action.worker not in self.out:
+                found.append((self.host[action.worker], self.slot[action.worker]))
+        return found
+
+    def note_failures(self, failing: list[tuple[str, int | None]]) -> None:
+        """What these cost: slots, or hosts where it is None. The machine alone knows for how long."""
+        slots: set[tuple[str, int]] = set()
+        hosts: set[str] = set()
+        for host, slot in failing:
+            if slot is not None and self.limits.blacklist == SLOT and host not in hosts:
+                slots.add((host, slot))
+                if not self.is_one_death_too_many(host, slot):
+                    continue
+            hosts.add(host)
+            self.deaths[host] = []
+            for worker in self.workers_on(host):
                 self.put_out(worker)
-        self.away = away
+        self.check_blacklist(hosts, slots)
+
+    def workers_on(self, host: str) -> list[int]:
+        return [worker for worker, where in self.host.items() if where == host]
+
+    def is_one_death_too_many(self, host: str, slot: int) -> bool:
+        for worker in self.workers_on(host):
+            if worker in self.accused and self.slot[worker] == slot:
+                self.put_out(worker)
+        self.deaths[host] = [at for at in self.deaths[host] if self.now - at < FAILURE_WINDOW]
+        self.deaths[host].append(self.now)
+        return len(self.deaths[host]) >= self.limits.max_worker_failures
+
+    def check_blacklist(self, hosts: set[str], slots: set[tuple[str, int]]) -> None:
+        """These have failed now."""
+        away = {host for host in HOSTS if self.machine._slots._hosts.is_blacklisted(host)}
+        barred = {(host, slot) for host in HOSTS for slot in range(MOST_SLOTS)}
+        barred = {each for each in barred if each in self.machine._slots._blacklist}
+        shortest = self.limits.cooldown_range[0] if self.limits.cooldown_range else None
+        self.note_cooldowns(self.away, away, hosts, self.failed_at, shortest or math.inf)
+        self.note_cooldowns(self.barred, barred, slots, self.slot_failed_at, shortest or SLOT_COOLDOWN[0])
+        self.away, self.barred = away, barred
+
+    def note_cooldowns(
+        self, before: set[Key], after: set[Key], failed: set[Key], at: dict[Key, float], shortest: float
+    ) -> None:
+        assert failed <= after and after - before <= failed, "what has failed is away, and nothing else"
+        for key in before - after:
+            assert self.now >= at[key] + shortest, "it has come back"
+        at.update(dict.fromkeys(after - before, self.now))
 
     def dismiss_newcomers(self) -> None:
         """Those without a slot go at once; members leave with the next generation."""
@@ -111,10 +157,12 @@ class Model:
     def check_start(self, action: Start) -> None:
         assert action.worker not in self.ever, "numbers are never used again"
         assert not self.draining, "nobody is started after the first success"
-        assert self.ever or sum(self.usable().values()) >= self.limits.np, "the start needs slots"
+        assert self.ever or len(self.free()) >= self.limits.np, "the start needs slots"
         self.ever.add(action.worker)
-        taken = {self.slot[worker] for worker, host in self.host.items() if host == action.host}
-        assert action.slot == min(set(range(self.usable()[action.host])) - taken)
+        there = self.workers_on(action.host)
+        assert len(there) < self.usable()[action.host]
+        taken = {(action.host, self.slot[worker]) for worker in there}
+        assert action.slot == min(slot for host, slot in self.free() - taken if host == action.host)
         self.host[action.worker], self.slot[action.worker] = action.host, action.slot
         place = action.place
         assert place.rank < place.size and place.hosts[place.rank] == action.host
@@ -145,6 +193,7 @@ class Model:
         self.in_a_row = Counter({w: self.in_a_row[w] + 1 for w in places if w in self.accused})
         self.resets += self.generation > 0
         self.generation, self.members = action.generation, order
+        self.slot.update({w: places[w].local_rank for w in places if w not in self.place})
         self.place.update(places)
         self.notified, self.accused = [], {}
         self.is_certain, self.broken = False, None
@@ -152,14 +201,26 @@ class Model:
     def check_places(self, places: Mapping[int, Place], order: list[int]) -> None:
         hosts = tuple(self.host[worker] for worker in order)
         for host in set(hosts):
-            local = sorted((w for w in order if self.host[w] == host), key=lambda w: self.slot[w])
-            assert [places[worker].local_rank for worker in local] == list(range(len(local)))
+            self.check_local_ranks({w: places[w].local_rank for w in order if self.host[w] == host})
         for place in places.values():
             host = hosts[place.rank]
             across = [name for name in dict.fromkeys(hosts) if hosts.count(name) > place.local_rank]
             assert (place.generation, place.size, place.hosts) == (self.generation + 1, len(order), hosts)
             assert (place.local_size, place.cross_size) == (hosts.count(host), len(across))
             assert place.cross_rank == across.index(host)
+
+    def check_local_ranks(self, local: dict[int, int]) -> None:
+        """Of the workers of a host. Each has the GPU of its first local rank, and nobody else has that."""
+        assert sorted(local.values()) == list(range(len(local)))
+        gpus = {worker: self.slot[worker] for worker in local if worker in self.place}
+        assert len(set(gpus.values())) == len(gpus), "members' GPUs are their own"
+        for worker, rank in local.items():
+            if worker in self.place:
+                assert rank == gpus[worker] or gpus[worker] >= len(local), "it keeps its local rank"
+            else:
+                assert rank not in gpus.values(), "a member has that GPU"
+                is_free = self.slot[worker] < len(local) and self.slot[worker] not in gpus.values()
+                assert rank == self.slot[worker] or not is_free
 
     def check_stop(self, worker: int) -> None:
         assert worker in self.host and worker not in self.stopped
@@ -213,11 +274,12 @@ class Model:
     def check_slots_are_filled(self) -> None:
         limits = self.limits
         if not (self.draining or self.ever):
-            assert sum(self.usable().values()) < limits.np, "the start is due"
+            assert len(self.free()) < limits.np, "the start is due"
         elif not self.draining:
             most = limits.np if not self.generation and self.asking() else limits.max_np or math.inf
             running = Counter(self.host.values())
-            is_free = any(running[host] < count for host, count in self.usable().items())
+            taken = {(host, self.slot[worker]) for worker, host in self.host.items()}
+            is_free = any(running[host] < self.slots[host] for host, _ in self.free() - taken)
             assert len(self.eligible()) >= most or not is_free, "a slot is free"
 
     # What follows from the rules.
@@ -226,6 +288,11 @@ class Model:
         """Slots of hosts that may be used, the oldest first. Before the first membership none that failed."""
         barred = self.away if self.generation else set(self.failed_at)
         return {host: slots for host, slots in self.slots.items() if host not in barred}
+
+    def free(self) -> set[tuple[str, int]]:
+        """Slots in which nobody has failed lately; before the first membership, never."""
+        barred = self.barred if self.generation else set(self.slot_failed_at)
+        return {(host, slot) for host, slots in self.usable().items() for slot in range(slots)} - barred
 
     def kept(self) -> list[int]:
         """Members by rank, then newcomers."""
@@ -279,11 +346,13 @@ class Model:
 
     def is_hopeless(self) -> bool:
         """Whether there will never be slots enough."""
-        slots, limits = self.usable(), self.limits
+        limits = self.limits
         needed = self.needed() if self.ever else limits.np
-        is_final = not limits.hosts_may_come and sum(slots.values()) < needed
-        can_return = self.generation and limits.cooldown_range is not None
-        return not can_return and (is_final or bool(self.slots and not slots))
+        possible = sum(self.usable().values()) if self.generation else len(self.free())
+        if self.generation and limits.cooldown_range is not None:
+            possible = sum(self.slots.values())
+        is_final = not limits.hosts_may_come and possible < needed
+        return is_final or bool(self.slots and not possible)
 
     def needed(self) -> int:
         return 1 if self.successes else self.limits.min_np
@@ -342,7 +411,7 @@ class Model:
         host = self.host.pop(worker)
         self.asks.pop(worker, None)
         self.frozen.discard(worker)
-        fails = ""
+        fails: tuple[str, int | None] | None = None
         if not is_out and end.is_success():
             self.draining = True
             self.successes += not is_new
@@ -350,7 +419,7 @@ class Model:
         elif not is_out and end.raised and not (is_new and self.generation):
             self.raised = True
         elif not is_out:
-            fails = host
+            fails = (host, self.slot[worker])
             self.is_certain |= not is_new
             self.lose(worker)
         self.take(self.machine.worker_ended(worker, end), fails)
@@ -377,4 +446,4 @@ class Model:
             del self.host[worker]
             self.asks.pop(worker, None)
             self.frozen.discard(worker)
-        self.take(self.machine.host_lost(host, "ssh ended"), host)
+        self.take(self.machine.host_lost(host, "ssh ended"), (host, None))

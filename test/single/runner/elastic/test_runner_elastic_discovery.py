@@ -213,7 +213,7 @@ def test_a_failed_host_comes_back_after_its_cooldown() -> None:
 @pytest.mark.parametrize("chance", [lambda: 0.0, lambda: 0.999])
 def test_cooldowns_double_up_to_the_highest(chance: Callable[[], float]) -> None:
     clock = Clock()
-    blacklist = Blacklist((3, 40), clock, chance)
+    blacklist: Blacklist[str] = Blacklist((3, 40), clock, chance)
     seconds = []
     for _ in range(6):
         seconds.append(blacklist.add("a"))
@@ -226,11 +226,23 @@ def test_cooldowns_double_up_to_the_highest(chance: Callable[[], float]) -> None
 
 def test_a_host_that_fails_for_ever_is_away_for_an_hour_at_most() -> None:
     clock = Clock()
-    blacklist = Blacklist((1, 3600), clock)
+    blacklist: Blacklist[str] = Blacklist((1, 3600), clock)
     for _ in range(2000):
         last = blacklist.add("a")
         clock.now += last
     assert last == 3600
+
+
+def test_slots_of_a_host_are_away_one_by_one() -> None:
+    clock = Clock()
+    blacklist: Blacklist[tuple[str, int]] = Blacklist((10, 300), clock, lambda: 0.0)
+    assert blacklist.add(("a", 1)) == 10
+    clock.now += 6
+    assert blacklist.add(("a", 2)) == 10 and blacklist.add(("b", 1)) == 10
+    assert ("a", 0) not in blacklist and ("a", 1) in blacklist
+    clock.now += 5
+    assert ("a", 1) not in blacklist and ("a", 2) in blacklist
+    assert blacklist.add(("a", 1)) == 20, "it has failed before"
 
 
 @pytest.mark.parametrize("wrong", [(0, 5), (5, 4), (1, 3601), (float("nan"), 5), (1,), (1, 2, 3)])

@@ -5,10 +5,12 @@ The rules themselves are in `membership_model`, and `test_runner_elastic_random`
 
 from __future__ import annotations
 
+import pytest
 from elastic_jobs import KILLED, Job, two_hosts
 
 from horovod.runner.agents.outcome import End
 from horovod.runner.elastic.actions import EndJob, Leave, Notify, Place, Publish, Say, Start, Stop
+from horovod.runner.elastic.limits import HOST, SLOT
 from horovod.runner.elastic.reasons import FAILED, RESETS
 
 # The start.
@@ -51,7 +53,7 @@ def test_a_death_before_the_first_membership_ends_the_job_where_there_is_no_othe
     job.ask(1)
     job.end(0, End(7))
     assert job.over().message.startswith(
-        f"{FAILED}: at least 2 workers are needed, and 1 is left; there is no host for another: "
+        f"{FAILED}: at least 2 workers are needed, and 1 is left; there is no slot for another: "
     )
     assert "exited with code 7" in job.over().message
 
@@ -80,8 +82,99 @@ def test_one_that_ends_before_init_while_others_wait() -> None:
 # Deaths.
 
 
-def test_survivors_go_on_in_their_order_and_the_whole_host_is_out() -> None:
-    job = two_hosts()
+def test_a_death_costs_its_slot_for_a_while() -> None:
+    job = two_hosts(hosts_may_come=False)
+    job.end(0, KILLED)
+    killed = "rank 0 on host a was killed by signal 9 (SIGKILL)"
+    assert job.last(Say).text == f"{killed}; slot 0 there is used again after 5 s"
+    job.ask(1, 2, 3)
+    assert job.order() == [1, 2, 3], "the other worker of its host stays"
+    assert job.last(Publish).why == "the job goes on with 3 workers on 2 hosts; lost: rank 0 on host a"
+    assert job.wait(4.9) == []
+    job.wait(1)
+    assert job.started()[4:] == [(4, "a", 0, 3)]
+    job.ask(4)
+    assert job.last(Notify).workers == (1, 2, 3)
+    job.ask(1, 2, 3)
+    assert job.order() == [1, 2, 3, 4]
+    job.end(4, KILLED)
+    assert job.last(Say).text.split("; ")[1] in [f"slot 0 there is used again after {n} s" for n in (10, 11)]
+
+
+def test_a_fixed_host_waits_for_a_slot_that_it_needs_and_no_longer_than_it_may() -> None:
+    job = Job({"a": 3}, np=3, least=3, hosts_may_come=False, elastic_timeout=60, cooldown_range=(30, 100))
+    job.ask(0, 1, 2)
+    job.end(1, KILLED)
+    job.ask(0, 2)
+    assert job.last(Say).text.startswith("waits for 1 more worker, as at least 3 are needed, up to 60 s")
+    job.wait(34)
+    assert job.started()[-1][1:3] == ("a", 1)
+    job.end(3, KILLED)
+    job.wait(30)
+    assert "waited 60 s (--elastic-timeout): 2 of 3 workers ready" in job.over().message
+
+
+def test_a_fixed_host_that_is_lost_ends_the_job_at_once_where_too_few_are_left() -> None:
+    job = Job({"a": 2, "b": 1}, np=3, least=2, hosts_may_come=False)
+    job.ask(0, 1, 2)
+    job.take(job.machine.host_lost("a", "its agent is gone"))
+    job.ask(2)
+    assert "at least 2 workers are needed, and 1 is left; there is no slot for another" in job.over().message
+
+
+def test_a_host_whose_workers_fail_again_and_again_is_given_up() -> None:
+    job = two_hosts(max_worker_failures=2)
+    job.end(0, KILLED)
+    job.ask(1, 2, 3)
+    job.end(1, KILLED)
+    failed = "2 workers failed there within 10 minutes (--max-worker-failures)"
+    assert job.last(Say).text == (
+        f"rank 0 on host a was killed by signal 9 (SIGKILL); host a is on the blacklist: {failed}"
+    )
+    job.ask(2, 3)
+    assert job.order() == [2, 3] and job.wait(700) == []
+
+
+def test_failures_of_more_than_ten_minutes_ago_do_not_count() -> None:
+    job = Job({"a": 3}, np=3, least=1, hosts_may_come=False, max_worker_failures=2)
+    job.ask(0, 1, 2)
+    job.end(0, KILLED)
+    job.ask(1, 2)
+    job.wait(601)
+    job.end(1, KILLED)
+    assert "slot 1 there is used again after" in [say.text for say in job.all(Say)][-1]
+
+
+def test_a_single_host_that_is_given_up_ends_the_job_and_says_why() -> None:
+    job = Job({"a": 3}, np=3, least=1, hosts_may_come=False, max_worker_failures=2)
+    job.ask(0, 1, 2)
+    job.end(0, KILLED)
+    job.ask(1, 2)
+    job.end(1, KILLED)
+    why = "2 workers failed there within 10 minutes (--max-worker-failures)"
+    assert job.over().code == 137 and f"(host a is on the blacklist: {why})" in job.over().message
+
+
+def test_a_worker_of_another_slot_never_gets_the_gpu_of_one_that_lives() -> None:
+    """Local rank 0 is free, and then slot 0 comes back: the newcomer on it has to find it free."""
+    job = Job({"a": 4}, np=4, least=1, hosts_may_come=False, cooldown_range=(30, 30))
+    job.ask(0, 1, 2, 3)
+    for worker, seconds in ((2, 10), (1, 10), (0, 0)):
+        job.end(worker, KILLED)
+        job.wait(seconds)
+    job.ask(3)
+    assert job.last(Publish).places[3].local_rank == 0, "it is alone, and has GPU 3"
+    job.wait(11)
+    assert job.started()[-1] == (4, "a", 2, 1)
+    job.ask(4, 3)
+    places = job.last(Publish).places
+    assert (places[3].local_rank, places[4].local_rank) == (1, 0), "of two workers no one can have number 2"
+    job.wait(30)
+    assert [start[2] for start in job.started()[5:]] == [2, 1], "slot 0 is taken by the one with GPU 0"
+
+
+def test_survivors_go_on_in_their_order_and_by_horovods_rule_the_whole_host_is_out() -> None:
+    job = two_hosts(blacklist=HOST)
     job.end(0, KILLED)
     assert "host a is on the blacklist" in job.last(Say).text
     assert job.ask(3) == []
@@ -99,7 +192,7 @@ def test_survivors_go_on_in_their_order_and_the_whole_host_is_out() -> None:
 
 
 def test_without_survivors_the_state_is_lost() -> None:
-    job = two_hosts()
+    job = two_hosts(blacklist=HOST)
     job.find({"a": 2, "b": 2, "c": 2})
     job.ask(4, 5)
     job.end(1, End(1))
@@ -127,7 +220,7 @@ def test_a_lost_host_takes_its_workers() -> None:
 
 
 def test_a_host_comes_back_after_its_cooldown() -> None:
-    job = two_hosts(cooldown_range=(30, 60))
+    job = two_hosts(cooldown_range=(30, 60), blacklist=HOST)
     job.end(1, KILLED)
     job.ask(2, 3)
     job.end(0, End())  # it has left
@@ -158,8 +251,8 @@ def test_an_exception_of_a_newcomer_does_not_end_others_work() -> None:
     job = two_hosts()
     job.find({"a": 2, "b": 2, "c": 1})
     job.end(4, End(1, raised=True))
-    assert not job.machine.is_over and "host c is on the blacklist" in job.last(Say).text
-    assert job.wait(100) == []
+    assert not job.machine.is_over and "slot 0 there is used again" in job.last(Say).text
+    assert job.wait(4.5) == []
 
 
 # Hosts that come and go.
@@ -220,8 +313,10 @@ def test_after_the_first_success_nobody_is_started_and_the_others_end_their_work
     job = two_hosts(least=4)
     job.find({"a": 2, "b": 2, "c": 1})
     job.end(0, End())
-    assert "nobody is started any more" in job.last(Say).text
+    assert not job.all(Say)
     assert [a.worker for a in job.ask(4) if isinstance(a, Leave)] == [4]
+    said = "rank 0 on host a has finished; the other ranks finish too, and no worker is started any more"
+    assert job.wait(6) == [Say(said)], "the others work on for a while"
     job.find({"a": 2, "b": 2, "c": 1, "d": 4})
     assert len(job.started()) == 5
     job.ask(1, 2, 3)
@@ -237,11 +332,11 @@ def test_work_that_nobody_took_up_is_a_failure() -> None:
     job.end(0, End())
     job.end(1, End(139))
     over = job.over()
-    assert over.code == 139 and "rank 1 on host b exited with code 139 (signal 11, SIGSEGV)" in over.message
+    assert over.code == 139 and "rank 1 on host b was killed by signal 11 (SIGSEGV)" in over.message
 
 
 def test_one_that_ends_its_work_on_a_host_that_has_failed_has_succeeded() -> None:
-    job = two_hosts()
+    job = two_hosts(blacklist=HOST)
     job.end(0, End(139))  # at its exit, say
     for worker in (1, 2, 3):
         job.end(worker, End())
@@ -251,19 +346,26 @@ def test_one_that_ends_its_work_on_a_host_that_has_failed_has_succeeded() -> Non
 # Accusations.
 
 
-def test_an_accused_worker_that_does_not_ask_is_stopped() -> None:
-    job = two_hosts(accusation_grace=2)
+@pytest.mark.parametrize(
+    ("blacklist", "cost", "order"),
+    [
+        (SLOT, "slot 1 there is used again after 5 s", [0, 2, 3]),
+        (HOST, "host a is on the blacklist", [2, 3]),  # its other worker is out too
+    ],
+)
+def test_an_accused_worker_that_does_not_ask_is_stopped(blacklist: str, cost: str, order: list[int]) -> None:
+    job = two_hosts(accusation_grace=2, blacklist=blacklist)
     job.accuse(2, 1)
-    job.ask(2, 3)
+    job.ask(*order)
     assert job.wait(1.8) == []
     actions = job.wait(0.4)
     assert [type(a) for a in actions] == [Stop, Publish]
     assert job.all(Stop)[0] == Stop(
         1,
         "rank 1 on host a is believed to be lost, and is stopped (rank 2 on host b says: silent for 3 s); "
-        "host a is on the blacklist",
+        f"{cost}",
     )
-    assert job.order() == [2, 3], "host a is out, its other worker too"
+    assert job.order() == order
 
 
 def test_who_is_never_heard_is_out_after_three_generations() -> None:

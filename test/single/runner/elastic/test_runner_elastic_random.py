@@ -9,10 +9,10 @@ import os
 import random
 
 import pytest
-from membership_model import HOSTS, Model
+from membership_model import HOSTS, MOST_SLOTS, Model
 
 from horovod.runner.agents.outcome import End
-from horovod.runner.elastic.limits import Limits
+from horovod.runner.elastic.limits import HOST, SLOT, Limits
 
 SEEDS = int(os.environ.get("HOROVOD_TEST_CASES", "120"))
 STEPS = 40
@@ -34,6 +34,8 @@ class World:
             max_np=None if most is None else np + most,
             reset_limit=draw.choice([None, None, *range(5)]),
             cooldown_range=draw.choice([None, (1, 10), (30, 3600)]),
+            blacklist=draw.choice([SLOT, SLOT, HOST]),
+            max_worker_failures=draw.choice([1, 2, 3, 10]),
             hosts_may_come=draw.random() < 0.7,
             elastic_timeout=draw.choice([30.0, 600.0]),
         )
@@ -42,7 +44,7 @@ class World:
 
     def hosts(self) -> dict[str, int]:
         names = self.draw.sample(HOSTS, self.draw.randint(0, 4))
-        return {name: self.draw.randint(1, 3) for name in names}
+        return {name: self.draw.randint(1, MOST_SLOTS) for name in names}
 
     def worker(self) -> int | None:
         return self.draw.choice(sorted(self.model.host)) if self.model.host else None

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from elastic_jobs import KILLED, Decided
 
+from horovod.common.time_limits import ACCUSATION_GRACE, LEAVE_AFTER_CHANGE, LEAVE_AFTER_ERROR
 from horovod.runner.agents.decisions import Decisions
 from horovod.runner.agents.outcome import End
-from horovod.runner.agents.restart_job import ACCUSED, AFTER_CHANGE, AFTER_ERROR, RestartJob
+from horovod.runner.agents.restart_job import RestartJob
 from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
-from horovod.runner.elastic.limits import Limits
+from horovod.runner.elastic.limits import HOST, SLOT, Limits
 
 TERMINATED, LEFT = End(signal_number=15), End(75)
 THREE = {"a": 1, "b": 1, "c": 1}
@@ -115,8 +116,24 @@ def test_an_end_that_no_one_has_announced_is_a_failure() -> None:
     assert job.stopped() == {0, 2}, "whatever the code is"
 
 
-def test_the_host_of_the_one_that_failed_goes_whole() -> None:
-    job = Job({"a": 2, "b": 2}, 4, 2)
+def test_the_slot_of_the_one_that_failed_is_used_again_after_its_cooldown() -> None:
+    job = Job({"a": 3}, 3, 2, hosts_may_come=False)
+    job.ask(0, 1, 2)
+    job.end(1, KILLED)
+    assert job.stopped() == {0, 2}
+    job.terminated(0, 2)
+    job.ask(3, 4)
+    assert (job.ranks[3], job.ranks[4]) == ((2, 0, 2), (2, 1, 2))
+    job.wait(6)
+    assert [(start.host, start.slot) for start in job.all(Start)][5:] == [("a", 1)]
+    job.ask(5)
+    job.leave(3, 4, is_lost=False)
+    job.ask(6, 7)
+    assert sorted(job.ranks[number] for number in (5, 6, 7)) == [(3, 0, 3), (3, 1, 3), (3, 2, 3)]
+
+
+def test_by_horovods_rule_the_host_of_the_one_that_failed_goes_whole() -> None:
+    job = Job({"a": 2, "b": 2}, 4, 2, blacklist=HOST)
     job.ask(0, 1, 2, 3)
     job.end(3, KILLED)
     assert job.stopped() == {0, 1, 2}
@@ -151,7 +168,7 @@ def test_a_host_that_goes_is_left_without_a_failure() -> None:
     assert job.running[5] == "b", "it is on no blacklist"
 
 
-@pytest.mark.parametrize(("is_lost", "grace"), [(True, AFTER_ERROR), (False, AFTER_CHANGE)])
+@pytest.mark.parametrize(("is_lost", "grace"), [(True, LEAVE_AFTER_ERROR), (False, LEAVE_AFTER_CHANGE)])
 def test_who_does_not_leave_with_the_others_is_ended(is_lost: bool, grace: float) -> None:
     job = formed()
     job.leave(0, is_lost=is_lost)
@@ -166,7 +183,7 @@ def test_who_does_not_leave_with_the_others_is_ended(is_lost: bool, grace: float
 def test_who_says_that_it_leaves_and_does_not_is_ended() -> None:
     job = Job(dict(THREE), 3)
     job.says_it_leaves(1)
-    job.wait(AFTER_CHANGE + 0.5)
+    job.wait(LEAVE_AFTER_CHANGE + 0.5)
     assert job.stopped() == {1}
     job.end(1, TERMINATED)
     assert job.running[3] == "b"
@@ -176,7 +193,7 @@ def test_an_accused_process_that_does_not_leave_has_failed() -> None:
     job = formed()
     job.take(job.decisions.worker_accused(0, 1, 1, "silent"))
     job.says_it_leaves(0)
-    job.wait(ACCUSED + 0.3)
+    job.wait(ACCUSATION_GRACE + 0.3)
     assert job.stopped() == {1, 2}
     job.terminated(0, 1, 2)
     assert job.running == {3: "a", 4: "c"}
@@ -260,7 +277,8 @@ def test_random_jobs_come_to_an_end(seed: int) -> None:
     """Whatever happens: a process that is told ends, numbers are fresh, and the job ends in the end."""
     draw = random.Random(seed)
     hosts = {name: draw.randint(1, 2) for name in "abcd"}
-    job = Job(dict(hosts), 3, draw.randint(1, 2), hosts_may_come=True, elastic_timeout=60.0)
+    more: dict[str, Any] = {"hosts_may_come": True, "elastic_timeout": 60.0}
+    job = Job(dict(hosts), 3, draw.randint(1, 2), blacklist=draw.choice([SLOT, HOST]), **more)
     for _ in range(120):
         if not job.all(EndJob) and job.running:
             something(job, hosts, draw)
@@ -275,7 +293,7 @@ def test_an_exception_of_one_ends_the_job_though_others_leave_first() -> None:
     job = formed()
     job.take(job.decisions.worker_raised(1))
     job.leave(0, 2)
-    job.wait(AFTER_ERROR + 1)
+    job.wait(LEAVE_AFTER_ERROR + 1)
     assert 1 not in job.stopped()
     job.end(1, End(1, raised=True))
     assert [each.code for each in job.all(EndJob)] == [1]
@@ -284,7 +302,7 @@ def test_an_exception_of_one_ends_the_job_though_others_leave_first() -> None:
 def test_who_raises_and_never_ends_is_ended() -> None:
     job = formed()
     job.take(job.decisions.worker_raised(1))
-    job.wait(AFTER_CHANGE + 1)
+    job.wait(LEAVE_AFTER_CHANGE + 1)
     assert 1 in job.stopped()
     job.end(1, End(signal_number=9, raised=True))
     assert job.all(EndJob)

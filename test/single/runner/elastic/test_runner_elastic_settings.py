@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,14 @@ from refusals import refused
 from horovod.runner import errors
 from horovod.runner import settings as all_settings
 from horovod.runner.elastic.discovery import FixedHosts, HostDiscoveryScript
-from horovod.runner.elastic.limits import Limits
-from horovod.runner.elastic.settings import asks_for_elastic, elastic_settings, refuse_alone
+from horovod.runner.elastic.limits import HOST, MAX_WORKER_FAILURES, SLOT, Limits
+from horovod.runner.elastic.settings import (
+    ElasticSettings,
+    asks_for_elastic,
+    elastic_settings,
+    refuse_alone,
+    refuse_other_hosts,
+)
 from horovod.runner.errors import LaunchError
 
 SCRIPT = {"np": 4, "host_discovery_script": "./hosts.sh"}
@@ -27,6 +34,7 @@ def test_defaults_with_a_script() -> None:
     assert (settings.elastic_timeout, settings.reset_limit, settings.cooldown_range) == (600, None, None)
     assert isinstance(settings.discovery(), HostDiscoveryScript)
     assert settings.limits().hosts_may_come and settings.limits().elastic_timeout == 600
+    assert (settings.limits().blacklist, settings.limits().max_worker_failures) == (SLOT, MAX_WORKER_FAILURES)
 
 
 def test_all_that_can_be_said() -> None:
@@ -37,6 +45,33 @@ def test_all_that_can_be_said() -> None:
     limits = settings.limits()
     assert (limits.np, limits.min_np, limits.max_np, limits.reset_limit) == (4, 2, 8, 0)
     assert (limits.elastic_timeout, limits.cooldown_range) == (60, (10, 100))
+    assert elastic_settings({**SCRIPT, "max_worker_failures": 3}).limits().max_worker_failures == 3
+    assert elastic_settings({**HOSTS, "blacklist": "host"}).limits().blacklist == HOST
+
+
+@pytest.mark.parametrize(
+    ("hosts", "found"), [({}, ("localhost", 3)), ({"hosts": "a:4"}, ("a", 4)), ({"hosts": "a:3"}, ("a", 3))]
+)
+def test_one_host_is_enough(hosts: dict[str, str], found: tuple[str, int]) -> None:
+    settings = elastic_settings({"np": 3, "min_np": 2, "max_np": 8, **hosts})
+    assert settings.fixed_hosts == (found,) and not settings.limits().hosts_may_come
+    assert ElasticSettings.of(asdict(settings)) == settings, "as the driver reads it"
+
+
+def test_a_batch_job_of_several_hosts_has_to_name_them() -> None:
+    environment = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "2(x2)"}
+    values = {"np": 2, "min_np": 1}
+    with refused(errors.elastic_in_slurm, hosts="n1:2,n2:2", np=2):
+        refuse_other_hosts(values, environment)
+    refuse_other_hosts({**values, "hosts": "localhost:2"}, environment)
+    refuse_other_hosts(values, {**environment, "SLURM_JOB_NODELIST": "n1", "SLURM_TASKS_PER_NODE": "2"})
+    refuse_other_hosts(values, {})
+
+
+@pytest.mark.parametrize(("given", "said"), [({}, "host"), ({"blacklist": "slot"}, "slot")])
+def test_the_rule_for_deaths_may_come_from_a_variable(given: dict[str, str], said: str) -> None:
+    values = all_settings.merged({"np": 2, **given}, {}, {"HOROVOD_ELASTIC_BLACKLIST": "host"})
+    assert values["blacklist"] == said and not asks_for_elastic(values)
 
 
 def test_fixed_hosts(tmp_path: Path) -> None:
@@ -83,6 +118,7 @@ def test_a_variable_of_the_shell_makes_no_job_elastic(
         ({"np": 2, "max_np": 4}, ["--max-np"]),
         ({"np": 2, "reset_limit": 4, "slots_per_host": 1}, ["--slots-per-host", "--reset-limit"]),
         ({"blacklist_cooldown_range": [1, 2]}, ["--blacklist-cooldown-range"]),
+        ({"max_worker_failures": 2}, ["--max-worker-failures"]),
     ],
 )
 def test_options_of_elastic_jobs_alone_are_refused(values: dict[str, Any], options: list[str]) -> None:
@@ -91,8 +127,8 @@ def test_options_of_elastic_jobs_alone_are_refused(values: dict[str, Any], optio
 
 
 def test_flags_of_elastic_jobs_without_one_are_refused() -> None:
-    given = {"elastic_timeout": 9, "reset_limit": 1}
-    with refused(errors.only_elastic, options=["--reset-limit", "--elastic-timeout"]):
+    given = {"elastic_timeout": 9, "reset_limit": 1, "blacklist": "host"}
+    with refused(errors.only_elastic, options=["--reset-limit", "--elastic-timeout", "--blacklist"]):
         refuse_alone(given, {**given, "np": 2})
     refuse_alone({}, {"np": 2, "elastic_timeout": 600})  # the default, or of HOROVOD_ELASTIC_TIMEOUT
     refuse_alone(given, {**given, "np": 2, "min_np": 1})
@@ -120,8 +156,10 @@ def test_flags_of_elastic_jobs_without_one_are_refused() -> None:
         ({**SCRIPT, COOLDOWN: ["x", "4"]}, "wrong_value", {"option": OF_COOLDOWN, "value": "x 4"}),
         ({**SCRIPT, COOLDOWN: [1, 2, 3]}, "wrong_value", {"option": OF_COOLDOWN, "value": "1 2 3"}),
         ({**SCRIPT, COOLDOWN: 7}, "wrong_value", {"option": OF_COOLDOWN, "value": "7"}),
-        ({**HOSTS, "hosts": "a:4"}, "one_host", {"host": "a"}),
-        ({"np": 2, "min_np": 1}, "one_host", {"host": "this one"}),
+        ({**HOSTS, "hosts": "a:4", "blacklist": "host"}, "blacklist_one_host", {"host": "a"}),
+        ({"np": 2, "min_np": 1, "blacklist": "host"}, "blacklist_one_host", {"host": "this one"}),
+        ({**HOSTS, "blacklist": "host", "max_worker_failures": 2}, "failures_of_hosts", {}),
+        ({**SCRIPT, "max_worker_failures": 0}, "no_whole_number", {"option": "--max-worker-failures"}),
         ({**HOSTS, "np": 5}, "elastic_few_slots", {"np": 5, "slots": 4}),
         ({**HOSTS, "hostfile": "x"}, "hosts_exclude", {"options": ["--hosts", "--hostfile"]}),
         ({**HOSTS, "slots_per_host": 2}, "slots_without_script", {}),

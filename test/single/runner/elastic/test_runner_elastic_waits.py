@@ -7,11 +7,12 @@ from elastic_jobs import KILLED, Job, two_hosts
 
 from horovod.runner.agents.outcome import End
 from horovod.runner.elastic.actions import EndJob, Leave, Publish, Say, Stop
+from horovod.runner.elastic.limits import HOST
 from horovod.runner.elastic.reasons import FAILED
 
 
 def test_the_time_is_over_and_enough_have_asked() -> None:
-    job = two_hosts(least=1, elastic_timeout=20, naming_after=30)
+    job = two_hosts(least=1, elastic_timeout=20, naming_after=30, blacklist=HOST)
     job.end(0, KILLED)
     job.ask(2)
     assert job.wait(19.5) == []
@@ -26,7 +27,7 @@ def test_the_time_is_over_and_enough_have_asked() -> None:
 
 def test_a_survivor_that_is_busy_is_waited_for_and_named_once() -> None:
     """It writes a checkpoint, say: nobody accuses it, and its process lives."""
-    job = two_hosts(elastic_timeout=100)
+    job = two_hosts(elastic_timeout=100, blacklist=HOST)
     job.end(3, KILLED)
     job.ask(1)
     assert job.wait(4.5) == []
@@ -42,7 +43,7 @@ def test_a_survivor_that_is_busy_is_waited_for_and_named_once() -> None:
 
 
 def test_survivors_that_are_accused_are_not_named() -> None:
-    job = two_hosts(doubtful_grace=10)
+    job = two_hosts(doubtful_grace=10, blacklist=HOST)
     job.end(3, KILLED)
     job.accuse(1, 0)
     job.ask(1)
@@ -51,7 +52,7 @@ def test_survivors_that_are_accused_are_not_named() -> None:
 
 def test_who_is_busy_on_a_host_that_has_failed_has_as_long() -> None:
     """It is out, and does not know: what it writes shall be whole."""
-    job = two_hosts(elastic_timeout=60)
+    job = two_hosts(elastic_timeout=60, blacklist=HOST)
     job.end(0, KILLED)
     job.ask(2, 3)
     assert job.wait(59) == []
@@ -61,7 +62,7 @@ def test_who_is_busy_on_a_host_that_has_failed_has_as_long() -> None:
 
 
 def test_who_is_accused_on_a_host_that_has_failed_has_not() -> None:
-    job = two_hosts(leave_grace=10)
+    job = two_hosts(leave_grace=10, blacklist=HOST)
     job.end(0, KILLED)
     assert job.accuse(2, 1) == []
     job.ask(2, 3)
@@ -86,7 +87,7 @@ def test_too_few_survivors_give_up() -> None:
 
 
 def test_a_wait_for_workers_that_start_is_said_too() -> None:
-    job = Job({"a": 1, "b": 1, "c": 1}, np=3, least=3, elastic_timeout=60)
+    job = Job({"a": 1, "b": 1, "c": 1}, np=3, least=3, elastic_timeout=60, blacklist=HOST)
     job.ask(0, 1)
     assert not [say for say in job.all(Say) if say.text.startswith("waits")], "the start is no such wait"
     job.ask(2)
@@ -170,7 +171,7 @@ def test_a_membership_names_eight_of_a_kind() -> None:
 
 def test_no_line_is_said_twice() -> None:
     """Of a host that fails with all its workers, and one that is left."""
-    job = Job({"a": 3, "b": 1, "c": 1}, np=5, elastic_timeout=60)
+    job = Job({"a": 3, "b": 1, "c": 1}, np=5, elastic_timeout=60, blacklist=HOST)
     job.ask(*range(5))
     job.end(0, KILLED)
     job.find({"a": 3, "b": 1})

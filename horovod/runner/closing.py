@@ -1,0 +1,121 @@
+"""What horovodrun says when a job has ended well: of --compression without effect, and what its sums cost.
+
+It follows from the ranks' notes alone (see `horovod.common.notes`), whichever processes tell them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from horovod.common.variable_names import COMPRESSION, DDP_COMPRESSION
+
+__all__ = ["Closing", "asked", "of"]
+
+BY_FLAG, OF_DDP_BY_FLAG = "--compression", "--ddp --compression"
+# Bytes of a job's sums: of fewer nothing is said, where they were compressed or not.
+LEAST_COMPRESSED, LEAST_PLAIN = 10**6, 10**8
+_LEAST_SAVED = 1.05  # times fewer bytes: less is no saving
+_UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
+
+
+class _Traffic(NamedTuple):
+    """What processes have told of their jobs, added up. Times are in microseconds."""
+
+    given: int = 0
+    sent: int = 0
+    waited: int = 0
+    lasted: int = 0
+    is_on_gpu: bool = False
+
+
+def asked(values: Mapping[str, Any], environment: Mapping[str, str]) -> str:
+    """What asks for compression: a flag (or the config file, by its name), or variables; "" if nothing does.
+
+    `environment` is what ranks are told.
+    """
+    if values.get("compression", "none") != "none":
+        return OF_DDP_BY_FLAG if values.get("ddp") else BY_FLAG
+    names = (COMPRESSION, DDP_COMPRESSION)
+    return " and ".join(n for n in names if environment.get(n, "").strip() not in ("", "none"))
+
+
+class Closing:
+    """Takes the notes of a job's ranks, and has its last lines.
+
+    `compression_asked`: as `asked` says. `quiet`: only warnings are wanted.
+    """
+
+    def __init__(self, compression_asked: str = "", quiet: bool = False) -> None:
+        self._asked = compression_asked
+        self._quiet = quiet
+        self._uses: set[str] = set()
+        self._traffic = _Traffic()
+
+    def hear(self, rank: int, report: str) -> None:
+        """A rank's report, which may be a note."""
+        kind, _, note = report.partition(" ")
+        if kind == "note":
+            word, _, rest = note.partition(" ")
+            self.take(rank, word, rest)
+
+    def take(self, rank: int, word: str, rest: str) -> None:
+        """A rank's note. ValueError for one that no rank tells."""
+        if word == "uses":
+            self._uses.add(rest)
+        elif word == "traffic":
+            _, *numbers, place = rest.split(" ")
+            given, sent, waited, lasted = map(int, numbers)
+            total = self._traffic
+            self._traffic = _Traffic(
+                total.given + given,
+                total.sent + sent,
+                total.waited + waited,
+                total.lasted + lasted,
+                total.is_on_gpu or place == "gpu",
+            )
+
+    def lines(self) -> list[str]:
+        """What is to be said of a job that has ended well."""
+        found = [] if self._quiet else [self._cost()]
+        return [line for line in [self._without_effect(), *found] if line]
+
+    def _without_effect(self) -> str:
+        words = self._asked.split(" and ")
+        is_of_hvd = BY_FLAG in words or COMPRESSION in words
+        if not self._asked or "ddp" in self._uses or (is_of_hvd and "hvd" in self._uses):
+            return ""
+        why, remedy = "no rank called hvd.init() or wrapped a model in DDP", ""
+        if "hvd" in self._uses:
+            why = "ranks called hvd.init(), and none wrapped a model in DDP"
+            remedy = "leave out --ddp" if self._asked == OF_DDP_BY_FLAG else f"set {COMPRESSION}"
+        elif self._asked == BY_FLAG:
+            remedy = "for a script of torch.distributed, add --ddp"
+        return f"warning: {self._asked} had no effect: {why}{remedy and '; '}{remedy}"
+
+    def _cost(self) -> str:
+        given, sent, waited, lasted, is_on_gpu = self._traffic
+        fewer = given / max(1, sent)
+        is_compressed = fewer >= _LEAST_SAVED
+        if given < (LEAST_COMPRESSED if is_compressed else LEAST_PLAIN):
+            return ""
+        how = f"as {_size(sent)} ({fewer:.1f}x less)" if is_compressed else "uncompressed"
+        line = f"gradients: {_size(given)} travelled {how}"
+        if is_on_gpu or not lasted:  # a host does not see how long its GPUs wait
+            return line
+        return (
+            f"{line}; ranks waited {min(100, round(100 * waited / lasted))} % of the time for communication"
+        )
+
+
+def of(values: Mapping[str, Any], environment: Mapping[str, str], *, is_explained: bool = False) -> Closing:
+    """That of a job with these options. `is_explained`: why nothing is compressed was said when it began."""
+    return Closing("" if is_explained else asked(values, environment), values.get("quiet", False))
+
+
+def _size(number: int) -> str:
+    """Of bytes, with two or three digits: 1.2 GB, 31 MB, 310 MB."""
+    value, power = float(number), 0
+    while value >= 999.5 and power < len(_UNITS) - 1:
+        value, power = value / 1000, power + 1
+    return f"{value:.0f} {_UNITS[power]}" if value >= 10 else f"{value:.1f} {_UNITS[power]}"

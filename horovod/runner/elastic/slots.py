@@ -1,0 +1,118 @@
+"""Which slots a job may use: those of the hosts that were found, without what has failed.
+
+A *slot* of a host is room for one worker there; its number is the local rank of that worker's first
+membership, and so its GPU. What the death of a worker costs is `Limits.blacklist`:
+
+    * SLOT: its slot, for a cool-down that doubles with each death there. A host whose workers die again and
+      again (`Limits.max_worker_failures` within FAILURE_WINDOW) is given up as a whole.
+    * HOST: its host with all workers there, Horovod's rule.
+
+A host that is lost, or given up, never comes back; where a range was given, it does after a cool-down. Until
+the first membership all that has failed stays away, so that a start that always fails ends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+
+from horovod.runner.elastic.blacklist import Blacklist
+from horovod.runner.elastic.discovery import FixedHosts, HostManager
+from horovod.runner.elastic.limits import HOST, Limits
+from horovod.runner.elastic.reasons import counted
+
+__all__ = ["FAILURE_WINDOW", "SLOT_COOLDOWN", "Slots"]
+
+# Seconds, lowest and highest: a worker that was killed is soon replaced, and a slot that always fails is
+# tried every five minutes.
+SLOT_COOLDOWN = (5.0, 300.0)
+# Seconds within which failures of a host's workers are counted. Twice the longest of SLOT_COOLDOWN, so that
+# those of slots that fail each time they are tried add up.
+FAILURE_WINDOW = 600.0
+
+
+class Slots:
+    """`hosts`: name -> slots, the oldest first. `failed`: hosts that cannot take part from the beginning."""
+
+    def __init__(
+        self, limits: Limits, hosts: Mapping[str, int], clock: Callable[[], float], failed: Collection[str]
+    ) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._discovery = FixedHosts(hosts)
+        self._hosts = HostManager(self._discovery, limits.cooldown_range, clock=clock)
+        self._blacklist: Blacklist[tuple[str, int]] = Blacklist(limits.cooldown_range or SLOT_COOLDOWN, clock)
+        self._failures: dict[str, list[float]] = {}  # when workers of a host failed
+        self._has_begun = False  # there was a membership
+        self._early_hosts: set[str] = set()  # that failed before
+        self._early_slots: set[tuple[str, int]] = set()
+        self.update()
+        for host in failed:
+            self.lose(host)
+
+    def begin(self) -> None:
+        """There is a membership: what failed before comes back by its cool-down, as what fails later does."""
+        self._has_begun = True
+
+    def find(self, hosts: Mapping[str, int]) -> None:
+        """All hosts that there are from now on."""
+        self._discovery.set(hosts)
+        self.update()
+
+    def update(self) -> None:
+        """Time has passed: hosts may be back from the blacklist."""
+        self._hosts.update_available_hosts()
+
+    def hosts(self) -> dict[str, int]:
+        """Slots of each host that may be used, the oldest first; with those that are barred."""
+        found = self._hosts.current_hosts
+        barred = () if self._has_begun else self._early_hosts
+        return {host: found.get_slots(host) for host in found.host_assignment_order if host not in barred}
+
+    def usable(self, host: str, slots: int) -> list[int]:
+        """Those of a host's slots in which workers may be started: none has failed there lately."""
+        early = () if self._has_begun else self._early_slots
+        return [n for n in range(slots) if (host, n) not in early and (host, n) not in self._blacklist]
+
+    def count(self) -> int:
+        """Slots that may be used now."""
+        return sum(len(self.usable(host, slots)) for host, slots in self.hosts().items())
+
+    def possible(self) -> int:
+        """Slots of known hosts that may be used now, or will be when a cool-down has passed."""
+        found = self._hosts.current_hosts.host_slots
+        if not self._has_begun:
+            hosts = self.hosts()
+            early = [slot for host, slot in self._early_slots if slot < hosts.get(host, 0)]
+            return sum(hosts.values()) - len(early)
+        return sum(found.values()) if self._hosts.can_return() else sum(self.hosts().values())
+
+    def are_all_lost(self) -> bool:
+        """Whether hosts are known, and none of their slots will ever be used."""
+        return bool(self._hosts.current_hosts.host_slots) and not self.possible()
+
+    def fail(self, host: str, slot: int) -> tuple[bool, str]:
+        """A worker has failed there: whether that costs the host with all its workers, and a sentence."""
+        if self._limits.blacklist == HOST:
+            return True, self.lose(host)
+        now = self._clock()
+        recent = [at for at in self._failures.get(host, ()) if now - at < FAILURE_WINDOW]
+        self._failures[host] = [*recent, now]
+        seconds = self._blacklist.add((host, slot))
+        if len(self._failures[host]) >= self._limits.max_worker_failures:
+            failed = counted(len(self._failures[host]), "worker")
+            why = f"{failed} failed there within {FAILURE_WINDOW / 60:g} minutes (--max-worker-failures)"
+            return True, f"{self.lose(host)}: {why}"
+        if self._has_begun:
+            return False, f"slot {slot} there is used again after {seconds:.0f} s"
+        self._early_slots.add((host, slot))
+        return False, f"slot {slot} there is not used again before the job has begun"
+
+    def lose(self, host: str) -> str:
+        """The host as a whole is not used any more, or for a while: a sentence."""
+        self._failures.pop(host, None)
+        seconds = self._hosts.blacklist(host)
+        if not self._has_begun:
+            self._early_hosts.add(host)
+        until = "" if math.isinf(seconds) else f" for {seconds:.0f} s"
+        return f"host {host} is on the blacklist{until}"

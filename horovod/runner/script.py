@@ -1,0 +1,135 @@
+"""What the text of a job's script shows before anything starts: whose ranks it is written for.
+
+A glance, for warnings only: a script may import what it does from elsewhere, or never run what is there.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Script", "imports_mpi4py", "script_of"]
+
+_PYTHON = re.compile(r"(.*/)?python[\d.]*")
+_MPI4PY = re.compile(r"^[ \t]*(?:import|from)[ \t]+mpi4py\b", re.MULTILINE)
+_WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")  # Python's own options with a word of their own
+_HVD, _DDP = "horovod.torch", "horovod.torch.ddp"
+_INIT_GROUP, _WRAPPER = "init_process_group", "DistributedDataParallel"
+# Where ranks of torch.distributed may meet without the variables that --ddp sets; in a call, and in the text.
+_OWN_PLACE = {"init_method", "store", "rank"}
+_OWN_MEANS = re.compile(
+    r"OMPI_COMM_WORLD|PMI_RANK|SLURM_PROCID|mpi4py|\bspawn\b|putenv"
+    r"|(?:setdefault\(|environ\[)\s*[\"'](?:MASTER_ADDR|RANK)[\"']\s*(?:,|\]\s*=[^=])"
+)
+# What has gradients reduced by torch.distributed, or stands for scripts that do.
+_OF_TORCH = re.compile(rf"{_WRAPPER}|{_INIT_GROUP}|fully_shard|\bDDP\b|\bddp\b|FSDP|Accelerator|Trainer\(")
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a script does, as far as its own text shows.
+
+    `is_for_hvd`: it calls hvd.init(), and names nothing of torch.distributed. `is_for_torch`: it makes a
+    process group or wraps a model in DDP, and imports nothing of horovod but horovod.torch.ddp.
+    `needs_variables`: its process group is made with the variables that --ddp sets.
+    """
+
+    name: str
+    is_for_hvd: bool = False
+    is_for_torch: bool = False
+    needs_variables: bool = False
+
+
+def script_of(command: Sequence[str]) -> Script | None:
+    """The script that a command has Python run; None where it is another command, or cannot be read."""
+    name = _name(command)
+    try:
+        return _seen(name, Path(name).read_text(encoding="utf-8")) if name else None
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return None  # Python says what is wrong with it
+
+
+def imports_mpi4py(command: Sequence[str]) -> str:
+    """The script that a command has Python run, or "the code after -c", if it imports mpi4py; else ""."""
+    if "-c" in command and _PYTHON.fullmatch(command[0]):
+        code = command[command.index("-c") + 1 :][:1]
+        return "the code after -c" if code and _MPI4PY.search(code[0].replace(";", "\n")) else ""
+    name = _name(command)
+    try:
+        return name if name and _MPI4PY.search(Path(name).read_text(encoding="utf-8")) else ""
+    except (OSError, ValueError):
+        return ""  # Python says what is wrong with it
+
+
+def _seen(name: str, text: str) -> Script:
+    """What a text shows. SyntaxError and the like where it is no Python."""
+    tree = ast.parse(text)
+    names = _imported(tree)
+    of_horovod = {each for each in names.values() if each.split(".")[0] == "horovod"}
+    calls = [(_called(node.func, names), node) for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    groups = [call for called, call in calls if called.endswith(_INIT_GROUP)]
+    wraps = any(called.endswith(_WRAPPER) for called, _ in calls)
+    calls_init = f"{_HVD}.init" in {called for called, _ in calls}
+    is_for_torch = bool(groups or wraps) and all(each.startswith(_DDP) for each in of_horovod)
+    needs = is_for_torch and any(map(_has_no_place, groups)) and not _OWN_MEANS.search(text)
+    return Script(name, calls_init and not _OF_TORCH.search(text), is_for_torch, needs)
+
+
+def _name(command: Sequence[str]) -> str:
+    """Of the file, as the command has it; "" for another command."""
+    words = iter(command)
+    for word in words:
+        if word.endswith(".py"):
+            return word if word == command[0] else ""
+        if _PYTHON.fullmatch(word):
+            break
+    for word in words:
+        if word in _WITH_VALUE:
+            next(words, "")
+        elif not word.startswith("-") or word in ("-", "-c", "-m"):
+            return word if word.endswith(".py") else ""
+    return ""
+
+
+def _imported(tree: ast.AST) -> dict[str, str]:
+    """Name in the script -> what it stands for, with dots."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                found[alias.asname or alias.name] = alias.name
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            for alias in node.names:
+                found[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    return found
+
+
+def _called(function: ast.expr, names: dict[str, str]) -> str:
+    """What a call calls, with dots, in the words of its modules; "" for what has no name."""
+    parts: list[str] = []
+    while isinstance(function, ast.Attribute):
+        parts.insert(0, function.attr)
+        function = function.value
+    if not isinstance(function, ast.Name):
+        return ".".join(parts)
+    parts.insert(0, function.id)
+    for end in range(len(parts), 0, -1):
+        if (known := ".".join(parts[:end])) in names:
+            return ".".join([names[known], *parts[end:]])
+    return ".".join(parts)
+
+
+def _has_no_place(call: ast.Call) -> bool:
+    """Whether an init_process_group() is told nowhere to meet, or to go by the variables."""
+    given = {word.arg: word.value for word in call.keywords}
+    if len(call.args) > 1:
+        given["init_method"] = call.args[1]
+    backend = call.args[0] if call.args else given.get("backend")
+    if isinstance(backend, ast.Constant) and backend.value == "mpi":
+        return False
+    method = given.pop("init_method", None)
+    by_variables = method is None or (isinstance(method, ast.Constant) and method.value in (None, "env://"))
+    return by_variables and not (_OWN_PLACE & given.keys() or None in given)
