@@ -224,6 +224,7 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         default="slot",
         choices=("slot", "host"),
         is_new=True,
+        group=ELASTIC,
     ),
     Option(
         "max_worker_failures",
@@ -233,6 +234,7 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         type="int",
         minimum=1,
         is_new=True,
+        group=ELASTIC,
     ),
     Option(
         "elastic_restart",
