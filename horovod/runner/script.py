@@ -54,10 +54,10 @@ def script_of(command: Sequence[str]) -> Script | None:
 
 def imports_mpi4py(command: Sequence[str]) -> str:
     """The script that a command has Python run, or "the code after -c", if it imports mpi4py; else ""."""
-    if "-c" in command and _PYTHON.fullmatch(command[0]):
+    name = _name(command)
+    if not name and "-c" in command and _PYTHON.fullmatch(command[0]):
         code = command[command.index("-c") + 1 :][:1]
         return "the code after -c" if code and _MPI4PY.search(code[0].replace(";", "\n")) else ""
-    name = _name(command)
     try:
         return name if name and _MPI4PY.search(Path(name).read_text(encoding="utf-8")) else ""
     except (OSError, ValueError):

@@ -349,6 +349,6 @@ TARGETS = (
         "hosts", (b"host1:2,host2:4", b"localhost", b"a.b_c-d:1, 10.0.0.1:16"), read_hosts, (LaunchError,), 4
     ),
     Target("config file", (_YAML, _MORE_YAML), read_config_file, (LaunchError,), 0.5),
-    Target("environment", tuple(_packed_environments()), read_packed_environment, (ValueError,), 3),
+    Target("variables of ranks", tuple(_packed_environments()), read_packed_environment, (ValueError,), 3),
     Target("facts of a host", tuple(_facts()), read_facts, (), 5, is_json=True),
 )

@@ -5,6 +5,7 @@ What mpirun says is its own affair: here its command line runs, and exit codes a
 
 import importlib.util
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -14,13 +15,24 @@ import pytest
 from launching import all_end, fresh_mark, horovodrun
 from rank_jobs import run_ranks
 
-from horovod.runner import errors
+from horovod.runner import errors, launchers
+from horovod.runner.errors import LaunchError
 
 pytestmark = launching.needs_mpirun
 needs_mpi4py = pytest.mark.skipif(
     importlib.util.find_spec("mpi4py") is None, reason="mpi4py is not installed"
 )
 MPI = ("--launcher", "mpi")
+
+
+def is_open_mpi_5() -> bool:
+    try:
+        return launchers.installed_flavour(launchers.installed_mpirun()) == "Open MPI 5"
+    except LaunchError:
+        return False
+
+
+needs_open_mpi_5 = pytest.mark.skipif(not is_open_mpi_5(), reason="other MPIs have labels of their own")
 WITHOUT_MPI4PY = """
 import torch, horovod.torch as hvd
 hvd.init()
@@ -60,6 +72,30 @@ def test_a_script_that_imports_mpi4py_is_started_by_mpirun_and_one_line_says_so(
     assert said == [f"horovodrun: mpirun starts the ranks (--launcher mpi), as {words[1]} imports mpi4py"], (
         done.stderr
     )
+
+
+@needs_mpi4py
+def test_mpi4py_under_agents_is_refused_on_every_rank(tmp_path: Path) -> None:
+    """Where its import is in another file: each rank would be alone in its world."""
+    (tmp_path / "helper.py").write_text("from mpi4py import MPI\n")
+    words = script_of(tmp_path, "import helper, horovod.torch as hvd\nhvd.init()\nprint('in')\n")
+    done = horovodrun("-np", "2", *words, limit=60)
+    assert done.returncode == 1 and done.stdout == ""
+    said = [line for line in done.stderr.splitlines() if "CannotStart" in line]
+    assert {line[:12] for line in said} <= {"[0]<stderr>:", "[1]<stderr>:"} and said
+    assert all("loaded mpi4py" in line and "`horovodrun --launcher mpi`" in line for line in said)
+    alone = script_of(tmp_path, "import helper, horovod.torch as hvd\nhvd.init()\nprint(hvd.size())\n")
+    assert horovodrun("-np", "1", *alone).stdout == "[0]<stdout>:1\n", "one rank is what mpi4py takes it for"
+
+
+@needs_open_mpi_5
+def test_lines_begin_with_the_rank_and_the_time_where_it_is_asked_for() -> None:
+    label = r"\[\d+,(\d)\]<stdout>: "
+    for option, time in (((), ""), (("--prefix-output-with-timestamp",), r"\[\w{3} \w{3} [\d :]+\]")):
+        result = horovodrun(*MPI, "-np", "2", *option, "sh", "-c", "echo words $OMPI_COMM_WORLD_RANK")
+        found = [re.fullmatch(f"{time}{label}words (\\d)", line) for line in result.stdout.splitlines()]
+        assert result.returncode == 0 and len(found) == 2, result.stdout
+        assert all(match and match[1] == match[2] for match in found), result.stdout
 
 
 @needs_mpi4py

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from horovod.runner.script import Script, script_of
+from horovod.runner.script import Script, imports_mpi4py, script_of
 
 ROOT = Path(__file__).resolve().parents[3]
 HVD = "import horovod.torch as hvd\nhvd.init()\n"
@@ -107,3 +107,47 @@ def test_examples_are_taken_for_what_they_are(path: Path) -> None:
     assert not (script.is_for_hvd and script.is_for_torch)
     if "import horovod.torch as hvd" in path.read_text() and "hvd.init()" in path.read_text():
         assert not script.is_for_torch
+
+
+IMPORTS = [
+    "import mpi4py\n",
+    "from mpi4py import MPI",
+    "import torch\nif True:\n\tfrom mpi4py.MPI import SUM\n",
+]
+IMPORTS += ["def f():\n    import  mpi4py.MPI as MPI\n", "x = 1\r\nfrom mpi4py import MPI\r\n"]
+IMPORTS_NONE = [
+    "",
+    "# import mpi4py\n",
+    "x = 1  # from mpi4py import MPI\n",
+    "import mpi4pyx\n",
+    "import numpy, os\n",
+]
+IMPORTS_NONE += ["print('import mpi4py')\n", "try_import('mpi4py')\n"]
+
+
+@pytest.mark.parametrize("text", [*IMPORTS, *IMPORTS_NONE])
+def test_whether_a_script_imports_mpi4py(text: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_bytes(text.encode())
+    name = str(script) if text in IMPORTS else ""
+    for more in ([], ["--lr", "1"], ["-c", "settings.yaml"]):
+        assert imports_mpi4py(["python", "-u", str(script), *more]) == name
+    assert imports_mpi4py([str(script)]) == name, "it may be a program itself"
+    assert imports_mpi4py(["cat", str(script)]) == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "is_found"),
+    [
+        (["python", "-c", "import torch; from mpi4py import MPI"], True),
+        (["/usr/bin/python3.11", "-u", "-c", "import mpi4py.MPI\nprint(1)"], True),
+        (["python", "-c", "print('mpi4py')"], False),
+        (["python", "-c"], False),
+        (["sh", "-c", "import mpi4py"], False),
+        (["python", "nowhere.py"], False),
+        (["python", "-m", "mpi4py"], False),
+        ([], False),
+    ],
+)
+def test_whether_code_imports_mpi4py(command: list[str], is_found: bool) -> None:
+    assert imports_mpi4py(command) == ("the code after -c" if is_found else "")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-# ssh [options] -- HOST COMMAND. Of "quiet" nothing is heard, "torn" and "early" say what no agent says, and the
-# login script of "greedy" reads a line.
+# ssh [options] -- HOST COMMAND. Of "quiet" nothing is heard, "torn" and "early" say what no agent says, "liar"
+# does so after its first word, and the login script of "greedy" reads a line.
 PROGRAM = """#!/bin/sh
 while [ "$1" != -- ]; do shift; done
 echo "$2" >> "$LOG"
@@ -26,6 +26,8 @@ case $2 in
   odd) echo "something odd" >&2; exit 3 ;;
   torn) printf '\\nhorovodrun agents 2\\n\\0\\0\\0\\0?'; exec sleep 60 ;;
   early) printf '\\nhorovodrun agents 2\\n\\0\\0\\0\\0B'; exec sleep 60 ;;
+  liar) printf '\\nhorovodrun agents 2\\n\\0\\0\\0\\020H{"host": "liar"}'
+        sleep 0.5; printf '\\0\\0\\0\\0?'; exec sleep 60 ;;
   greedy) read -r line; exec sh -c "$3" ;;
   killed) kill -9 $$ ;;
   mute) exit 0 ;;
