@@ -59,6 +59,7 @@ class Rank:
         self.child = 0
         self.told = False
         self.kill_at: float | None = None
+        self._has_news = False  # the child has ended, or was stopped, or goes on
         self._stop_limit = float("inf")  # seconds, see `stop_limit`; of a stop that lasts, since:
         self._stopped_since: float | None = None
         self._looked_at = time.monotonic()  # by this process, which may be stopped as well
@@ -70,7 +71,16 @@ class Rank:
     def write(self, kind: bytes, payload: bytes) -> None:
         data = memoryview(records.record(kind, payload))
         while data:
-            data = data[os.write(1, data) :]
+            try:
+                data = data[os.write(1, data) :]
+            except BlockingIOError:
+                self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        """Who reads may have stopped, and the child is told to end all the same."""
+        if select.select([self.wake], [1], [], None if self.kill_at is None else 0.1)[0]:
+            self._pass_signals_on()
+        self._kill_if_overdue()
 
     def report(self, text: str) -> None:
         self.write(REPORT, text.encode(errors="replace"))
@@ -78,6 +88,7 @@ class Rank:
     def listen_to_signals(self) -> None:
         os.set_blocking(self.wake, False)
         os.set_blocking(self._wake_end, False)
+        os.set_blocking(1, False)
         signal.set_wakeup_fd(self._wake_end)
         for signal_number in (*FORWARDED, signal.SIGCHLD):
             signal.signal(signal_number, lambda *_: None)
@@ -151,11 +162,14 @@ class Rank:
             poll.register(descriptor, select.POLLIN)
         status: int | None = None
         while status is None:
-            if self.kill_at is not None and time.monotonic() > self.kill_at:
-                send(self.child, signal.SIGKILL)
+            self._kill_if_overdue()
+            if self._has_news:
+                self._has_news = False
+                status = self._child_status()
+                continue
             for descriptor, _ in poll.poll(self._milliseconds()):
                 if descriptor == self.wake:
-                    status = self._heed_signals()
+                    self._pass_signals_on()
                 elif not self._pass_on(descriptor):
                     poll.unregister(descriptor)
             self._report_work()
@@ -200,15 +214,21 @@ class Rank:
         )
         send(self.child, signal.SIGKILL)
 
-    def _heed_signals(self) -> int | None:
-        """Do what the signals say; returns the child's wait status if it has ended."""
-        status = None
-        for number in os.read(self.wake, 64):
+    def _pass_signals_on(self) -> None:
+        """Those about the child itself are `follow`'s."""
+        try:
+            numbers = os.read(self.wake, 64)
+        except BlockingIOError:  # they were read while we waited for room
+            return
+        for number in numbers:
             if number == signal.SIGCHLD:
-                status = self._child_status() if status is None else status
+                self._has_news = True
             else:
                 self.tell(number)  # also when the child was told beside us, and has ended of it already
-        return status
+
+    def _kill_if_overdue(self) -> None:
+        if self.kill_at is not None and time.monotonic() > self.kill_at:
+            send(self.child, signal.SIGKILL)
 
     def _child_status(self) -> int | None:
         """The child's wait status if it has ended. That it was stopped, or goes on, is reported."""

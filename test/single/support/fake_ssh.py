@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-# ssh [options] -- HOST COMMAND. "quiet" says nothing, "torn" and "early" say what no agent says, "liar" does
-# so after its first word, and the login script of "greedy" reads a line.
+# ssh [options] -- HOST COMMAND. Of "quiet" nothing is heard, "torn" and "early" say what no agent says,
+# "liar" does so after its first word, and the login script of "greedy" reads a line.
 PROGRAM = """#!/bin/sh
 while [ "$1" != -- ]; do shift; done
 echo "$2" >> "$LOG"

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from pipes import held_by
 
 import busy
 import pytest
@@ -109,6 +110,29 @@ def test_being_told_to_end_is_passed_on_and_said() -> None:
     told.hear("ready")
     told.process.terminate()
     assert told.finish() == (5, b"ready\ntold\n", b"", ["ended 5 1"])
+
+
+def test_a_rank_is_told_to_end_also_where_nobody_reads_what_it_writes(tmp_path: Path) -> None:
+    """And what it has written is all there for who reads it after all."""
+    script = f"""
+import os, pathlib, signal
+def end(*_):
+    pathlib.Path({str(tmp_path / "told")!r}).touch()
+    os._exit(5)
+signal.signal(signal.SIGTERM, end)
+while True:
+    os.write(1, b"0123456789abcde\\n" * 64)
+"""
+    rank = Wrapper(sys.executable, "-S", "-c", script)
+    rank.hear("started")
+    busy.until(lambda: held_by(rank.pipe.fileno()) > 1 << 15)
+    time.sleep(0.3)
+    rank.process.terminate()
+    busy.until((tmp_path / "told").exists, 10)
+    code, out, _, reports = rank.finish()
+    assert (code, reports) == (5, ["ended 5 1"])
+    lines = out.split(b"\n")
+    assert len(lines) > 4096 and set(lines[:-1]) == {b"0123456789abcde"}
 
 
 def test_what_the_rank_left_behind_is_ended() -> None:
