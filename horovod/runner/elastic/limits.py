@@ -10,7 +10,7 @@ from horovod.runner import errors
 __all__ = ["HOST", "MAX_WORKER_FAILURES", "SLOT", "Limits"]
 
 SLOT, HOST = "slot", "host"  # what the death of a worker costs
-# Of one host within slots.FAILURE_WINDOW. A slot that always fails has at most 7 in it, as its cool-down
+# Of one host within FAILURE_WINDOW. A slot that always fails has at most 7 in it, as its cool-down
 # doubles: so one broken GPU does not cost the host, and two do.
 MAX_WORKER_FAILURES = 10
 

@@ -16,19 +16,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 
+from horovod.common.time_limits import FAILURE_WINDOW, SLOT_COOLDOWN
 from horovod.runner.elastic.blacklist import Blacklist
 from horovod.runner.elastic.discovery import FixedHosts, HostManager
 from horovod.runner.elastic.limits import HOST, Limits
 from horovod.runner.elastic.reasons import counted
 
-__all__ = ["FAILURE_WINDOW", "SLOT_COOLDOWN", "Slots"]
-
-# Seconds, lowest and highest: a worker that was killed is soon replaced, and a slot that always fails is
-# tried every five minutes.
-SLOT_COOLDOWN = (5.0, 300.0)
-# Seconds within which failures of a host's workers are counted. Twice the longest of SLOT_COOLDOWN, so that
-# those of slots that fail each time they are tried add up.
-FAILURE_WINDOW = 600.0
+__all__ = ["Slots"]
 
 
 class Slots:

@@ -9,12 +9,12 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import TypeVar
 
+from horovod.common.time_limits import FAILURE_WINDOW, SLOT_COOLDOWN
 from horovod.runner.agents.outcome import End
 from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Place, Publish, Say, Start, Stop
 from horovod.runner.elastic.limits import SLOT, Limits
 from horovod.runner.elastic.membership import MembershipMachine
 from horovod.runner.elastic.reasons import FAILED, RESETS
-from horovod.runner.elastic.slots import FAILURE_WINDOW, SLOT_COOLDOWN
 
 Key = TypeVar("Key", str, tuple[str, int])
 HOSTS = "abcd"
