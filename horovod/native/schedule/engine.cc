@@ -17,7 +17,6 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::steady_clock;
 
-
 }  // namespace
 
 Engine::Engine(Transport& transport, const Settings& settings, Drive drive, bool in_order)

@@ -143,7 +143,9 @@ Failure InFlight::finish(const ProgressCallback& attend) {
     const auto now = std::chrono::steady_clock::now();
     if (std::exchange(left, work_.size()) != work_.size()) last_progress = now;
     if (now - last_progress > time_limits::kGpuFarewell) {
-      const Failure late{Said::gpu_not_done, {.others = {{"seconds", std::chrono::duration_cast<std::chrono::seconds>(time_limits::kGpuFarewell).count()}}}};
+      const Failure late{
+          Said::gpu_not_done,
+          {.others = {{"seconds", std::chrono::duration_cast<std::chrono::seconds>(time_limits::kGpuFarewell).count()}}}};
       return failed(work_.front().tensor, work_.front().description, rank_, late);
     }
     attend();

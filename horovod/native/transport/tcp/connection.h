@@ -38,8 +38,8 @@ class Connection {
   void can_be_read(bool has_closed) { readable_ = true, has_closed_ = has_closed_ || has_closed; }
   void can_be_written() { writable_ = true; }
 
-  void refuse(const std::string& why) { error_ = why; }                // have done with it
-  void begin_again(TimePoint now) { begun_ = attempted_ = now; }       // as if it had not taken any time so far
+  void refuse(const std::string& why) { error_ = why; }                     // have done with it
+  void begin_again(TimePoint now) { begun_ = attempted_ = now; }            // as if it had not taken any time so far
   void leave_slow_attempt(TimePoint now, std::chrono::milliseconds limit);  // within which all endpoints have their turn
 
   // Goes on with the handshake. True if it has come further; after another attempt the descriptor is another.

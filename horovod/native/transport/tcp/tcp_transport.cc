@@ -531,8 +531,8 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     if (peer_of(connection.peer()).has_left) return connection.refuse("it has left");
     connection.leave_slow_attempt(now, time_limits::kHandshake);
     if (!connection.socket()) shake_hands(connection);
-    const auto limit =
-        std::max<std::chrono::duration<double>>(time_limits::kHandshake, std::chrono::duration<double>(options_.timeout_seconds));
+    const auto limit = std::max<std::chrono::duration<double>>(time_limits::kHandshake,
+                                                               std::chrono::duration<double>(options_.timeout_seconds));
     if (now - connection.begun() < limit || (options_.timeout_seconds <= 0 && has_begun_)) return;
     lose(connection.peer(), "it cannot be reached (" + connection.last_attempt() +
                                 "); does a firewall stand between the hosts, or HOROVOD_TCP_INTERFACES name a wrong network?");
