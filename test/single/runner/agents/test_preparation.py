@@ -241,6 +241,13 @@ def test_networks_that_the_user_names() -> None:
         prepare("10.0.0.0/99")
 
 
+@pytest.mark.parametrize("fabrics", [(True, True), (True, False), (False, False), (True, None)])
+def test_whether_all_hosts_have_infiniband(fabrics: tuple[bool | None, bool | None]) -> None:
+    hosts = {"a": {**facts(), "fabric": fabrics[0]}, "b": {**facts("10.0.0.2/24"), "fabric": fabrics[1]}}
+    prepared = preparation_of(MadeDriver(hosts)).prepare(["a", "b"], (), ())
+    assert prepared.has_fabric == (fabrics == (True, True))
+
+
 def test_hosts_look_at_the_ways_to_each_other() -> None:
     two = {"a": facts("10.0.0.1/24"), "b": facts("10.0.0.2/24")}
     driver = MadeDriver(two)
