@@ -61,7 +61,7 @@ class Connection:
         self.status: int | None = None
         self.ended_at: float | None = None  # its frames
         self.said = self.unfinished = b""  # its last line on standard error, and the beginning of one
-        self.unsaid = b""  # lines before its HELLO: they may explain why there is none
+        self.held_back = b""  # lines before its HELLO: they may explain why there is none
         self.nonsense = ""  # why its frames are of no use
         self.credit = 0  # that it has not been told of
 
@@ -80,7 +80,7 @@ class Connection:
             return f"its agent, or the ssh before it, was killed by {by}", 1
         if self.status is None or (code == 0 and self.hello is not None):
             return "its agent is gone", 1
-        said = (self.unsaid or self.said) + b"\n" + self.unfinished
+        said = (self.held_back or self.said) + b"\n" + self.unfinished
         why = explained(host, code, said.decode(errors="replace"))
         return str(why), why.tries
 
@@ -202,9 +202,9 @@ class Connections:
             raise ValueError(f"a frame {frame.kind!r} before its first word")
         connection.hello = frame
         del self._unheard[host]
-        if connection.unsaid:
-            events.said(connection.unsaid)
-            connection.unsaid = b""
+        if connection.held_back:
+            events.said(connection.held_back)
+            connection.held_back = b""
 
     def _read_words(self, connection: Connection, events: Events) -> None:
         """What ssh, or an agent in trouble, says: whole lines."""
@@ -214,7 +214,7 @@ class Connections:
                 return
             connection.said = lines.rpartition(b"\n")[2]
             if connection.hello is None:
-                connection.unsaid += lines + newline
+                connection.held_back += lines + newline
             else:
                 events.said(lines + newline)
 
