@@ -29,13 +29,13 @@ Row = dict[str, Any]
 
 
 def launch(chosen: argparse.Namespace, words: list[str]) -> dict[str, Any]:
-    """Run the ranks under horovodrun, and return what rank 0 wrote."""
+    """Run the ranks under horovodrun, by mpirun as they use mpi4py, and return what rank 0 wrote."""
     with tempfile.TemporaryDirectory(prefix="training-step-") as folder:
         result = Path(folder) / "result.json"
         settings = {RESULT_VARIABLE: str(result)}
         if chosen.transport:
             settings["HOROVOD_GPU_TRANSPORT"] = chosen.transport
-        launcher = [sys.executable, "-m", "horovod.runner", "-np", str(chosen.np)]
+        launcher = [sys.executable, "-m", "horovod.runner", "--launcher", "mpi", "-np", str(chosen.np)]
         done = subprocess.run(
             [*launcher, sys.executable, __file__, *words],
             env=os.environ | settings,

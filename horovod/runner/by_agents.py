@@ -73,7 +73,7 @@ def run(
             "each rank that is started again loads torch anew: only of `python script.py` and "
             "`python -m module` are ranks made from a process that has loaded it"
         )
-    output = _output(_MANY if elastic is not None else hosts.ranks, values)
+    output = _output(hosts.ranks, values)
     with _descendants_ended(), Driver(Ways(hosts.shell)) as driver:
         preparation = Preparation(driver, hosts.shell, values["start_timeout"], hosts.can_begin_without)
         prepared = _prepared(preparation, hosts, values)

@@ -78,9 +78,20 @@ def test_sums_between_hosts(limited: Cluster, tmp_path: Path, local: int) -> Non
 
 
 def test_a_slow_cable_is_no_silence_and_a_rank_that_stops_is(cluster: Cluster) -> None:
-    """What moves is never warned of, however long it takes; when nothing does, the silent rank is named."""
+    """What moves is never warned of, however long it takes; when nothing does, the silent rank is named. Over
+    MPI: TCP has heartbeats of its own.
+    """
     limits = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "2"}
-    words = ["-np", "2", "-H", "t1:1,t2:1", sys.executable, str(PROGRAMS / "stopping.py")]
+    words = [
+        "--launcher",
+        "mpi",
+        "-np",
+        "2",
+        "-H",
+        "t1:1,t2:1",
+        sys.executable,
+        str(PROGRAMS / "stopping.py"),
+    ]
     cluster.made.rate("32mbit")
     try:
         result = cluster.horovodrun(*words, limit=200, **limits)

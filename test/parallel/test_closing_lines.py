@@ -8,7 +8,7 @@ from subprocess import CompletedProcess
 
 import pytest
 from installed_package import environment_with_metadata
-from launching import LAUNCHERS, horovodrun, needs_mpirun
+from launching import horovodrun, needs_mpirun
 
 from horovod.runner.command_line import EXAMPLES
 
@@ -71,11 +71,10 @@ def test_an_example_of_help(typed: str, tmp_path: Path, monkeypatch: pytest.Monk
     assert len(said) == ("--compression" in typed) and all(re.match(SAVED, line) for line in said)
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_a_script_that_reduces_nothing(launcher: str, tmp_path: Path) -> None:
+def test_a_script_that_reduces_nothing(tmp_path: Path) -> None:
     """Errors and warnings are said also with --quiet."""
     (tmp_path / "alone.py").write_text("print('trained alone')\n")
-    line = ("-np", "2", "--launcher", launcher, "--quiet", "--compression", "bit8")
+    line = ("-np", "2", "--quiet", "--compression", "bit8")
     result = horovodrun(*line, sys.executable, str(tmp_path / "alone.py"))
     assert result.returncode == 0 and result.stdout.count("trained alone") == 2
     (said,) = own(result)
@@ -84,7 +83,7 @@ def test_a_script_that_reduces_nothing(launcher: str, tmp_path: Path) -> None:
 
 def test_a_quiet_job(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(HVD)
-    line = ("-np", "2", "--launcher", "tcp", "--quiet", "--compression", "bit8")
+    line = ("-np", "2", "--quiet", "--compression", "bit8")
     result = horovodrun(*line, sys.executable, str(tmp_path / "train.py"), limit=110)
     assert result.returncode == 0 and own(result) == [], result.stderr
 
@@ -94,7 +93,7 @@ def test_processes_that_a_rank_spawns_are_counted(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(DDP)
     (tmp_path / "spawn.py").write_text(SPAWNS)
     command = (sys.executable, str(tmp_path / "spawn.py"), str(tmp_path / "train.py"))
-    options = ("-np", "1", "--launcher", "tcp", "--ddp", "--compression", "bit8")
+    options = ("-np", "1", "--ddp", "--compression", "bit8")
     result = horovodrun(*options, *command, limit=110, **environment_with_metadata(tmp_path))
     assert result.returncode == 0, result.stderr
     (said,) = own(result)
@@ -103,7 +102,7 @@ def test_processes_that_a_rank_spawns_are_counted(tmp_path: Path) -> None:
 
 def test_a_job_that_fails_says_why_and_no_more(tmp_path: Path) -> None:
     (tmp_path / "fails.py").write_text("import sys\nsys.exit(3)\n")
-    line = ("-np", "2", "--launcher", "tcp", "--compression", "bit8")
+    line = ("-np", "2", "--compression", "bit8")
     result = horovodrun(*line, sys.executable, str(tmp_path / "fails.py"))
     assert result.returncode == 3
     (said,) = own(result)

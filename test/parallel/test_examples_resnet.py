@@ -105,7 +105,7 @@ def test_options_of_the_recipe(options: list[str], tmp_path: Path) -> None:
 @pytest.mark.cold
 def test_an_elastic_run_goes_on_without_a_rank(tmp_path: Path) -> None:
     script, *options = RECIPE
-    hosts = ["--min-np", "1", "-H", "127.0.0.1:1,127.0.0.2:1"]
+    hosts = ["--min-np", "1", "--blacklist", "host", "-H", "127.0.0.1:1,127.0.0.2:1"]
     numbers = ["--epochs", "3", "--train-images", "160", "--checkpoint-format", f"{tmp_path}/{{epoch}}.pt"]
     command = ["horovodrun", "-np", "2", *hosts, "python", script.replace(".py", "_elastic.py")]
     often = ["--batches-per-commit", "3", "--batches-per-host-check", "1"]
