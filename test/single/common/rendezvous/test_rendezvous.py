@@ -445,17 +445,6 @@ def test_a_card_is_read_as_it_was_written() -> None:
     assert card.parsed(3, theirs.to_bytes()) == theirs
 
 
-def test_what_horovodrun_has_chosen_counts_where_it_is() -> None:
-    assert card.own("", False, {"HOROVOD_RUN_NETWORKS": "lo"}).wanted == ()
-    assert card.own("", False, {"HOROVOD_RUN_NETWORKS": "203.0.113.0/24"}).wanted == ()
-    mine = card.own("", False, {})
-    own = [str(at.network) for _, at in mine.description().addresses]
-    if own:
-        both = {"HOROVOD_RUN_NETWORKS": own[0], "HOROVOD_TCP_INTERFACES": "x"}
-        assert card.own("", False, {"HOROVOD_RUN_NETWORKS": own[0]}).wanted == (own[0],)
-        assert card.own("", False, both).wanted == ("x",)
-
-
 @pytest.mark.parametrize(
     "text",
     [
