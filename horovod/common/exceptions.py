@@ -14,23 +14,9 @@ from horovod.common import notes
 from horovod.common.sentences import Explained, causes
 
 __all__ = [
-    "CannotStart",
-    "DeviceFailure",
-    "Disagreement",
-    "HorovodInternalError",
-    "HorovodVersionMismatchError",
-    "HostsUpdatedInterrupt",
-    "LostRank",
-    "NotInitialized",
-    "NotServed",
-    "ShutDown",
-    "Stalled",
-    "TensorChanged",
-    "WrongArgument",
-    "WrongSetting",
-    "WrongType",
-    "WrongUse",
-    "get_version_mismatch_message",
+    "CannotStart", "DeviceFailure", "Disagreement", "HorovodInternalError", "HorovodVersionMismatchError",
+    "HostsUpdatedInterrupt", "LostRank", "NotInitialized", "NotServed", "ShutDown", "Stalled",
+    "TensorChanged", "WrongArgument", "WrongSetting", "WrongType", "WrongUse", "get_version_mismatch_message",
 ]
 
 

@@ -145,7 +145,9 @@ class _BarOfRun:
 
     def stepped(self, record: dict[str, Any]) -> None:
         done = steps_done(record, self._epochs) or (0, None)
-        self._progress.update(self._task, completed=done[0], total=done[1], state=state(record, self._epochs))
+        self._progress.update(
+            self._task, completed=done[0], total=done[1], state=state(record, self._epochs)
+        )
 
 
 def display() -> Display:

@@ -29,16 +29,10 @@ from horovod.torch.requests import (
 from horovod.torch.submission import start_allreduce
 
 __all__ = [
-    "CompressedGroupedAllreduce",
-    "HorovodAllgather",
-    "HorovodAllreduce",
-    "HorovodAlltoall",
+    "CompressedGroupedAllreduce", "HorovodAllgather", "HorovodAllreduce", "HorovodAlltoall",
     "HorovodBroadcast",
-    "HorovodGroupedAllgather",
-    "HorovodGroupedAllreduce",
-    "HorovodGroupedReducescatter",
-    "HorovodReducescatter",
-    "OfItsJob",
+    "HorovodGroupedAllgather", "HorovodGroupedAllreduce", "HorovodGroupedReducescatter",
+    "HorovodReducescatter", "OfItsJob",
     "applied",
 ]
 
@@ -79,7 +73,9 @@ class CompressedGroupedAllreduce(OfItsJob):
         *tensors: torch.Tensor,
     ) -> Any:
         ctx.how = (compressor, None, arguments, process_set)
-        return synchronize(start_allreduce(tensors, name, arguments, compressor, process_set, grouped=True))
+        return synchronize(
+            start_allreduce(tensors, name, arguments, compressor, process_set, grouped=True)
+        )
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
@@ -105,7 +101,9 @@ class HorovodAllreduce(OfItsJob):
         ctx.factors = (prescale_factor, postscale_factor, process_set, compression)
         ctx.ignored = (None,) * (5 + len(process_set_and_compression))
         arguments = reduce_arguments(ctx.op, prescale_factor, postscale_factor)
-        return synchronize(start_allreduce([tensor], name, arguments, resolved(compression), process_set))
+        return synchronize(
+            start_allreduce([tensor], name, arguments, resolved(compression), process_set)
+        )
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:

@@ -9,15 +9,8 @@ from horovod.common.util import get_average_backwards_compatibility_fun
 from horovod.torch import errors
 
 __all__ = [
-    "Adasum",
-    "Average",
-    "Max",
-    "Min",
-    "Product",
-    "ReduceArguments",
-    "Sum",
-    "handle_average_backwards_compatibility",
-    "reduce_arguments",
+    "Adasum", "Average", "Max", "Min", "Product", "ReduceArguments", "Sum",
+    "handle_average_backwards_compatibility", "reduce_arguments",
 ]
 
 Average = 0

@@ -15,15 +15,8 @@ from horovod.torch import devices, errors, storage
 from horovod.torch.reduce_ops import Average
 
 __all__ = [
-    "NATIVE_DTYPES",
-    "addressable",
-    "check_averaged",
-    "check_served",
-    "described",
-    "from_core",
-    "grouped_from_core",
-    "is_addressable",
-    "new_result",
+    "NATIVE_DTYPES", "addressable", "check_averaged", "check_served", "described", "from_core",
+    "grouped_from_core", "is_addressable", "new_result",
 ]
 
 ALIGNMENT = 16  # bytes: where the core begins each tensor that it lays out after another

@@ -36,16 +36,8 @@ from horovod.common.numpy_codec.runs import (
 )
 
 __all__ = [
-    "VARIANTS",
-    "bf16_decode",
-    "bf16_encode",
-    "bit8_decode",
-    "bit8_encode",
-    "bit16_decode",
-    "bit16_encode",
-    "bit16_saturated",
-    "block_scales",
-    "fp16_encode",
+    "VARIANTS", "bf16_decode", "bf16_encode", "bit8_decode", "bit8_encode", "bit16_decode", "bit16_encode",
+    "bit16_saturated", "block_scales", "fp16_encode",
 ]
 
 SCALE_BIAS = 127  # E8M0: a byte s stands for 2^(s - 127), and has neither sign nor zero

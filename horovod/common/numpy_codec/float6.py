@@ -32,9 +32,8 @@ from horovod.common.numpy_codec.runs import (
 __all__ = ["E3M2", "FLOAT6", "float6_decode", "float6_encode"]
 
 # Up to 1.75 * 2^4 = 28, with every pattern a number; NaN is never encoded.
-E3M2 = MinifloatFormat(
-    "e3m2", exponent_bits=3, mantissa_bits=2, bias=3, max_code=0x1F, nan_code=0x1F, has_infinity=False
-)
+E3M2 = MinifloatFormat("e3m2", exponent_bits=3, mantissa_bits=2, bias=3,
+                       max_code=0x1F, nan_code=0x1F, has_infinity=False)
 FLOAT6 = Layout(scale_bytes=1, bits=6)
 
 

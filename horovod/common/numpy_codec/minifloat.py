@@ -71,22 +71,18 @@ class MinifloatFormat:
 
 
 # IEEE binary16. NaN is encoded as the canonical quiet NaN, whatever its payload was.
-HALF = MinifloatFormat(
-    "half", exponent_bits=5, mantissa_bits=10, bias=15, max_code=0x7BFF, nan_code=0x7E00, has_infinity=True
-)
+HALF = MinifloatFormat("half", exponent_bits=5, mantissa_bits=10, bias=15,
+                       max_code=0x7BFF, nan_code=0x7E00, has_infinity=True)
 # OCP E4M3 ("fn" elsewhere: finite, with NaN). The exponent field of all ones is used for numbers too, up to
 # 1.75 * 2^8 = 448; only the pattern 1111.111 is NaN.
-E4M3 = MinifloatFormat(
-    "e4m3", exponent_bits=4, mantissa_bits=3, bias=7, max_code=0x7E, nan_code=0x7F, has_infinity=False
-)
+E4M3 = MinifloatFormat("e4m3", exponent_bits=4, mantissa_bits=3, bias=7,
+                       max_code=0x7E, nan_code=0x7F, has_infinity=False)
 # OCP E5M2: IEEE's rules, a half without its last eight bits.
-E5M2 = MinifloatFormat(
-    "e5m2", exponent_bits=5, mantissa_bits=2, bias=15, max_code=0x7B, nan_code=0x7E, has_infinity=True
-)
+E5M2 = MinifloatFormat("e5m2", exponent_bits=5, mantissa_bits=2, bias=15,
+                       max_code=0x7B, nan_code=0x7E, has_infinity=True)
 # E4M3's rules: up to 1.875 * 2^4 = 30, and only the pattern 111.1111 is NaN.
-E3M4 = MinifloatFormat(
-    "e3m4", exponent_bits=3, mantissa_bits=4, bias=3, max_code=0x7E, nan_code=0x7F, has_infinity=False
-)
+E3M4 = MinifloatFormat("e3m4", exponent_bits=3, mantissa_bits=4, bias=3,
+                       max_code=0x7E, nan_code=0x7F, has_infinity=False)
 
 
 class Fields(NamedTuple):

@@ -27,13 +27,10 @@ from horovod.common.numpy_codec.runs import Bytes, check_block_size, packed, spl
 __all__ = ["LLOYD_LEVELS", "LLOYD_THRESHOLDS", "hadamard", "rotated_decode", "rotated_encode"]
 
 # Upper half of the 16 levels with the least square error for a unit Gaussian, and the middles between them.
-LLOYD_LEVELS = np.array(
-    [0.128395036, 0.388048291, 0.656759143, 0.942340434, 1.25623119, 1.6180464, 2.06901717, 2.73258948],
-    np.float32,
-)
-LLOYD_THRESHOLDS = np.array(
-    [0.258221656, 0.522403717, 0.799549758, 1.09928584, 1.4371388, 1.84353185, 2.40080333], np.float32
-)
+LLOYD_LEVELS = np.array([0.128395036, 0.388048291, 0.656759143, 0.942340434,
+                         1.25623119, 1.6180464, 2.06901717, 2.73258948], np.float32)
+LLOYD_THRESHOLDS = np.array([0.258221656, 0.522403717, 0.799549758, 1.09928584,
+                             1.4371388, 1.84353185, 2.40080333], np.float32)
 FLT_MAX = np.finfo(np.float32).max
 SIGN_BIT = np.uint32(1 << 31)
 

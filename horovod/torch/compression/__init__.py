@@ -23,30 +23,10 @@ from horovod.torch.compression.rules import UNSET, Rules
 from horovod.torch.compression.topk import TopKCompressor
 
 __all__ = [
-    "UNSET",
-    "BF16Compressor",
-    "Bit8Compressor",
-    "Bit16Compressor",
-    "CodecCompressor",
-    "Compression",
-    "Compressor",
-    "CompressorLike",
-    "ConfiguredCompressor",
-    "FP16Compressor",
-    "Int4Compressor",
-    "Int8Compressor",
-    "NoneCompressor",
-    "PowerSGDCompressor",
-    "Rounds",
-    "Rules",
-    "State",
-    "TopKCompressor",
-    "around_autograd",
-    "codec_for",
-    "compressor_name",
-    "of_one_call",
-    "resolved",
-    "short_name",
+    "UNSET", "BF16Compressor", "Bit8Compressor", "Bit16Compressor", "CodecCompressor", "Compression",
+    "Compressor", "CompressorLike", "ConfiguredCompressor", "FP16Compressor", "Int4Compressor",
+    "Int8Compressor", "NoneCompressor", "PowerSGDCompressor", "Rounds", "Rules", "State", "TopKCompressor",
+    "around_autograd", "codec_for", "compressor_name", "of_one_call", "resolved", "short_name",
 ]
 
 

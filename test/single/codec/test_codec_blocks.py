@@ -71,21 +71,10 @@ def test_scale_is_the_smallest_power_of_two_that_does_not_saturate() -> None:
     assert np.array_equal(scale, np.clip(formula, 1, 254))
 
 
-@pytest.mark.parametrize(
-    ("amax", "scale"),
-    [
-        (0.0, 1),
-        (448.0, 127),
-        (np.nextafter(np.float32(448), np.float32(449)), 128),
-        (224.0, 126),
-        (225.0, 127),
-        (1.0, 119),
-        (FLT_MAX, 247),
-        (1e-45, 1),
-        (1.75 * 2.0**-118, 1),
-        (1.76 * 2.0**-118, 2),
-    ],
-)
+@pytest.mark.parametrize(("amax", "scale"), [
+    (0.0, 1), (448.0, 127), (np.nextafter(np.float32(448), np.float32(449)), 128), (224.0, 126), (225.0, 127),
+    (1.0, 119), (FLT_MAX, 247), (1e-45, 1), (1.75 * 2.0**-118, 1), (1.76 * 2.0**-118, 2),
+])
 def test_scale_bytes_worked_by_hand(amax: float, scale: int) -> None:
     assert bit8_encode(np.float32([0.0, -amax]))[0] == scale
 

@@ -164,29 +164,11 @@ def test_named_values_of_the_formats() -> None:
     assert (E4M3.code_dtype.itemsize, HALF.code_dtype.itemsize) == (1, 2)
 
 
-@pytest.mark.parametrize(
-    ("x", "code"),
-    [
-        (0.0, 0x00),
-        (-0.0, 0x80),
-        (1.0, 0x38),
-        (-1.0, 0xB8),
-        (448.0, 0x7E),
-        (2.0**-9, 0x01),
-        (2.0**-10, 0x00),
-        (3 * 2.0**-10, 0x02),
-        (1.0625, 0x38),
-        (1.1875, 0x3A),
-        (1.96875, 0x40),
-        (0.3, 0x2A),
-        (np.inf, 0x7F),
-        (-np.inf, 0xFF),
-        (1e-45, 0x00),
-        (-1e-45, 0x80),
-        (3.4e38, 0x7E),
-        (2.0**-6 - 2.0**-11, 0x08),
-    ],
-)
+@pytest.mark.parametrize(("x", "code"), [
+    (0.0, 0x00), (-0.0, 0x80), (1.0, 0x38), (-1.0, 0xB8), (448.0, 0x7E), (2.0**-9, 0x01), (2.0**-10, 0x00),
+    (3 * 2.0**-10, 0x02), (1.0625, 0x38), (1.1875, 0x3A), (1.96875, 0x40), (0.3, 0x2A), (np.inf, 0x7F),
+    (-np.inf, 0xFF), (1e-45, 0x00), (-1e-45, 0x80), (3.4e38, 0x7E), (2.0**-6 - 2.0**-11, 0x08),
+])
 def test_e4m3_codes_worked_by_hand(x: float, code: int) -> None:
     assert encode_minifloat(x, E4M3) == code
 

@@ -137,22 +137,13 @@ def test_errors_are_at_most_half_a_step(block_size: int, name: str, largest: int
         assert (np.abs(decoded[part].astype(np.float64) - x[part]) <= step * (0.5 + 1e-4)).all()
 
 
-@pytest.mark.parametrize(
-    ("name", "lowest", "highest"),
-    [
-        ("bit8/128", 6.9e-4, 7.2e-4),
-        ("bit8/128/e5m2", 2.7e-3, 2.85e-3),
-        ("bit8/256/e3m4", 1.7e-4, 1.8e-4),
-        ("int8/128", 4.1e-5, 4.3e-5),
-        ("int4/128", 1.35e-2, 1.41e-2),
-        ("int4/128/hadamard", 1.35e-2, 1.41e-2),
-        ("int4/128/hadamard/lloyd", 9.2e-3, 9.5e-3),
-        ("int4/1024/hadamard/lloyd", 9.3e-3, 9.6e-3),
-        ("bit8/128/stochastic", 1.38e-3, 1.44e-3),
-        ("int8/128/stochastic", 8.2e-5, 8.6e-5),
-        ("int4/128/stochastic", 2.7e-2, 2.82e-2),
-    ],
-)
+@pytest.mark.parametrize(("name", "lowest", "highest"), [
+    ("bit8/128", 6.9e-4, 7.2e-4), ("bit8/128/e5m2", 2.7e-3, 2.85e-3), ("bit8/256/e3m4", 1.7e-4, 1.8e-4),
+    ("int8/128", 4.1e-5, 4.3e-5), ("int4/128", 1.35e-2, 1.41e-2), ("int4/128/hadamard", 1.35e-2, 1.41e-2),
+    ("int4/128/hadamard/lloyd", 9.2e-3, 9.5e-3), ("int4/1024/hadamard/lloyd", 9.3e-3, 9.6e-3),
+    ("bit8/128/stochastic", 1.38e-3, 1.44e-3), ("int8/128/stochastic", 8.2e-5, 8.6e-5),
+    ("int4/128/stochastic", 2.7e-2, 2.82e-2),
+])
 @pytest.mark.parametrize("size", [1.0, 1e-6, 3e4])
 def test_normalised_mean_square_error(name: str, lowest: float, highest: float, size: float) -> None:
     x = (np.random.default_rng(1).standard_normal(400_000) * size).astype(np.float32)

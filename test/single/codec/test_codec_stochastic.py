@@ -17,12 +17,8 @@ from horovod.common.numpy_codec.bit_runs import VARIANTS
 
 Float32s = NDArray[np.float32]
 STOCHASTIC = (
-    "bit8/128/stochastic",
-    "bit8/32/e5m2/stochastic/seed5",
-    "bit8/256/e3m4/stochastic",
-    "int8/128/stochastic",
-    "int4/64/stochastic",
-    "int4/128/stochastic/hadamard/seed2",
+    "bit8/128/stochastic", "bit8/32/e5m2/stochastic/seed5", "bit8/256/e3m4/stochastic",
+    "int8/128/stochastic", "int4/64/stochastic", "int4/128/stochastic/hadamard/seed2",
 )
 names = pytest.mark.parametrize("name", STOCHASTIC)
 
@@ -179,17 +175,9 @@ def test_the_mean_of_many_encodings_is_the_value(name: str) -> None:
     assert is_unbiased(codec, many_values(codec.block_size))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "bit8/128",
-        "bit8/32/e5m2",
-        "bit8/256/e3m4",
-        "int8/128",
-        "int4/64",
-        "int4/128/hadamard/seed2",
-    ],
-)
+@pytest.mark.parametrize("name", [
+    "bit8/128", "bit8/32/e5m2", "bit8/256/e3m4", "int8/128", "int4/64", "int4/128/hadamard/seed2",
+])
 def test_rounding_to_nearest_fails_that_test(name: str) -> None:
     codec = native.codec_named(name)
     assert not is_unbiased(codec, many_values(codec.block_size))
@@ -222,16 +210,10 @@ def test_values_that_the_format_has_stay(name: str) -> None:
         assert_same_bits(twin.decode(twin.encode(x, key=key), x.size), x)
 
 
-@pytest.mark.parametrize(
-    ("name", "largest"),
-    [
-        ("bit8/128/stochastic", 448.0),
-        ("bit8/128/e5m2/stochastic", 57344.0),
-        ("bit8/128/e3m4/stochastic", 30.0),
-        ("int8/128/stochastic", 127.0),
-        ("int4/128/stochastic", 7.0),
-    ],
-)
+@pytest.mark.parametrize(("name", "largest"), [
+    ("bit8/128/stochastic", 448.0), ("bit8/128/e5m2/stochastic", 57344.0), ("bit8/128/e3m4/stochastic", 30.0),
+    ("int8/128/stochastic", 127.0), ("int4/128/stochastic", 7.0),
+])
 def test_nothing_goes_beyond_the_largest_code(name: str, largest: float) -> None:
     codec = native.codec_named(name)
     below = np.float32(largest) * np.linspace(0.9, 1.0, 128).astype(np.float32)

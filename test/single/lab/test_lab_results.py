@@ -26,7 +26,9 @@ def runs_in(out: Path) -> list[Run]:
     plans = [plan(1, seed=seed) for seed in (1, 2, 3)]
     for place in (THIS_HOST, SLOW):
         for compression in ("none", "bit8"):
-            plans += [plan(ranks, compression, seed, place=place) for ranks in (2, 4) for seed in (1, 2, 3)]
+            plans += [
+                plan(ranks, compression, seed, place=place) for ranks in (2, 4) for seed in (1, 2, 3)
+            ]
     made = []
     for number, each in enumerate(plans):
         sent = {"none": 4800, "bit8": 1210}[each.compression] + 3 * each.seed

@@ -136,7 +136,5 @@ def assert_same_bits(actual: NDArray[Any], expected: NDArray[Any], what: str = "
     wrong = np.flatnonzero(bits(actual) != bits(expected))
     if wrong.size:
         i = wrong[0]
-        raise AssertionError(
-            f"{what}{wrong.size} of {actual.size} differ, first [{i}]: {actual[i]!r} = "
-            f"{bits(actual)[i]:#x}, expected {expected[i]!r} = {bits(expected)[i]:#x}"
-        )
+        raise AssertionError(f"{what}{wrong.size} of {actual.size} differ, first [{i}]: {actual[i]!r} = "
+                             f"{bits(actual)[i]:#x}, expected {expected[i]!r} = {bits(expected)[i]:#x}")

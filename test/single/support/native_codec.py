@@ -20,7 +20,6 @@ GUARD_BYTE = 0xA5
 LEVELS = native.simd_levels()
 NUMPY_DTYPES = {name: np.dtype(getattr(ml_dtypes, name, None) or name) for name in DTYPES}
 
-
 class Guarded:
     """An output of `nbytes` at `offset` bytes past an aligned address, between guards."""
 
