@@ -170,7 +170,7 @@ class HorovodBasics:
         return (jobs.current().inherited or self.running()).world
 
     def _place(self) -> native.World | Place:
-        """Who numbers the processes of a host: the launcher that formed the job, else the core, by ranks."""
+        """The launcher numbers a host's processes if it formed the job; else the core does, by ranks."""
         member = jobs.current().inherited or self.running()
         return member.place or member.world
 

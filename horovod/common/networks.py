@@ -62,11 +62,10 @@ class Description:
 
 @dataclass(frozen=True)
 class Choice:
-    """What ranks are told to use; nothing where nothing could be found out."""
+    """Networks, and names of interfaces over all hosts, that ranks use; empty if none could be found out."""
 
     networks: tuple[str, ...] = ()  # as 10.0.0.0/8
-    interfaces: tuple[str, ...] = ()  # names of the ranks' interfaces, over all hosts
-    interface: str = ""  # the one name that serves on every host, if there is one
+    interfaces: tuple[str, ...] = ()
 
 
 def order(address: Address) -> tuple[int, int]:
@@ -146,10 +145,5 @@ def fastest(hosts: Sequence[Description], networks: Sequence[Network]) -> list[N
 
 def choice(hosts: Sequence[Description], networks: Sequence[Network]) -> Choice:
     """The choice in the forms in which it is passed on."""
-    names = [host.interfaces_in(networks) for host in hosts]
-    everywhere = [name for name in (names[0] if names else []) if all(name in other for other in names)]
-    return Choice(
-        tuple(map(str, networks)),
-        tuple(sorted({name for own in names for name in own})),
-        everywhere[0] if everywhere else "",
-    )
+    interfaces = {name for host in hosts for name in host.interfaces_in(networks)}
+    return Choice(tuple(map(str, networks)), tuple(sorted(interfaces)))

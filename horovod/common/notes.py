@@ -25,47 +25,37 @@ from collections.abc import Iterable, Iterator
 __all__ = ["VARIABLE", "tell", "tell_from_below", "tell_of_failure"]
 
 VARIABLE = "HOROVOD_RANK_NOTES"
-_LONGEST = 300  # characters: a note is one cell, see horovod.runner.rank
+_LONGEST = 300  # characters of a reason
 _told: set[str] = set()
 
 
 def tell(note: str) -> None:
     """Write a note, once."""
-    text = os.environ.get(VARIABLE, "")
-    if not text or note in _told:
-        return
-    descriptor, device, inode = map(int, text.split(":"))
-    try:
-        status = os.fstat(descriptor)
-        if (status.st_dev, status.st_ino) == (device, inode):
-            _told.add(note)
-            os.write(descriptor, f"{note}\n".encode(errors="replace"))
-    except OSError:
-        return  # not inherited, or horovodrun is gone: nobody listens
+    _tell(note, ["self"])
 
 
 def tell_from_below(note: str) -> None:
-    """Write a note, once, also in a process that others have started for the rank: those that did not pass
-    the pipe on may have it themselves.
-    """
+    """Write a note, once, also if this process has not inherited the rank's pipe, and one above it has."""
+    _tell(note, ["self", *_processes_above()])
+
+
+def _tell(note: str, processes: Iterable[int | str]) -> None:
+    """Into the pipe of the first of these processes that has it."""
     text = os.environ.get(VARIABLE, "")
     if not text or note in _told:
         return
-    descriptor, device, inode = map(int, text.split(":"))
-    try:
-        for process in ("self", *_processes_above()):
-            path = f"/proc/{process}/fd/{descriptor}"
-            if not os.path.exists(path):
-                continue
+    descriptor, *pipe = map(int, text.split(":"))
+    for process in processes:
+        path = f"/proc/{process}/fd/{descriptor}"
+        try:
             status = os.stat(path)
-            if (status.st_dev, status.st_ino) == (device, inode):
+            if [status.st_dev, status.st_ino] == pipe:
                 _told.add(note)
-                pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # horovodrun may be gone
-                with open(pipe, "wb", buffering=0) as file:
+                with open(os.open(path, os.O_WRONLY | os.O_NONBLOCK), "wb", buffering=0) as file:
                     file.write(f"{note}\n".encode(errors="replace"))
                 return
-    except OSError:
-        return  # another user's process, or one that has just ended: nobody listens
+        except OSError:
+            continue  # not inherited, or of another user; or horovodrun is gone, and nothing reads the note
 
 
 def _processes_above() -> Iterator[int]:

@@ -29,14 +29,14 @@ REACH = 2.0  # for a connection to another host of the job, which shows that a n
 NEWS_OF_START = 5.0  # between two lines on how many of many ranks have started
 HANDSHAKE = 15.0  # of two ranks over TCP; one may be loading libraries
 NCCL_START = 180.0  # NCCL's own start between many hosts takes a minute
-RENDEZVOUS_GRACE = 5.0  # rank 0 may take longer than those that wait for its conclusion
+RENDEZVOUS_GRACE = 5.0  # more for ranks that wait for rank 0: it begins later than they do
 WARM_LOAD = 300.0  # to load torch, before ranks are forked, from a slow file system
 WARM_ADOPTION = 10.0  # until the agent is the parent of a rank that was forked
 
 # ---- Failures: who is to blame ----
 
 AFTER_FAILURE = 0.3  # for the last words of other ranks, when it is known who is to blame
-BEFORE_BLAMING = 3.0  # else: a rank that fails by itself may be slower than those that follow it
+BEFORE_BLAMING = 3.0  # if it is not known yet: the rank that failed first may report last
 VAIN_WAIT = 5.0  # in hvd.init(), for a rank that has ended before it
 STOPPED_WAIT = 15.0  # in hvd.init(), for a rank that is stopped: whoever stopped it may have it go on
 HEARS_REASON = 0.1  # after an error, for the reason, which may be on its way

@@ -36,8 +36,8 @@ _NUMBERS = {"int": "a whole number", "float": "a number"}
 class Option:
     """One row. `default` is the text of `variable`; a flag's own unit is `scale` of the variable's.
 
-    What ranks read they read once, when they join a job; `scope` says whose it is. What has flags is in a
-    `group` of GROUPS.
+    A rank reads its options once, when it joins a job; `scope` says which ranks must have the same value. An
+    option with flags has a `group`, one of GROUPS.
     """
 
     name: str

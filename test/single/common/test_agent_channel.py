@@ -34,7 +34,7 @@ class Launcher:
     """A driver and an agent in one, for workers that are threads."""
 
     def __init__(self, ranks: int) -> None:
-        self._job = Job(FixedJob([("a", ranks)]), ["true"], "0" * 12)
+        self._job = Job(FixedJob([("a", ranks)]), ["true"])
         self._job.begin()
         self._job.heard("a", Frame(frames.HELLO, b'{"host": "a"}'), 0.0)
         self._lock = threading.Lock()
@@ -56,7 +56,7 @@ class Launcher:
     def _answer(self) -> None:
         for effect in self._job.taken():
             if isinstance(effect, ToAgent):
-                (frame,) = FrameParser(from_agent=False).feed(effect.data)
+                (frame,) = FrameParser(from_agent=False).feed(frames.MAGIC + effect.data)
                 if frame.kind == frames.MESSAGE:
                     number, message = frame.numbered()
                     self._ours[number].sendall(message)

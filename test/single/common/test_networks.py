@@ -93,7 +93,7 @@ def test_slow_networks_are_left_out() -> None:
 def test_the_choice_in_every_form() -> None:
     hosts = [host(("eth0", "10.0.0.1/24"), DOCKER), host(("ens3", "10.0.0.2/24"), DOCKER)]
     ours = [IPv4Network("10.0.0.0/24")]
-    assert networks.choice(hosts, ours) == Choice(("10.0.0.0/24",), ("ens3", "eth0"), "")
+    assert networks.choice(hosts, ours) == Choice(("10.0.0.0/24",), ("ens3", "eth0"))
     alike = [host(("eth0", f"10.0.0.{n}/24")) for n in (1, 2)]
-    assert networks.choice(alike, ours).interface == "eth0"
+    assert networks.choice(alike, ours).interfaces == ("eth0",)
     assert networks.choice(alike, []) == Choice()
