@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
+from horovod.common.options import OPTIONS
 from horovod.runner import errors, forwarding, launchers, settings
 from horovod.runner.agents.host_facts import has_fabric
 from horovod.runner.agents.supervision import Ending
@@ -32,7 +33,7 @@ _REFUSED = {
     "master_port": "says where the ranks of --ddp meet",
 }
 _REFUSED_VALUES = {"bind": ("auto", "binds ranks to cores")}
-_WITH_DEFAULTS = {"start_timeout": "30", "exit_timeout": "60"}
+_WITH_DEFAULTS = ("start_timeout", "exit_timeout")
 _SHARED_BY_RANK = 32 << 20  # bytes: Open MPI's 16 MiB, and ours
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -97,9 +98,9 @@ def _refuse(values: Mapping[str, Any]) -> None:
     for name, (value, about) in _REFUSED_VALUES.items():
         if values.get(name) == value:
             raise errors.option_of_agents(option=f"{_flag(name)} {value}", about=about)
-    for name, default in _WITH_DEFAULTS.items():
-        if name in values and str(values[name]) != default:
-            raise errors.option_of_agents(option=_flag(name), about="limits a time")
+    for option in OPTIONS:
+        if option.name in _WITH_DEFAULTS and str(values.get(option.name, option.default)) != option.default:
+            raise errors.option_of_agents(option=_flag(option.name), about="limits a time")
 
 
 def _flag(name: str) -> str:
