@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from horovod.runner.job_hosts import _SHARED_BY_RANK
+from horovod.runner.by_mpirun import _SHARED_BY_RANK
 
 NATIVE = Path(__file__).resolve().parents[3] / "horovod" / "native"
 PAGE = mmap.PAGESIZE
