@@ -85,15 +85,23 @@ def test_a_communicator_that_cannot_be_is_an_error_everywhere(monkeypatch: pytes
 def test_a_communicator_that_one_rank_cannot_make_is_an_error_everywhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The others hear it from that rank: NCCL goes on waiting for it. They have lost it; their GPUs work."""
+    """The others hear it from that rank, as NCCL goes on waiting for it, or from one that heard it before.
+    Their GPUs work, and the ranks that they name lead to the one that failed.
+    """
     monkeypatch.setenv("EMULATED_NCCL_FAIL", "ncclCommInitRankConfig:1:3")  # of whichever rank comes first
     start = time.monotonic()
     errors = on_ranks(3, lambda rank, engine: repeated(rank, engine, 1), settings=over("nccl", "scatter"))
     [failed] = [rank for rank, error in enumerate(errors) if isinstance(error, DeviceFailure)]
     for rank, error in enumerate(errors):
         assert error is not None
-        expect(error, DeviceFailure if rank == failed else LostRank, ranks=(failed,), tensor="x")
+        expect(error, DeviceFailure if rank == failed else LostRank, ranks=error.ranks, tensor="x")
         assert error.facts["cause"] == "nccl_cannot_join"
+        named, seen = rank, set[int]()
+        while named != failed:
+            assert named not in seen, errors
+            seen.add(named)
+            (named,) = errors[named].ranks
+    assert errors[failed].ranks == (failed,)
     assert "ncclCommInitRankConfig" in str(errors[failed])
     assert time.monotonic() - start < 60, "that is NCCL's patience, and not ours"
 
