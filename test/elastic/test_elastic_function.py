@@ -72,7 +72,7 @@ def test_results_are_those_of_who_is_left(tmp_path: Path) -> None:
 def test_an_exception_comes_with_its_traceback(tmp_path: Path) -> None:
     done = run("raises_at", tmp_path)
     text = done.stdout.partition("failed: ")[2]
-    assert text.startswith("the driver of the job failed with exit code 1: "), done.stdout + done.stderr
+    assert text.startswith("the job failed with exit code 1: "), done.stdout + done.stderr
     assert "rank 1 on host 127.0.0.2 exited with code 1 of an exception that nothing caught" in text
     assert "rank 1: its function raised LookupError: no such image\n\nTraceback" in text
     assert "in loop" in text and text.rstrip().endswith("LookupError: no such image")
