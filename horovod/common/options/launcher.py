@@ -231,6 +231,8 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         "elastic job: with --blacklist slot, deaths of a host's workers within 10 minutes after which the "
         "host is given up. Default: 10",
         ("--max-worker-failures",),
+        variable="HOROVOD_ELASTIC_MAX_WORKER_FAILURES",
+        key="elastic_max_worker_failures",
         type="int",
         minimum=1,
         is_new=True,

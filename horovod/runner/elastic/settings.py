@@ -42,8 +42,8 @@ _FLAGS = {
     "max_worker_failures": "--max-worker-failures",
     "host_discovery_script": "--host-discovery-script",
 }
-_FOR_ELASTIC = ("max_np", "slots_per_host", "reset_limit", "blacklist_cooldown_range", "max_worker_failures")
-_WITH_VARIABLES = ("elastic_timeout", "blacklist")
+_FOR_ELASTIC = ("max_np", "slots_per_host", "reset_limit", "blacklist_cooldown_range")
+_WITH_VARIABLES = ("elastic_timeout", "blacklist", "max_worker_failures")
 _LOWEST = {"np": 1, "min_np": 1, "max_np": 1, "slots_per_host": 1, "elastic_timeout": 1, "reset_limit": 0}
 _LOWEST["max_worker_failures"] = 1
 

@@ -68,10 +68,14 @@ def test_a_batch_job_of_several_hosts_has_to_name_them() -> None:
     refuse_other_hosts(values, {})
 
 
-@pytest.mark.parametrize(("given", "said"), [({}, "host"), ({"blacklist": "slot"}, "slot")])
-def test_the_rule_for_deaths_may_come_from_a_variable(given: dict[str, str], said: str) -> None:
-    values = all_settings.merged({"np": 2, **given}, {}, {"HOROVOD_ELASTIC_BLACKLIST": "host"})
-    assert values["blacklist"] == said and not asks_for_elastic(values)
+@pytest.mark.parametrize(
+    ("name", "said", "typed"), [("blacklist", "host", "slot"), ("max_worker_failures", 3, 4)]
+)
+def test_rules_for_deaths_may_come_from_a_variable(name: str, said: object, typed: object) -> None:
+    environment = {f"HOROVOD_ELASTIC_{name.upper()}": str(said)}
+    for given, expected in (({}, said), ({name: typed}, typed)):
+        values = all_settings.merged({"np": 2, **given}, {}, environment)
+        assert values[name] == expected and not asks_for_elastic(values)
 
 
 def test_fixed_hosts(tmp_path: Path) -> None:
@@ -118,7 +122,6 @@ def test_a_variable_of_the_shell_makes_no_job_elastic(
         ({"np": 2, "max_np": 4}, ["--max-np"]),
         ({"np": 2, "reset_limit": 4, "slots_per_host": 1}, ["--slots-per-host", "--reset-limit"]),
         ({"blacklist_cooldown_range": [1, 2]}, ["--blacklist-cooldown-range"]),
-        ({"max_worker_failures": 2}, ["--max-worker-failures"]),
     ],
 )
 def test_options_of_elastic_jobs_alone_are_refused(values: dict[str, Any], options: list[str]) -> None:
