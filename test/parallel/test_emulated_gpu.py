@@ -23,7 +23,8 @@ LIMIT = 400.0  # seconds: kernels run by threads of the host, several ranks on t
     [
         (1, "auto", "auto", ALONE),
         (2, "nccl", "auto", [*FILES]),
-        (2, "host", "scatter", ["operations", "compression", "streams", "errors", "sparse"]),
+        (2, "host", "scatter", ["operations", "errors", "sparse"]),
+        pytest.param(2, "host", "scatter", ["compression", "streams"], marks=pytest.mark.slow),
         pytest.param(2, "host", "auto", ["training", "batch norm"], marks=pytest.mark.slow),
         (4, "nccl", "scatter", ["compression"]),
         pytest.param(4, "nccl", "scatter", [*FILES], marks=pytest.mark.slow),
@@ -36,9 +37,10 @@ def test_what_runs_on_a_gpu(np: int, transport: str, algorithm: str, files: list
 
 
 @pytest.mark.timeout(LIMIT + 30)
-def test_ranks_that_share_a_gpu_go_by_the_host() -> None:
+@pytest.mark.parametrize("file", ["operations", pytest.param("training", marks=pytest.mark.slow)])
+def test_ranks_that_share_a_gpu_go_by_the_host(file: str) -> None:
     more = {"HOROVOD_TEST_SHARED_GPU": "1", "HOROVOD_ALLREDUCE_ALGORITHM": "scatter"}
-    run_test_files(4, [FILES["operations"], FILES["training"]], LIMIT, **emulated_gpus(), **more)
+    run_test_files(4, [FILES[file]], LIMIT, **emulated_gpus(), **more)
 
 
 @pytest.mark.timeout(LIMIT + 30)

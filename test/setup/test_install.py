@@ -12,6 +12,7 @@ import pytest
 from clean_shell import ROOT, copy_sources, run_shell, typed
 
 pytestmark = pytest.mark.timeout(900)
+INSTALLS = pytest.mark.slow  # compiles all in a new environment
 
 WHO_AM_I = """
 import os
@@ -81,12 +82,14 @@ def in_environment(home: Path, command: str, path: str = "") -> "subprocess.Comp
     return run_shell(command, home, PATH=f"{path}{home}/venv/bin{os.pathsep}{os.environ['PATH']}")
 
 
+@INSTALLS
 def test_it_imports_without_torch_and_without_libmpi(installed: Path) -> None:
     code = "import horovod._native; print('libmpi.so' in open('/proc/self/maps').read())"
     assert in_environment(installed, f'python -c "{code}"').stdout == "False\n"
     assert "Horovod v" in in_environment(installed, "horovodrun --check-build").stdout
 
 
+@INSTALLS
 def test_only_what_belongs_there_is_installed(installed: Path) -> None:
     (package,) = (installed / "venv" / "lib").glob("python*/site-packages/horovod")
     assert not list(package.rglob("*.cc"))
@@ -96,7 +99,7 @@ def test_only_what_belongs_there_is_installed(installed: Path) -> None:
         assert (package / name).exists(), name
 
 
-@pytest.mark.parametrize("how", ["installed", "editable"])
+@pytest.mark.parametrize("how", [pytest.param("installed", marks=INSTALLS), "editable"])
 def test_a_users_script_has_types(how: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """With PyTorch from this environment, whose own horovod stands behind the one that is installed."""
     torch, home = find_spec("torch"), request.getfixturevalue(how)
@@ -117,6 +120,7 @@ def test_a_users_script_has_types(how: str, request: pytest.FixtureRequest, tmp_
         assert re.fullmatch(expected, line), run.stdout
 
 
+@INSTALLS
 def test_two_ranks_find_the_environments_libmpi(installed: Path) -> None:
     run = in_environment(installed, "mpirun --allow-run-as-root --oversubscribe -np 2 python who.py")
     assert run.returncode == 0, run.stdout
@@ -124,6 +128,7 @@ def test_two_ranks_find_the_environments_libmpi(installed: Path) -> None:
     assert sorted(line.split(" by ")[0] for line in said) == ["rank 0 of 2", "rank 1 of 2"]
 
 
+@INSTALLS
 @pytest.mark.skipif(not DEBIANS_MPIRUN.exists(), reason="Debian's openmpi-bin is not installed")
 def test_debians_mpirun_first_on_the_path(installed: Path, tmp_path: Path) -> None:
     """The mpirun of one MPI, the library of another: one job or a refusal, never two worlds of one.
@@ -143,6 +148,7 @@ def test_debians_mpirun_first_on_the_path(installed: Path, tmp_path: Path) -> No
         assert_refusal_names_both(run.stdout, installed)
 
 
+@INSTALLS
 @pytest.mark.parametrize(
     "launcher", ["OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0", "PMI_SIZE=2 PMI_RANK=0"]
 )
