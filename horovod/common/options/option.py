@@ -151,8 +151,8 @@ def _to_bool(value: Any) -> bool:
 
 def row(name: str, *, default: bool | int | float | str = "", **columns: Any) -> Option:
     """An option of which columns that are not given follow from others: `type` from the value of `default`;
-    the flag --NAME, where it has a group; of what ranks read, the variable HOROVOD_NAME, and with a flag the
-    key params.NAME.
+    the flag of its name, where it has a group; of what ranks read, the variable of its name, and with a flag
+    its key in the section params.
     """
     text = default if isinstance(default, str) else f"{default:.12g}"  # of a bool: 0 or 1
     derived: dict[str, Any] = {"type": _TYPES[type(default)], "default": text}
