@@ -27,7 +27,7 @@ from horovod.common.process_sets import (
     global_process_set,
     remove_process_set,
 )
-from horovod.common.rendezvous import given
+from horovod.common.rendezvous.places import opening
 
 __all__ = ["HorovodBasics", "basics"]
 
@@ -84,7 +84,7 @@ class HorovodBasics:
                 raise errors.unknown_process_sets(got=process_sets)
             os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
             process_sets = None
-        open_world = given.opening(comm, store, rank, size)
+        open_world = opening(comm, store, rank, size)
         job = jobs.current()
         with job.lock:
             if self.is_initialized():

@@ -1,4 +1,4 @@
-"""Where ranks meet, by who has started them: in horovodrun's store, in one of torch's, or by MPI.
+"""Where ranks meet: in horovodrun's store, in one of torch's, by MPI, or in what a script has.
 
 Ranks of an agent of horovodrun meet in the store of its driver. Those of torchrun, and all that are told
 RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, meet in torch's store, which is made by `horovod.torch`: this
@@ -12,19 +12,22 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from horovod import _native as native
-from horovod.common import errors, nodelists
+from horovod.common import communicators, errors, nodelists
 from horovod.common.agent_channel import VARIABLE, AgentChannel, Removed, agent_channel
 from horovod.common.build_info import build_info
+from horovod.common.jobs import OpenWorld
 from horovod.common.launched import AGENT, FOLDER, STEP, STORE, Launch
 from horovod.common.mpi_here import mpi_here
+from horovod.common.process_sets import as_ranks
 from horovod.common.rendezvous.folder import by_folder
+from horovod.common.rendezvous.meeting import open_over_tcp
 from horovod.common.rendezvous.store import Store, StoreRendezvous, assignment_of, start_timeout
 from horovod.common.sentences import facts_of
 
-__all__ = ["MpiRendezvous", "make_stores_with", "rendezvous_of"]
+__all__ = ["MpiRendezvous", "host_of", "make_stores_with", "opening", "rendezvous_of"]
 
 # Host, port, whether this process has the store or looks for it, seconds.
 MakeStore: TypeAlias = Callable[[str, int, bool, float], Store]
@@ -124,6 +127,45 @@ def _in_torchs_store(
         raise errors.no_use_of_store(**who, done=done, host=host, port=port, why=why) from error
     name = f"torch's store at {host}:{port}"
     return StoreRendezvous(store, assignment, name, host, launch.job(environment))
+
+
+def opening(comm: Any, store: Any, rank: Any, size: Any) -> OpenWorld | None:
+    """How the world of hvd.init(store=, rank=, size=) is opened; None where none of the three was given.
+
+    ValueError: an argument is wrong.
+    """
+    given = {"store": store, "rank": rank, "size": size}
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) == len(given):
+        return None
+    if missing:
+        raise errors.store_lacks(missing=" and ".join(missing))
+    if not all(callable(getattr(store, method, None)) for method in ("set", "get")):
+        raise errors.not_a_store(got=repr(store)[:80])
+    number, count = as_ranks([rank, size])
+    if not 0 <= number < count:
+        raise errors.no_such_rank(rank=number, size=count)
+    if communicators.is_communicator(comm):
+        raise errors.store_and_communicator()
+    return _opening(store, number, count)
+
+
+def _opening(store: Store, rank: int, size: int) -> OpenWorld:
+    def open_world(settings: native.Settings, ranks: list[int]) -> native.World:
+        assignment = assignment_of(rank, size, ranks)
+        return open_over_tcp(
+            settings, StoreRendezvous(store, assignment, "the store given to hvd.init()", host_of(store))
+        )
+
+    return open_world
+
+
+def host_of(store: Any) -> str:
+    """Where torch's TCPStore is, below what others wrap around it; "" for another store."""
+    while (below := getattr(store, "underlying_store", None)) is not None:
+        store = below
+    host = getattr(store, "host", "")
+    return host if isinstance(host, str) else ""
 
 
 class MpiRendezvous:

@@ -21,7 +21,7 @@ from horovod import _native as native
 from horovod.common import jobs, notes, rendezvous
 from horovod.common.exits import at_exit, uncaught_exception
 from horovod.common.membership import Membership
-from horovod.common.rendezvous.given import host_of
+from horovod.common.rendezvous.places import host_of
 from horovod.common.rendezvous.store import StoreRendezvous, assignment_of
 from horovod.gloo_threads import wait_for_gloo_in_destroy_process_group
 from horovod.torch.ddp import errors

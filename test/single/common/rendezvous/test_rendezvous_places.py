@@ -22,7 +22,7 @@ from refusals import refused
 import horovod.torch as hvd
 from horovod.common import errors, jobs, launched, membership
 from horovod.common.launched import Launch, detect
-from horovod.common.rendezvous import given, places, rendezvous_of
+from horovod.common.rendezvous import places, rendezvous_of
 from horovod.common.rendezvous.folder import FolderStore
 from horovod.common.rendezvous.store import StoreRendezvous, assignment_of
 from horovod.common.sentences import Sentence
@@ -284,12 +284,12 @@ def test_init_in_a_store_of_the_script(core: None, monkeypatch: pytest.MonkeyPat
     store = MemoryStore()
 
     def open_world(rank: int) -> Any:
-        opening = given.opening(None, store, rank, 4)
+        opening = places.opening(None, store, rank, 4)
         assert opening is not None
         return opening(SimpleNamespace(transport="auto"), [])  # type: ignore[arg-type]
 
     assert [world.size for world in in_threads(4, open_world)] == [4] * 4
-    assert given.opening(None, None, None, None) is None
+    assert places.opening(None, None, None, None) is None
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def test_a_store_and_a_communicator(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", SimpleNamespace(Comm=Comm))  # type: ignore[arg-type]
     with refused(errors.store_and_communicator):
-        given.opening(Comm(), MemoryStore(), 0, 2)
+        places.opening(Comm(), MemoryStore(), 0, 2)
 
 
 def test_a_communicator_where_no_mpi_has_started_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
