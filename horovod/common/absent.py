@@ -77,9 +77,7 @@ def _native_elsewhere() -> Any:
 
 
 class _Refusing:
-    """Finder that finds nothing but an installed core, and knows why. Parents are asked for before modules
-    below them.
-    """
+    """Finder that finds nothing but an installed core, and knows why. Parents are asked for first."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> Any:

@@ -13,7 +13,6 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 from horovod.common import errors
@@ -60,12 +59,6 @@ class AgentChannel:
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all are set."""
         return bool(self._ask("check", keys=list(keys)))
-
-    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
-        """Until all are set. ValueError when they are not in time."""
-        left = None if timeout is None else timeout.total_seconds()
-        for key in keys:
-            self._ask("get", left, key=key)
 
     def delete_key(self, key: str) -> bool:
         """Whether it was set."""
@@ -117,16 +110,14 @@ class AgentChannel:
         for timestamp, update in news:
             callback(timestamp, update)
 
-    def _ask(self, do: str, seconds: float | None = None, **arguments: Any) -> Any:
+    def _ask(self, do: str, **arguments: Any) -> Any:
         with self._changed:
             self._asked += 1
             number = self._asked
         self._send({"id": number, "do": do, **arguments})
         with self._changed:
-            self._changed.wait_for(lambda: number in self._answers or self._broken, seconds)
+            self._changed.wait_for(lambda: number in self._answers or self._broken)
             answer = self._answers.pop(number, None)
-            if answer is None and not self._broken:
-                raise errors.not_set_in_time(key=arguments.get("key"), seconds=seconds)
         if answer is None:
             raise errors.channel_broken(why=self._broken)
         if "error" in answer:

@@ -32,12 +32,8 @@ __all__ = [
 
 VARIABLE = "HOROVOD_AGENT"
 # A worker's place when it starts.
-RANK, SIZE, LOCAL_RANK, LOCAL_SIZE = (
-    "HOROVOD_RANK",
-    "HOROVOD_SIZE",
-    "HOROVOD_LOCAL_RANK",
-    "HOROVOD_LOCAL_SIZE",
-)
+RANK, SIZE = "HOROVOD_RANK", "HOROVOD_SIZE"
+LOCAL_RANK, LOCAL_SIZE = "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"
 MOST_BYTES = 2 << 20  # of a message: stores take values of 1 MiB, which base64 makes a third longer
 _HEADER = 4
 

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from horovod import _native as native
-from horovod.common import errors, forked, host_memory, jobs, notes, restarting, util, variables
+from horovod.common import errors, host_memory, jobs, notes, restarting, util, variables
 from horovod.common.agent_channel import Place, accuse, agent_channel
 from horovod.common.agent_messages import VARIABLE as AGENT
 from horovod.common.exceptions import HorovodInternalError, lost_ranks
-from horovod.common.exits import at_exit, ends_from_uncaught_exception
+from horovod.common.exits import at_exit, uncaught_exception
 from horovod.common.membership import Membership, as_launched
 from horovod.common.options import BY_VARIABLE
 from horovod.common.process_sets import (
@@ -27,8 +27,7 @@ from horovod.common.process_sets import (
     global_process_set,
     remove_process_set,
 )
-from horovod.common.readable import refuse_what_is_no_text
-from horovod.common.rendezvous import given
+from horovod.common.rendezvous.places import opening
 
 __all__ = ["HorovodBasics", "basics"]
 
@@ -79,18 +78,18 @@ class HorovodBasics:
             NotImplementedError: a ProcessSet is a communicator, and ``comm`` is none.
             HorovodInternalError: this process was forked by one that has called init().
         """
-        forked.refuse()
+        jobs.refuse_forked()
         if isinstance(process_sets, str):
             if process_sets.lower() != "dynamic":
                 raise errors.unknown_process_sets(got=process_sets)
             os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
             process_sets = None
-        open_world = given.opening(comm, store, rank, size)
+        open_world = opening(comm, store, rank, size)
         job = jobs.current()
         with job.lock:
             if self.is_initialized():
                 return
-            refuse_what_is_no_text(os.environ)
+            variables.refuse_what_is_no_text(os.environ)
             job.forget()
             if not self._is_known:
                 self._is_known = True
@@ -134,7 +133,7 @@ class HorovodBasics:
         """
         if not self._is_child:
             notes.tell("leaving")
-        if self._is_child or ends_from_uncaught_exception():
+        if self._is_child or uncaught_exception() is not None:
             return
         self.shutdown()
         if not self._has_failed:
@@ -156,11 +155,11 @@ class HorovodBasics:
         job = jobs.current()
         parent = f"rank {job.member.world.rank}" if job.member else "a process that has called hvd.init()"
         job.become_a_childs()
-        forked.take_note(parent)
+        jobs.note_fork(parent)
 
     def member(self) -> Membership:
         """The running membership; HorovodInternalError outside init() ... shutdown()."""
-        forked.refuse()
+        jobs.refuse_forked()
         job = jobs.current()
         if job.member is None:
             raise errors.not_running(why=job.wording.not_running)

@@ -119,11 +119,11 @@ class Agreement:
 
     Attributes:
         root: the rank whose state all get: the first that has that; 0 where all are newcomers.
-        number: the commit to go on from; where ``is_kept``, the newest that there is; 0 for newcomers only.
+        number: the commit to go on from: that all survivors hold, or the newest that anybody has where there
+            is none, as where a host kept commits and was out for a while, and where ``is_kept``; 0 for
+            newcomers only.
         is_kept: survivors go on from where they are.
         has_newcomers: somebody has to be given the state.
-        is_common: all survivors hold that commit. If not, as where a host kept commits and was out for a
-            while, the newest counts that anybody has.
         process_sets: those of root.
         generation: of that commit; 0 for newcomers only.
         function: that root is in. Who is in another one cannot go on with it.
@@ -133,7 +133,6 @@ class Agreement:
     number: int
     is_kept: bool
     has_newcomers: bool
-    is_common: bool
     process_sets: list[list[int]]
     generation: int = 0
     function: str = ""
@@ -144,21 +143,11 @@ def agreed(standings: Sequence[Standing]) -> Agreement:
     generation = max((one.generation for one in standings if one.held), default=0)
     survivors = [rank for rank, one in enumerate(standings) if one.held and one.generation == generation]
     if not survivors:
-        return Agreement(0, 0, True, True, True, [], function=standings[0].function)
-    root = survivors[0]
+        return Agreement(0, 0, True, True, [], function=standings[0].function)
     held = [set(standings[rank].held) for rank in survivors]
     common = set.intersection(*held)
     is_kept = all(standings[rank].is_kept for rank in survivors)
     number = max(set.union(*held) if is_kept or not common else common)
-    if not is_kept:
-        root = next(rank for rank in survivors if number in standings[rank].held)
-    return Agreement(
-        root,
-        number,
-        is_kept,
-        len(survivors) < len(standings),
-        is_kept or bool(common),
-        standings[root].process_sets,
-        generation,
-        standings[root].function,
-    )
+    root = next(rank for rank in survivors if is_kept or number in standings[rank].held)
+    its, has_newcomers = standings[root], len(survivors) < len(standings)
+    return Agreement(root, number, is_kept, has_newcomers, its.process_sets, generation, its.function)

@@ -21,8 +21,7 @@ from horovod.common.agent_channel import accuse, agent_channel
 from horovod.common.commits import Agreement, Commits
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt, Stalled, lost_ranks
 from horovod.common.options import BY_VARIABLE
-from horovod.common.patience import Patience, is_scripts_own
-from horovod.common.recovery import HOST_CHANGE, LOSS, Recoveries
+from horovod.common.recovery import HOST_CHANGE, LOSS, Patience, Recoveries, is_scripts_own
 
 __all__ = ["ADDED", "REMOVED", "ObjectState", "State", "WorkerNotificationManager", "is_elastic",
            "notification_manager", "run_fn"]  # fmt: skip
@@ -44,21 +43,16 @@ class WorkerNotificationManager:
 
     def __init__(self) -> None:
         self._listeners: dict[int, State] = {}
-        self._is_listening = False
+        self.is_listening = False  # a launcher may say something
 
     def init(self) -> None:
         """Listen to the launcher, if one is there that says something. Harmless when repeated."""
-        if self._is_listening or not os.environ.get(rejoining.AGENT):
+        if self.is_listening or not os.environ.get(rejoining.AGENT):
             return
         channel = agent_channel(os.environ)
         if channel is not None:
             channel.listen(self.handle_hosts_updated)
-            self._is_listening = True
-
-    @property
-    def is_listening(self) -> bool:
-        """Whether a launcher may say something."""
-        return self._is_listening
+            self.is_listening = True
 
     def register_listener(self, listener: State) -> None:
         """Have a state told from now on."""

@@ -39,7 +39,7 @@ class InAnotherFunction(HorovodInternalError):
     """This rank does not go on: the others are in another part of the script. They do."""
 
 
-# Settings (horovod.common.options, readable, tuning_settings)
+# Settings (horovod.common.options, variables, tuning_settings)
 no_text = WrongSetting.says("{setting}={value!r} is not UTF-8 text", "unset it or give a valid value")
 not_valid = WrongSetting.says("{setting}={value!r} is not {expected}", "unset it or give a valid value")
 not_wanted = WrongSetting.says("{value!r} is not {expected}{hint}")
@@ -59,7 +59,7 @@ dynamic_on_some = WrongSetting.says(
     "set it on all ranks, or give all init(process_sets='dynamic')",
 )
 
-# Life of a job (basics, jobs, forked, membership)
+# Life of a job (basics, jobs, membership)
 not_initialized = NotInitialized.says("Horovod has not been initialized", "use hvd.init()")
 not_running = HorovodInternalError.says("{why}")
 forked = HorovodInternalError.says("process {process} was forked by {parent}", "{to_do}")
@@ -304,7 +304,6 @@ not_published = CannotStart.says(
 
 # The agent of horovodrun (agent_channel)
 out_of_the_job = Removed.says("{why}")
-not_set_in_time = AgentGone.says("{key} was not set within {seconds:g} s")
 channel_broken = AgentGone.says("{why}")
 refused = AgentGone.says("horovodrun refuses to {do}: {why}")
 agent_gone = AgentGone.says("the agent of horovodrun that started this process is gone: {why}")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from multiprocessing import util
 from typing import TypeVar
 
-__all__ = ["at_exit", "ends_from_uncaught_exception", "uncaught_exception"]
+__all__ = ["at_exit", "uncaught_exception"]
 
 F = TypeVar("F", bound=Callable[[], object])
 
@@ -45,11 +45,6 @@ def _finalize(*_: object) -> None:
 
 
 util.register_after_fork(_call_all, _finalize)  # of multiprocessing's, which forgets finalizers then
-
-
-def ends_from_uncaught_exception() -> bool:
-    """Whether the interpreter is ending because nobody caught an exception. For what ``at_exit`` calls."""
-    return uncaught_exception() is not None
 
 
 def uncaught_exception() -> BaseException | None:

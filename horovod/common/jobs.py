@@ -3,29 +3,63 @@
 A process is one rank of one job at most, and nobody needs to say which. Where threads are ranks, each enters
 its own ``Job``. Who is called by others later, perhaps on a thread of theirs, such as a hook of autograd's,
 remembers the job it was made in, and runs in that.
+
+Processes that were forked by one that had called hvd.init() are in none. The engine's thread is not in them,
+its locks may be held for ever, and MPI and the shared memory are the parent's. Most of them never notice:
+workers of a DataLoader ask for rank() at most. The core guards itself too (native/base/process.h); here it is
+said before Python waits for a lock of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
-from horovod.common import errors, forked
-from horovod.common.wording import OF_HVD, Wording
+from horovod.common import errors
+from horovod.common.exceptions import HorovodInternalError
 
 if TYPE_CHECKING:
     from horovod import _native as native
     from horovod.common.membership import Membership
     from horovod.common.process_sets import ProcessSet
 
-__all__ = ["Job", "OpenWorld", "current"]
+__all__ = ["OF_HVD", "Job", "OpenWorld", "Wording", "current", "note_fork", "refuse_forked"]
 
 OpenWorld: TypeAlias = "Callable[[native.Settings, list[int]], native.World]"
 P = ParamSpec("P")
 T = TypeVar("T")
+_forked_by = ""  # as "rank 3"; "" where this process is no such child
+
+
+class Wording(NamedTuple):
+    """What errors about a job say in the words of whoever formed it: hvd.init(), unless somebody else did.
+
+    Attributes:
+        forming: what forms the job, as "hvd.init()".
+        if_absent: where a rank did not come, what may be wrong and what to do.
+        not_running: all of the error for an operation outside of a job.
+        in_child: what still works in a process that a rank has forked, and what to do instead.
+    """
+
+    forming: str
+    if_absent: str
+    not_running: str
+    in_child: str
+
+
+OF_HVD = Wording(
+    forming="hvd.init()",
+    if_absent="do these processes run, on hosts that reach it, and does each call hvd.init(), with the same "
+    "comm= if any? Have all been told the same number of ranks, and each another rank? Where they are slow "
+    "to start, raise HOROVOD_START_TIMEOUT",
+    not_running="Horovod is not running: call hvd.init() first, and no operation after hvd.shutdown().",
+    in_child="only rank(), size() and the like work in it. Leave hvd.init(), operations and waiting for them "
+    "to the process that has called hvd.init(); a process that shall call it too must be forked before that.",
+)
 
 
 class Job:
@@ -92,11 +126,11 @@ class Job:
     def refuse_child(self) -> None:
         """HorovodInternalError in a forked child of a rank of this job."""
         if self.inherited is not None:
-            raise forked.refusal(f"rank {self.inherited.world.rank}", self.wording)
+            raise _refusal(f"rank {self.inherited.world.rank}", self.wording)
 
     def running(self) -> Membership:
         """The membership, for questions about the job. ValueError before init()."""
-        forked.refuse()
+        refuse_forked()
         if self.member is None:
             raise errors.not_initialized()
         return self.member
@@ -125,3 +159,19 @@ _entered: ContextVar[Job] = ContextVar("horovod_job", default=_of_this_process)
 def current() -> Job:
     """The job that this thread has entered, else the one of this process."""
     return _entered.get()
+
+
+def note_fork(parent: str) -> None:
+    """This process has just been forked by ``parent``; who was forked itself stays what it was."""
+    global _forked_by
+    _forked_by = _forked_by or parent
+
+
+def refuse_forked() -> None:
+    """HorovodInternalError in a forked child of a process that has called hvd.init()."""
+    if _forked_by:
+        raise _refusal(_forked_by, OF_HVD)
+
+
+def _refusal(parent: str, wording: Wording) -> HorovodInternalError:
+    return errors.forked(process=os.getpid(), parent=parent, to_do=wording.in_child)

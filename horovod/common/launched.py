@@ -58,65 +58,35 @@ class Launcher(NamedTuple):
 
 
 OPEN_MPI = Launcher(
-    name="Open MPI's mpirun",
-    size="OMPI_COMM_WORLD_SIZE",
-    rank="OMPI_COMM_WORLD_RANK",
-    local_size="OMPI_COMM_WORLD_LOCAL_SIZE",
-    local_ranks=("OMPI_COMM_WORLD_LOCAL_RANK",),
-    meets=MPI,
-)
+    "Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_LOCAL_SIZE", ("OMPI_COMM_WORLD_LOCAL_RANK",), meets=MPI,
+)  # fmt: skip
 PMI = Launcher(
-    name="a launcher that speaks PMI, as MPICH's and Intel MPI's mpirun do,",
-    size="PMI_SIZE",
-    rank="PMI_RANK",
-    local_size="MPI_LOCALNRANKS",
-    local_ranks=("MPI_LOCALRANKID", "PMI_LOCAL_RANK"),
-    meets=MPI,
-)
+    "a launcher that speaks PMI, as MPICH's and Intel MPI's mpirun do,", "PMI_SIZE", "PMI_RANK",
+    "MPI_LOCALNRANKS", ("MPI_LOCALRANKID", "PMI_LOCAL_RANK"), meets=MPI,
+)  # fmt: skip
 _PMIX = Launcher("a launcher that speaks PMIx", "", "PMIX_RANK", meets=MPI)
 _PMIX_SERVER = "PMIX_SERVER_URI"  # followed by a version
 _TORCHRUN = Launcher(
-    name="torchrun, or another launcher of torch.distributed,",
-    size="WORLD_SIZE",
-    rank="RANK",
-    meets=STORE,
-    always_says_size=False,
+    "torchrun, or another launcher of torch.distributed,", "WORLD_SIZE", "RANK",
+    meets=STORE, always_says_size=False,
     # Not TORCHELASTIC_RESTART_COUNT, which each host counts, nor MASTER_ADDR: a host has many names.
     job=("TORCHELASTIC_RUN_ID",),
-)
+)  # fmt: skip
 _MEETING_POINT = ("MASTER_ADDR", "MASTER_PORT")
 _TORCHRUN_WORKER, _WITHIN_HOST = "TORCHELASTIC_RUN_ID", "LOCAL_RANK"
 # Not SLURM_NTASKS: that is the allocation's, and a batch script, which runs once, has it too.
 _SRUN = Launcher(
-    name="srun",
-    size="SLURM_STEP_NUM_TASKS",
-    rank="SLURM_PROCID",
-    meets=STEP,
-    always_says_size=False,
+    "srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", meets=STEP, always_says_size=False,
     instead="`horovodrun python train.py`, without `srun`, in the batch script",
     job=("SLURM_JOB_ID", "SLURM_STEP_ID"),
-)
-
-_AGENTS = Launcher(
-    name="horovodrun",
-    size=SIZE,
-    rank=RANK,
-    local_size=LOCAL_SIZE,
-    local_ranks=(LOCAL_RANK,),
-    meets=AGENT,
-    sign=AGENT_VARIABLE,
-)
+)  # fmt: skip
+_AGENTS = Launcher("horovodrun", SIZE, RANK, LOCAL_SIZE, (LOCAL_RANK,), meets=AGENT, sign=AGENT_VARIABLE)
 _HOROVOD = Launcher("Horovod's launcher for Gloo, Ray and Spark", SIZE, RANK)
 _INNERMOST = (_TORCHRUN, _HOROVOD)  # may have been started by any of the others
 
 LAUNCHERS = (  # the first that says all counts
-    OPEN_MPI,
-    PMI,
-    _PMIX,
-    _AGENTS,
-    _TORCHRUN,
-    _HOROVOD,
-    _SRUN,
+    *(OPEN_MPI, PMI, _PMIX, _AGENTS, _TORCHRUN, _HOROVOD, _SRUN),
     Launcher("mpirun_rsh of MVAPICH2", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"),
     Launcher("jsrun", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK"),
     Launcher("Flux", "FLUX_JOB_SIZE", "FLUX_TASK_RANK"),
@@ -175,7 +145,8 @@ def detect(environment: Mapping[str, str]) -> Launch:
         launch = _mpi_job(environment, by_mpi)
         _refuse_torchrun_within(environment, launch)
     elif not by_mpi and (by_agent := _said(environment, [_AGENTS])):
-        launch = _agents_job(environment, by_agent[0])
+        size, rank = _size_and_rank(environment, by_agent[0])
+        launch = Launch(size, by_agent[0].evidence, AGENT, rank)  # of one too: horovodrun may want to hear
         _refuse_torchrun_within(environment, launch)
     else:
         others = [each for each in LAUNCHERS if not each.forms_mpi_jobs and each is not _AGENTS]
@@ -236,12 +207,6 @@ def _mpi_job(environment: Mapping[str, str], said: Sequence[_Said]) -> Launch:
     return Launch(size or _number(environment.get(_SRUN.size, "")) or 0, evidence, MPI)
 
 
-def _agents_job(environment: Mapping[str, str], said: _Said) -> Launch:
-    """Also of one rank: its launcher may want to hear of it."""
-    size, rank = _size_and_rank(environment, said)
-    return Launch(size, said.evidence, AGENT, rank)
-
-
 def _is_torchruns_within_step(environment: Mapping[str, str], by_mpi: Sequence[_Said]) -> bool:
     """Whether torchrun has started this process in a task of srun's: PMI and PMIx, if srun has set them up
     for the task, mean the task. (Ranks of horovodrun --ddp, which are MPI's, look alike but for its pipe.)
@@ -292,13 +257,8 @@ def _size_and_rank(environment: Mapping[str, str], said: _Said) -> tuple[int, in
 
 def _facts(environment: Mapping[str, str], said: _Said) -> dict[str, str]:
     """Of errors: who has started the process, what says so, and two ways out."""
-    launcher, unset = said.launcher, _unset(environment)
-    return {
-        "launcher": launcher.name,
-        "evidence": said.evidence,
-        "instead": launcher.instead,
-        "unset": unset,
-    }
+    who = {"launcher": said.launcher.name, "instead": said.launcher.instead}
+    return {**who, "evidence": said.evidence, "unset": _unset(environment)}
 
 
 def _refuse_nowhere(environment: Mapping[str, str], said: _Said) -> None:

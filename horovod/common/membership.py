@@ -34,13 +34,12 @@ from horovod.common import (
 from horovod.common.agent_channel import Place, agent_channel
 from horovod.common.build_info import build_info
 from horovod.common.exceptions import HorovodInternalError
-from horovod.common.jobs import OpenWorld
+from horovod.common.jobs import OF_HVD, OpenWorld, Wording
 from horovod.common.mpi_here import mpi_here
 from horovod.common.options import BY_VARIABLE
 from horovod.common.process_sets import ProcessSet, checked_ranks, global_process_set
-from horovod.common.rendezvous.mpi import MpiRendezvous
+from horovod.common.rendezvous.places import MpiRendezvous
 from horovod.common.sentences import facts_of
-from horovod.common.wording import OF_HVD, Wording
 
 __all__ = ["Membership", "as_launched"]
 
@@ -50,9 +49,7 @@ _NAMES_BETWEEN_JOINS = 10**9
 
 
 def as_launched(settings: native.Settings, ranks: list[int]) -> native.World:
-    """The world of the job that this process was started in; ``ranks`` of it, or all. ValueError if it cannot
-    be joined.
-    """
+    """The world that this process was started in; ``ranks`` of it, or all. ValueError: it is out of reach."""
     launch = launched.detect(os.environ)
     _log.debug("horovod: started %s.", f"as {launch.evidence} says" if launch.evidence else "alone")
     if launch.meets in (launched.MPI, launched.NOWHERE):
@@ -310,9 +307,7 @@ class Membership:
 
 
 def _described(comm: Any, process_sets: Sequence[ProcessSet]) -> dict[str, Any]:
-    """What this rank's init() asks for, to be compared with the others'; an error too, so that all hear of
-    it.
-    """
+    """What this rank's init() asks for, to be compared with others'; an error too, so that all hear of it."""
     described = []
     try:
         for process_set in process_sets:
@@ -350,9 +345,7 @@ def _is_on(variable: str) -> bool:
 
 
 def _read(rank: int, text: bytes, own: dict[str, Any], forming: str) -> dict[str, Any]:
-    """What a rank's init() asks for, in the words of this rank's. ValueError when it is something else, which
-    ``forming`` has a name for.
-    """
+    """What a rank's init() asks for, as this rank's ``own``. ValueError, about ``forming``, for all else."""
     try:
         wanted: dict[str, Any] = json.loads(text)
         error = wanted["error"]

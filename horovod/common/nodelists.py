@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 
 from horovod.common import errors
@@ -19,43 +21,24 @@ def node_names(text: str) -> list[str]:
     ValueError, as the end of a sentence that begins with the text, where that is no such list.
     """
     names: list[str] = []
-    for part in _split(text):
-        names += _expanded(part)
-        _refuse_too_many(len(names))
-    return names
-
-
-def _refuse_too_many(count: int) -> None:
-    if count > _MOST_HOSTS:
-        raise errors.too_many_hosts(most=_MOST_HOSTS)
-
-
-def _split(text: str) -> list[str]:
-    """At commas outside brackets."""
-    return [part for part in re.split(r",(?![^\[]*\])", text) if part]
-
-
-def _expanded(part: str) -> list[str]:
-    """Every bracket of one part, the last varying fastest."""
-    head, *brackets = part.split("[")
-    names = [head]
-    for bracket in brackets:
-        inside, close, between = bracket.partition("]")
-        numbers = _numbers(inside) if close else None
-        if numbers is None:
+    for part in filter(None, re.split(r",(?![^\[]*\])", text)):  # at commas outside brackets
+        pieces = re.split(r"\[([^\]]*)\]", part)  # those at odd positions were in brackets
+        if any("[" in piece for piece in pieces[::2]):
             raise errors.no_host_list(value=part)
-        _refuse_too_many(len(names) * len(numbers))
-        names = [name + number + between for name in names for number in numbers]
+        choices = [_numbers(piece, part) if at % 2 else [piece] for at, piece in enumerate(pieces)]
+        if len(names) + math.prod(map(len, choices)) > _MOST_HOSTS:
+            raise errors.too_many_hosts(most=_MOST_HOSTS)
+        names += map("".join, itertools.product(*choices))  # the last bracket varies fastest
     return names
 
 
-def _numbers(inside: str) -> list[str] | None:
-    """`001-003,7` as [001, 002, 003, 7], at most one more than hosts may be; None for anything else."""
+def _numbers(inside: str, part: str) -> list[str]:
+    """`001-003,7` as [001, 002, 003, 7], at most one more than hosts may be. ValueError for anything else."""
     numbers: list[str] = []
     for piece in inside.split(","):
         match = _RANGE.fullmatch(piece)
         if match is None:
-            return None
+            raise errors.no_host_list(value=part)
         first, last = int(match[1]), int(match[2] or match[1])
         last = min(last, first + _MOST_HOSTS - len(numbers))
         numbers += [f"{number:0{len(match[1])}}" for number in range(first, last + 1)]

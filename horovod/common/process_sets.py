@@ -57,9 +57,7 @@ class ProcessSet:
         return len(self.ranks)
 
     def rank(self) -> int | None:
-        """This process' position in the set, or None when it is not registered or this process is not in
-        it.
-        """
+        """This process' position in the set; None if it is not in it, or the set is not registered."""
         if self.process_set_id is None or not self.included():
             return None
         assert self.ranks is not None and self._own_rank is not None

@@ -1,5 +1,6 @@
 """What a reset of elastic training was about, and how long each phase took: told in the log, in counters and
-in the timeline, all from one record.
+in the timeline, all from one record. And when there have been enough: what tells a script that ranks disagree
+about, again and again, from ranks that were lost.
 
 A record begins where the world is left, and ends where training goes on. Where another rank is lost before,
 it ends there, and the next begins: each reset has one.
@@ -17,11 +18,14 @@ from typing import Any
 from horovod.common import jobs
 from horovod.common.agent_channel import agent_channel
 from horovod.common.basics import basics
+from horovod.common.exceptions import HorovodInternalError, Stalled, follows_others, lost_ranks
 
-__all__ = ["HOST_CHANGE", "LOSS", "Recoveries", "Recovery"]
+__all__ = ["HOST_CHANGE", "LOSS", "MOST_REFUSALS", "Patience", "Recoveries", "Recovery", "is_scripts_own"]
 
 LOSS, HOST_CHANGE = "LOSS", "HOST_CHANGE"  # as the timeline calls them
 PHASES = {"left": "LEAVE", "restored": "RESTORE", "met": "MEET", "synchronised": "SYNCHRONISE"}
+MOST_REFUSALS = 3  # in a row, of which none has come any further: then it is the script
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 _log = logging.getLogger("horovod")
 
 
@@ -73,11 +77,9 @@ class Recoveries:
     def begin(self, what: str, why: str, lost: tuple[int, ...] = ()) -> None:
         """This process leaves its world, as a rank was lost or hosts have changed."""
         job = jobs.current()
-        is_in = basics.is_initialized()
-        who = f"rank {basics.rank()} of {basics.size()}" if is_in else "this process"
         does = "goes back to its last commit, as this failed" if what == LOSS else "goes on in another world"
-        _log.warning("horovod: %s %s%s %s", who, does, ":" if what == LOSS else ", as", why)
-        place = (basics.rank(), basics.size()) if is_in else (-1, 0)
+        _log.warning("horovod: %s %s%s %s", _who(), does, ":" if what == LOSS else ", as", why)
+        place = (basics.rank(), basics.size()) if basics.is_initialized() else (-1, 0)
         self._untold.append(Recovery(what, why, lost, *place, [("", time.monotonic())]))
         job.losses += what == LOSS
 
@@ -91,15 +93,17 @@ class Recoveries:
         last = self._untold[-1]
         last.is_over = True
         took = ", ".join(f"{what} in {seconds:.2f} s" for what, _, seconds in last.phases())
-        is_in = basics.is_initialized()
-        who = f"rank {basics.rank()} of {basics.size()}" if is_in else "this process"
         of = "" if commit is None else f", commit {commit}"
-        _log.warning("horovod: goes on as %s%s, after %.2f s: %s.", who, of, last.seconds, took)
+        _log.warning("horovod: goes on as %s%s, after %.2f s: %s.", _who(), of, last.seconds, took)
         job = jobs.current()
         job.recovery_microseconds += round(1e6 * sum(each.seconds for each in self._untold))
-        if is_in:
+        if basics.is_initialized():
             _draw(self._untold, {"commit": commit, "generation": _generation()})
         self._untold.clear()
+
+
+def _who() -> str:
+    return f"rank {basics.rank()} of {basics.size()}" if basics.is_initialized() else "this process"
 
 
 def _generation() -> int:
@@ -117,3 +121,54 @@ def _draw(recoveries: list[Recovery], of_now: dict[str, Any]) -> None:
         engine.note_span(each.what, each.marks[0][1], each.seconds, arguments)
         for what, begin, seconds in each.phases():
             engine.note_span(PHASES[what], begin, seconds)
+
+
+class Patience:
+    """How often the function of elastic training was refused something, and came no further. That a rank does
+    not ask for what others wait for is one more way to disagree.
+
+    Each attempt begins at a commit, and may make that one again on its way to what is refused. So a replay is
+    told by how many commits it makes: none or that one, or as many as the attempt before, give or take one
+    where the clock says when to commit. What is refused may differ, as where shapes are random.
+
+    All ranks hear of a refusal, at the same commit, and so decide alike.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0  # of refusals
+        self._made = 0  # commits, by the attempt before
+        self._begun = 0
+
+    def begin(self, state: Any) -> None:
+        """An attempt begins."""
+        self._begun = _commits_of(state)
+
+    def is_over(self, error: Exception, state: Any) -> bool:
+        """Whether an attempt ends by the third refusal in a row, and made no progress."""
+        if lost_ranks(error):
+            self._count = 0
+            return False
+        if follows_others(error) and not isinstance(error, Stalled):
+            return False  # one has left, perhaps for the same refusal
+        made, before = _commits_of(state) - self._begun, self._made
+        is_replay = made <= 1 or abs(made - before) <= 1
+        self._count = self._count + 1 if is_replay else 1
+        self._made = made
+        return self._count >= MOST_REFUSALS
+
+
+def is_scripts_own(error: BaseException) -> bool:
+    """Whether an error was raised by code of the script, and passes on none of ours."""
+    before = error.__cause__ or error.__context__
+    if isinstance(before, HorovodInternalError):
+        return is_scripts_own(before)
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return at is not None and not at.tb_frame.f_code.co_filename.startswith(_PACKAGE)
+
+
+def _commits_of(state: Any) -> int:
+    """How many the function has made; 0 for a state that does not count them."""
+    saves = getattr(state, "_saves", 0)
+    return saves if type(saves) is int else 0

@@ -29,9 +29,7 @@ class Restart(SystemExit):
 
 
 def is_on(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether processes are started again: as the agent of horovodrun says, or HOROVOD_ELASTIC_RESTART; else
-    if torchrun may do so.
-    """
+    """Whether processes are started again, as horovodrun's agent, HOROVOD_ELASTIC_RESTART or torchrun say."""
     if AGENT in environment:
         return host_memory.VARIABLE in environment
     if is_asked_for(environment):

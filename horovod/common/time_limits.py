@@ -10,12 +10,8 @@ Nothing is imported here: each rank's wrapper needs it.
 
 AGENT_BEAT = 1.0  # between two that an agent gives its driver
 HOST_SILENCE = 10.0  # ten beats missed, and the host is given up
-LONGEST_ROUND = (
-    2.0  # a process that did not look for so long was stopped itself: it forgives silence until now
-)
-RANK_BEAT = (
-    0.5  # between two that a rank gives another one over TCP; HOROVOD_TCP_TIMEOUT_SECONDS is the limit
-)
+LONGEST_ROUND = 2.0  # who did not look for so long was stopped itself: it forgives silence until now
+RANK_BEAT = 0.5  # between two that a rank gives another over TCP; HOROVOD_TCP_TIMEOUT_SECONDS is the limit
 PROCESS_LOOK = 0.5  # between two looks at whether the processes of a host's other ranks are there
 BETWEEN_INSPECTIONS = 0.25  # between two looks of a transport at what peers have said and left
 STALL_LOOK = 0.5  # between two rounds of rank 0's look for operations that stall

@@ -3,6 +3,10 @@
 What lies below, in this package and in torch, tells a reader of the script nothing: it is left out of what is
 printed, not of the error. HOROVOD_LOG_LEVEL=debug shows it, and so does any error of another kind, which may
 be a mistake of this package.
+
+Warnings that this package raises inside of itself are shown as its other lines: "horovod: ...", as where they
+were raised tells a reader nothing either. One that names a line of the script, as its `stacklevel` says, is
+shown as Python shows it; so is everybody else's. Filters see them all as before.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import dis
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,13 +26,16 @@ from horovod.common.exceptions import HorovodInternalError
 __all__ = ["install", "shown"]
 
 _PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
+_format_before = warnings.formatwarning
 _SENTENCES = (ValueError, NotImplementedError, HorovodInternalError)
 
 
 def install() -> None:
-    """Show what nobody catches in this way, unless somebody has a way of their own already."""
+    """Show what nobody catches, and warnings, in this way, unless somebody has a way of their own already."""
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _show
+    if warnings.formatwarning is _format_before:
+        warnings.formatwarning = _format_warning
 
 
 def shown(error: BaseException) -> str:
@@ -92,3 +100,11 @@ def _follows_the_scripts(error: BaseException) -> bool:
 def _is_below(file: str) -> bool:
     torch = getattr(sys.modules.get("torch"), "__file__", None)
     return file.startswith(_PACKAGE) or bool(torch and file.startswith(os.path.dirname(torch) + os.sep))
+
+
+def _format_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    if os.path.realpath(filename).startswith(_PACKAGE):
+        return f"horovod: {message}\n"
+    return _format_before(message, category, filename, lineno, line)

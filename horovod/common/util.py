@@ -1,6 +1,4 @@
-"""Small questions that scripts and test suites written for Horovod ask: what was built, versions, lists,
-environment.
-"""
+"""Small questions that scripts written for Horovod ask: what was built, versions, lists, environment."""
 
 from __future__ import annotations
 
@@ -24,25 +22,11 @@ from horovod.common.mpi_here import mpi_here
 from horovod.common.names import did_you_mean
 
 __all__ = [
-    "ccl_built",
-    "check_extension",
-    "check_installed_version",
-    "cuda_built",
-    "ddl_built",
-    "env",
-    "extension_available",
-    "get_average_backwards_compatibility_fun",
-    "get_ext_suffix",
-    "get_extension_full_path",
-    "gloo_built",
-    "gpu_available",
-    "is_iterable",
-    "is_version_greater_equal_than",
-    "mpi_built",
-    "nccl_built",
-    "num_rank_is_power_2",
-    "split_list",
-]
+    "ccl_built", "check_extension", "check_installed_version", "cuda_built", "ddl_built", "env",
+    "extension_available", "get_average_backwards_compatibility_fun", "get_ext_suffix",
+    "get_extension_full_path", "gloo_built", "gpu_available", "is_iterable", "is_version_greater_equal_than",
+    "mpi_built", "nccl_built", "num_rank_is_power_2", "split_list",
+]  # fmt: skip
 
 T = TypeVar("T")
 OP_NAMES = ("hvd.Average", "hvd.Sum", "hvd.Adasum", "hvd.Min", "hvd.Max", "hvd.Product")
@@ -59,18 +43,14 @@ def get_extension_full_path(pkg_path: str, *args: str) -> str:
 
 
 def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) -> None:
-    """Raise ImportError unless the extension exists beside ``pkg_path``; ``ext_env_var`` is what builds
-    it.
-    """
+    """Raise ImportError unless the extension, which ``ext_env_var`` builds, is beside ``pkg_path``."""
     path = get_extension_full_path(pkg_path, *args)
     if not Path(path).exists():
         raise errors.not_built(extension=ext_name, path=path, setting=ext_env_var)
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether the face for a framework ("torch") can be imported: the framework and the native core are
-    here.
-    """
+    """Whether the face for a framework ("torch") can be imported: the framework and the core are here."""
     available = all(map(_can_be_found, (f"horovod.{ext_base_name}", ext_base_name, "horovod._native")))
     if verbose and not available:
         print(f"horovod.{ext_base_name} is not available: the framework or the native core is missing.")
@@ -152,9 +132,7 @@ def _assign_environment(values: dict[str, str | None]) -> None:
 
 
 def split_list(items: Sequence[T], num_parts: int) -> list[list[T]]:
-    """``items`` in order, in ``num_parts`` parts whose lengths differ by one at most, the longer ones
-    first.
-    """
+    """``items`` in ``num_parts`` parts, in order; lengths differ by one at most, the longer ones first."""
     length, longer = divmod(len(items), num_parts)
     starts = [i * length + min(i, longer) for i in range(num_parts + 1)]
     return [list(items[begin:end]) for begin, end in itertools.pairwise(starts)]
@@ -175,9 +153,7 @@ def is_iterable(x: Any) -> bool:
 
 
 def is_version_greater_equal_than(ver: str, target: str) -> bool:
-    """Compares the leading "major.minor.patch" of two versions; suffixes such as "+cpu" and "rc1" do not
-    count.
-    """
+    """Compares the leading "major.minor.patch" of two versions, without suffixes as "+cpu" and "rc1"."""
     return _leading_numbers(ver) >= _leading_numbers(target)
 
 
@@ -189,9 +165,7 @@ def _leading_numbers(version: str) -> tuple[int, ...]:
 
 
 def check_installed_version(name: str, version: str, exception: BaseException | None = None) -> None:
-    """Raise HorovodVersionMismatchError when the installed ``name`` is not ``version``; ``exception`` is
-    the cause.
-    """
+    """HorovodVersionMismatchError, from ``exception``, unless the installed ``name`` is ``version``."""
     installed = importlib.metadata.version(name)
     if installed != version:
         raise HorovodVersionMismatchError(name, version, installed) from exception

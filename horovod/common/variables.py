@@ -1,16 +1,20 @@
-"""A variable HOROVOD_* that means nothing to anybody was mistyped: it is told of, with what may be meant."""
+"""Variables HOROVOD_* as they are found: one that cannot be shown is refused, and one that means nothing to
+anybody was mistyped: it is told of, with what may be meant.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Mapping
 
+from horovod.common import errors
 from horovod.common.names import did_you_mean
 from horovod.common.options import BY_VARIABLE
 from horovod.common.options.other_variables import BEGINNINGS, OTHER_VARIABLES
 
-__all__ = ["KNOWN", "unknown", "warn_of_unknown"]
+__all__ = ["KNOWN", "refuse_what_is_no_text", "unknown", "warn_of_unknown"]
 
 _PREFIX = "HOROVOD_"
 
@@ -39,3 +43,13 @@ def warn_of_unknown(environment: Mapping[str, str]) -> None:
         if sentence not in _told:
             _told.add(sentence)
             logging.getLogger("horovod").warning("horovod: %s (docs/configuration.md lists all).", sentence)
+
+
+def refuse_what_is_no_text(environment: Mapping[str, str]) -> None:
+    """WrongSetting for a variable of ours whose bytes are not UTF-8: what quotes it could not be shown."""
+    for name, value in environment.items():
+        if name.startswith(_PREFIX):
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise errors.no_text(setting=name, value=os.fsencode(value)) from None

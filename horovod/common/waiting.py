@@ -82,14 +82,11 @@ def count(seconds: float) -> None:
 
 @contextlib.contextmanager
 def _timed() -> Iterator[None]:
-    waits = _waits()
     started = time.perf_counter()
     try:
         yield
     finally:
-        seconds = time.perf_counter() - started
-        with waits.lock:
-            waits.blocked += seconds
+        count(time.perf_counter() - started)
 
 
 def advance_all() -> int:
@@ -105,24 +102,47 @@ def advance_all() -> int:
         return len(waits.under_way)
 
 
-def _pause_until(is_over: Callable[[], bool], note: Callable[[], None]) -> None:
+def _pause_until(
+    is_over: Callable[[], bool],
+    note: Callable[[], None] = lambda: None,
+    gives_up: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Sleep until ``is_over``, and return True; or False, as the caller ``gives_up`` before. Whoever is to
+    hear of the wait is told by ``note``, now and then.
+    """
     pause, between_notes = FIRST_PAUSE, FIRST_NOTE
     due = time.monotonic() + between_notes
     while not is_over():
+        if gives_up():
+            return False
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
         if time.monotonic() > due:
             note()
             between_notes = min(2 * between_notes, LONGEST_BETWEEN_NOTES)
             due = time.monotonic() + between_notes
+    return True
+
+
+def _is_done(engine: native.Engine, handle: int) -> Callable[[], bool]:
+    """Whether the engine has a request's result, or may wait for it, as nothing else has to go on."""
+    return lambda: not advance_all() or engine.has_result(handle)
+
+
+def _is_over(stepper: Stepper) -> Callable[[], bool]:
+    def is_over() -> bool:
+        if stepper.advance():
+            return True
+        advance_all()
+        return False
+
+    return is_over
 
 
 def wait(engine: native.Engine, handle: int) -> native.Result:
     """As ``engine.wait``: sleep until a request is done, or given to the GPU, and return its result."""
     with _timed():
-        _pause_until(
-            lambda: not advance_all() or engine.has_result(handle), lambda: engine.note_blocked(handle, False)
-        )
+        _pause_until(_is_done(engine, handle), lambda: engine.note_blocked(handle, False))
         return engine.wait(handle)
 
 
@@ -132,16 +152,13 @@ def wait_or_yield(engine: native.Engine, handle: int) -> bool:
     Or return False, as the wait would never end: what other ranks have to do first, they do after something
     that this caller only does later.
     """
-    yields = False
-
-    def is_over() -> bool:
-        nonlocal yields
-        yields = engine.must_yield(handle)
-        return yields or not advance_all() or engine.has_result(handle)
-
+    is_done = _is_done(engine, handle)
     with _timed():
-        _pause_until(is_over, lambda: engine.note_blocked(handle, True))
-        return not yields and engine.wait_or_yield(handle)
+        return _pause_until(
+            lambda: not engine.must_yield(handle) and is_done(),
+            lambda: engine.note_blocked(handle, True),
+            lambda: engine.must_yield(handle),
+        ) and engine.wait_or_yield(handle)
 
 
 def has_result_within(engine: native.Engine, handle: int, seconds: float) -> bool:
@@ -149,56 +166,27 @@ def has_result_within(engine: native.Engine, handle: int, seconds: float) -> boo
     time is not counted, and the engine is not hurried.
     """
     deadline = time.monotonic() + seconds
-    pause = FIRST_PAUSE
-    while advance_all() and not engine.has_result(handle):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE)
+    if not _pause_until(_is_done(engine, handle), gives_up=lambda: time.monotonic() > deadline):
+        return False
     return engine.has_result_within(handle, max(deadline - time.monotonic(), 0.0))
 
 
 def is_over_within(stepper: Stepper, seconds: float) -> bool:
     """The same of an operation that takes several requests."""
     deadline = time.monotonic() + seconds
-    pause = FIRST_PAUSE
-    while not stepper.advance():
-        if time.monotonic() > deadline:
-            return False
-        advance_all()
-        time.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE)
-    return True
+    return _pause_until(_is_over(stepper), gives_up=lambda: time.monotonic() > deadline)
 
 
 def finish(stepper: Stepper) -> None:
     """Wait until an operation is over."""
-
-    def is_over() -> bool:
-        if stepper.advance():
-            return True
-        advance_all()
-        return False
-
     with _timed():
-        _pause_until(is_over, lambda: stepper.note_blocked(False))
+        _pause_until(_is_over(stepper), lambda: stepper.note_blocked(False))
 
 
 def finish_or_yield(stepper: Stepper) -> bool:
     """Wait until an operation is over, and return True; or False, as ``wait_or_yield``."""
-    yields = False
-
-    def is_over() -> bool:
-        nonlocal yields
-        if stepper.advance():
-            return True
-        advance_all()
-        yields = stepper.must_yield()
-        return yields
-
     with _timed():
-        _pause_until(is_over, lambda: stepper.note_blocked(True))
-    return not yields
+        return _pause_until(_is_over(stepper), lambda: stepper.note_blocked(True), stepper.must_yield)
 
 
 def finish_all() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 from horovod.common.exceptions import WrongSetting
 from horovod.common.options import CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED
-from horovod.common.readable import refuse_what_is_no_text
 from horovod.common.sentences import facts_of
 from horovod.common.variable_names import COMPRESSION, DDP_COMPRESSION
+from horovod.common.variables import refuse_what_is_no_text
 from horovod.runner import errors
 from horovod.runner.config_file import asks_for_something
 from horovod.runner.elastic.settings import without_restart_of_others

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from horovod.common import shown_warnings as _shown_warnings
 from horovod.common import tracebacks as _tracebacks
 from horovod.common.absent import attribute_error
 from horovod.common.exceptions import HorovodInternalError
@@ -102,7 +101,6 @@ __all__ = [
 
 
 _tracebacks.install()
-_shown_warnings.install()
 _make_stores_with(_make_store)
 
 

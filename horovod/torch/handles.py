@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import torch
 
 from horovod import _native as native
-from horovod.common import forked, jobs, waiting
+from horovod.common import jobs, waiting
 from horovod.common.exceptions import HorovodInternalError
 from horovod.torch import devices, errors, storage
 from horovod.torch.compiling import breaks_graphs
@@ -171,7 +171,7 @@ def poll(handle: int) -> bool:
 
     ValueError on an unknown handle; HorovodInternalError in a forked child.
     """
-    forked.refuse()  # before anything is locked: who had locked it may not be there
+    jobs.refuse_forked()  # before anything is locked: who had locked it may not be there
     flight = _in_flight()
     with flight.lock:
         operation = flight.operations.get(handle)
@@ -189,7 +189,7 @@ def synchronize(handle: int) -> Output:
     An unknown or already synchronized handle gives None. Raises HorovodInternalError when the operation
     failed, and in a forked child.
     """
-    forked.refuse()  # as above
+    jobs.refuse_forked()  # as above
     flight = _in_flight()
     with flight.lock:
         operation = flight.operations.pop(handle, None)

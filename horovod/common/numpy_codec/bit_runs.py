@@ -1,8 +1,10 @@
-"""Whole runs of 16-bit floats, and of ``bit8``: minifloats under one power-of-two scale per block.
+"""Whole runs of 16-bit floats, and of ``bit8`` and ``float6``: minifloats of 8 and 6 bits under one
+power-of-two scale per block.
 
 Source: OCP Microscaling Formats (MX) Specification 1.0 (E8M0 scales shared by a block). Two deliberate
 departures: blocks of 128 by default, and the scale exponent is rounded up where MX takes the floor, so that
-the largest element of a block never saturates.
+the largest element of a block never saturates. The element of ``float6`` has neither infinity nor NaN: a
+scale byte of 255 marks a block that had one.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from horovod.common.numpy_codec.minifloat import (
+    E3M2,
     E3M4,
     E4M3,
     E5M2,
@@ -19,7 +22,6 @@ from horovod.common.numpy_codec.minifloat import (
     HALF,
     Float32s,
     MinifloatFormat,
-    as_float32,
     decode_minifloat,
     encode_minifloat,
     float32_fields,
@@ -32,12 +34,15 @@ from horovod.common.numpy_codec.runs import (
     check_count,
     check_run,
     largest_magnitudes,
+    packed,
+    per_element,
     split_run,
+    unpacked,
 )
 
 __all__ = [
     "VARIANTS", "bf16_decode", "bf16_encode", "bit8_decode", "bit8_encode", "bit16_decode", "bit16_encode",
-    "bit16_saturated", "block_scales", "fp16_encode",
+    "bit16_saturated", "block_scales", "float6_decode", "float6_encode", "fp16_encode",
 ]
 
 SCALE_BIAS = 127  # E8M0: a byte s stands for 2^(s - 127), and has neither sign nor zero
@@ -46,6 +51,7 @@ SMALLEST_SCALE = 1  # below, 2^(s - 127) is no normal float32; above 254, its in
 LARGEST_SCALE = 254
 VARIANTS = {fmt.name: fmt for fmt in (E4M3, E5M2, E3M4)}
 BIT8 = Layout(scale_bytes=1, bits=8)
+FLOAT6 = Layout(scale_bytes=1, bits=6)
 SIXTEEN_BITS = Layout(scale_bytes=0, bits=16)
 
 
@@ -76,10 +82,10 @@ def bit8_encode(
 
     `random`, one number per element, makes the rounding stochastic (see ``random_numbers``).
     """
-    values = multiplied(as_float32(x).ravel(), prescale)
+    values = multiplied(x, prescale)
     check_block_size(block_size)
     scales = block_scales(values, block_size, fmt)
-    scale_exponent = np.repeat(scales.astype(np.int64) - SCALE_BIAS, block_size)[: values.size]
+    scale_exponent = per_element(scales, block_size, values.size).astype(np.int64) - SCALE_BIAS
     return np.concatenate([scales, encode_minifloat(values, fmt, scale_exponent, random)])
 
 
@@ -88,15 +94,42 @@ def bit8_decode(
 ) -> Float32s:
     """The ``count`` values of a bit8 run. A scale byte of 255 makes its whole block NaN, as OCP MX says."""
     scales, codes = split_run(run, BIT8, count, block_size)
-    scale = np.repeat(scales, block_size)[:count].astype(np.int64)
+    return scaled_values(codes, scales, block_size, fmt)
+
+
+def scaled_values(
+    codes: NDArray[np.uint8], scales: NDArray[np.uint8], block_size: int, fmt: MinifloatFormat
+) -> Float32s:
+    """What codes stand for under the scale bytes of their blocks."""
+    scale = per_element(scales, block_size, codes.size).astype(np.int64)
     values = decode_minifloat(codes, fmt, scale - SCALE_BIAS)
     values[scale == SCALE_NAN] = np.nan
     return values
 
 
+def float6_encode(
+    x: ArrayLike, block_size: int = 128, prescale: float = 1.0, random: NDArray[np.uint32] | None = None
+) -> NDArray[np.uint8]:
+    """The run of ``x * prescale``: a scale byte per block, then four codes in three bytes."""
+    values = multiplied(x, prescale)
+    check_block_size(block_size)
+    is_spoilt = largest_magnitudes(values, block_size, finite_only=False) >= FLOAT32_INFINITY
+    scales = np.where(is_spoilt, SCALE_NAN, block_scales(values, block_size, E3M2)).astype(np.uint8)
+    of_element = per_element(scales, block_size, values.size).astype(np.int64)
+    finite = np.where(of_element == SCALE_NAN, np.float32(0), values)
+    codes = encode_minifloat(finite, E3M2, of_element - SCALE_BIAS, random)
+    return np.concatenate([scales, packed(np.where(of_element == SCALE_NAN, 0, codes), FLOAT6.bits)])
+
+
+def float6_decode(run: NDArray[np.uint8], count: int, block_size: int = 128) -> Float32s:
+    """The ``count`` values of a float6 run; all of a block with the scale byte 255 are NaN."""
+    scales, stream = split_run(run, FLOAT6, count, block_size)
+    return scaled_values(unpacked(stream, FLOAT6.bits, count), scales, block_size, E3M2)
+
+
 def bit16_encode(x: ArrayLike, prescale: float = 1.0) -> NDArray[np.uint8]:
     """The run of ``x * prescale``: one IEEE half per element, little-endian, saturating at +-65504."""
-    return encode_minifloat(multiplied(as_float32(x).ravel(), prescale), HALF).view(np.uint8)
+    return encode_minifloat(multiplied(x, prescale), HALF).view(np.uint8)
 
 
 def bit16_decode(run: NDArray[np.uint8], count: int) -> Float32s:
@@ -106,13 +139,13 @@ def bit16_decode(run: NDArray[np.uint8], count: int) -> Float32s:
 
 def fp16_encode(x: ArrayLike, prescale: float = 1.0) -> NDArray[np.uint8]:
     """As bit16_encode, but as a cast has it: what rounds to more than 65504 becomes infinite."""
-    values = multiplied(as_float32(x).ravel(), prescale)
+    values = multiplied(x, prescale)
     return encode_minifloat(values, HALF, saturates=False).view(np.uint8)
 
 
 def bf16_encode(x: ArrayLike, prescale: float = 1.0) -> NDArray[np.uint8]:
     """The run of ``x * prescale``: the upper half of each float32, rounded to nearest even."""
-    bits = multiplied(as_float32(x).ravel(), prescale).view(np.uint32)
+    bits = multiplied(x, prescale).view(np.uint32)
     last = bits >> 16 & np.uint32(1)
     rounded = (bits + np.uint32(0x7FFF) + last) >> 16
     is_nan = (bits & np.uint32(0x7FFFFFFF)) > FLOAT32_INFINITY
@@ -134,7 +167,7 @@ def sixteen_bit_codes(run: NDArray[np.uint8], count: int) -> NDArray[np.uint16]:
 
 def bit16_saturated(x: ArrayLike, prescale: float = 1.0) -> int:
     """How many finite elements of ``x * prescale`` bit16 clamps: those that round to more than 65504."""
-    fields = float32_fields(multiplied(as_float32(x).ravel(), prescale))
+    fields = float32_fields(multiplied(x, prescale))
     is_finite = ~(fields.is_infinite | fields.is_nan)
     beyond = magnitude_codes(fields, HALF, np.asarray(0)) > HALF.max_code
     return int(np.count_nonzero(is_finite & beyond))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from horovod.common.numpy_codec.minifloat import FLOAT32_INFINITY, Float32s, Integers, as_float32, multiplied
+from horovod.common.numpy_codec.minifloat import FLOAT32_INFINITY, Float32s, Integers, multiplied
 from horovod.common.numpy_codec.runs import (
     Bytes,
     Layout,
@@ -60,7 +60,7 @@ def int8_encode(
     x: ArrayLike, block_size: int = 128, prescale: float = 1.0, random: NDArray[np.uint32] | None = None
 ) -> Bytes:
     """The run of ``x * prescale``: a float32 scale per block, then a byte per element; -128 is NaN."""
-    values = multiplied(as_float32(x).ravel(), prescale)
+    values = multiplied(x, prescale)
     check_block_size(block_size)
     amax = largest_magnitudes(values, block_size, finite_only=True).view(np.float32)
     scales = integer_scales(amax, INT8_LARGEST)
@@ -77,14 +77,14 @@ def int8_decode(run: Bytes, count: int, block_size: int = 128) -> Float32s:
     codes = code_bytes.view(np.int8)
     scale = per_element(scales.copy().view(np.float32), block_size, count)
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.where(codes == INT8_NAN, np.float32(np.nan), codes.astype(np.float32) * scale)
+        return np.asarray(np.where(codes == INT8_NAN, np.float32(np.nan), codes.astype(np.float32) * scale))
 
 
 def int4_encode(
     x: ArrayLike, block_size: int = 128, prescale: float = 1.0, random: NDArray[np.uint32] | None = None
 ) -> Bytes:
     """The run of ``x * prescale``: a float32 scale per block, then two codes per byte."""
-    values = multiplied(as_float32(x).ravel(), prescale)
+    values = multiplied(x, prescale)
     check_block_size(block_size)
     scales, codes = int4_codes(values, block_size, random)
     return np.concatenate([scales.view(np.uint8), packed(codes & 15, INT4.bits)])
@@ -97,7 +97,7 @@ def int4_codes(
     amax = largest_magnitudes(values, block_size, finite_only=False)
     is_finite = amax < FLOAT32_INFINITY
     scales = integer_scales(np.where(is_finite, amax, 0).astype(np.uint32).view(np.float32), INT4_LARGEST)
-    keep = is_finite.repeat(block_size)[: values.size]
+    keep = per_element(is_finite, block_size, values.size)
     inverse = per_element(np.float32(1) / scales, block_size, values.size)
     quotient = np.where(keep, values, np.float32(0)) * inverse
     codes = np.where(keep, rounded(quotient, INT4_LARGEST, random), 0)

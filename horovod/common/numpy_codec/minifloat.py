@@ -83,6 +83,10 @@ E5M2 = MinifloatFormat("e5m2", exponent_bits=5, mantissa_bits=2, bias=15,
 # E4M3's rules: up to 1.875 * 2^4 = 30, and only the pattern 111.1111 is NaN.
 E3M4 = MinifloatFormat("e3m4", exponent_bits=3, mantissa_bits=4, bias=3,
                        max_code=0x7E, nan_code=0x7F, has_infinity=False)
+# E3M2 of OCP Microscaling Formats (MX) 1.0: up to 1.75 * 2^4 = 28, with every pattern a number; NaN is never
+# encoded.
+E3M2 = MinifloatFormat("e3m2", exponent_bits=3, mantissa_bits=2, bias=3,
+                       max_code=0x1F, nan_code=0x1F, has_infinity=False)
 
 
 class Fields(NamedTuple):
@@ -145,8 +149,7 @@ def magnitude_codes(
     2. Find floor(log2|x|) from the position of the significand's leading one.
     3. The last place of the result weighs 2^(floor(log2|x|) - M), but never less than a subnormal's.
     4. Round the significand to a whole number of last places; 1.11...1 may become 10.00...0. To nearest, or,
-    given
-       random numbers, stochastically with as many random bits as a normal result drops.
+       given random numbers, stochastically with as many random bits as a normal result drops.
     5. Put exponent and mantissa into their fields.
     """
     mantissa_bits = fmt.mantissa_bits
@@ -231,7 +234,7 @@ def as_float32(x: ArrayLike) -> Float32s:
         return np.asarray(array, dtype=np.float32)
 
 
-def multiplied(x: Float32s, prescale: float) -> Float32s:
-    """``x * prescale`` with the factor and the product rounded to float32, as the native codecs do."""
+def multiplied(x: ArrayLike, prescale: float) -> Float32s:
+    """``x * prescale`` in a row, factor and product rounded to float32, as the native codecs do."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(x * np.float32(prescale))
+        return np.asarray(as_float32(x).ravel() * np.float32(prescale))

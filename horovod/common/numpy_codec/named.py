@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from horovod.common import errors
-from horovod.common.numpy_codec import bit_runs, float6, integer_runs, rotation
+from horovod.common.numpy_codec import bit_runs, integer_runs, rotation
 from horovod.common.numpy_codec.minifloat import Float32s
 from horovod.common.numpy_codec.random_bits import random_numbers
 from horovod.common.numpy_codec.runs import Bytes, Layout, check_block_size, check_count
@@ -32,70 +32,45 @@ class NamedCodec:
 
     def encode(self, x: ArrayLike, prescale: float = 1.0, key: int = 0, first: int = 0) -> Bytes:
         """The run of ``x * prescale``; a stochastic codec rounds element i by number first + i."""
-        random: NDArray[np.uint32] | None = None
+        options = self._options()
         if self.stochastic:
-            random = random_numbers(self.seed, key, first, np.size(x))
-        return FORMATS[self.format].encode(self, x, prescale, random)
+            options["random"] = random_numbers(self.seed, key, first, np.size(x))
+        return self._format().encode(x, prescale=prescale, **options)
 
     def decode(self, run: Bytes, count: int) -> Float32s:
         """The ``count`` values of a run."""
-        return FORMATS[self.format].decode(self, run, count)
+        return self._format().decode(run, count, **self._options())
+
+    def _format(self) -> _Format:
+        return _ROTATED if self.rotated else FORMATS[self.format]
+
+    def _options(self) -> dict[str, Any]:
+        """What encoding and decoding take alike."""
+        options: dict[str, Any] = {"block_size": self.block_size} if self._format().layout.scale_bytes else {}
+        if self.format == "bit8":
+            options["fmt"] = bit_runs.VARIANTS[self.variant]
+        if self.rotated:
+            options |= {"seed": self.seed, "lloyd": self.lloyd}
+        return options
 
 
 class _Format(NamedTuple):
     layout: Layout
-    encode: Callable[[NamedCodec, ArrayLike, float, NDArray[np.uint32] | None], Bytes]
-    decode: Callable[[NamedCodec, Bytes, int], Float32s]
-
-
-def _int4_encode(c: NamedCodec, x: ArrayLike, scale: float, random: NDArray[np.uint32] | None) -> Bytes:
-    if c.rotated:
-        return rotation.rotated_encode(x, c.block_size, scale, c.seed, c.lloyd, random)
-    return integer_runs.int4_encode(x, c.block_size, scale, random)
-
-
-def _int4_decode(c: NamedCodec, run: Bytes, count: int) -> Float32s:
-    if c.rotated:
-        return rotation.rotated_decode(run, count, c.block_size, c.seed, c.lloyd)
-    return integer_runs.int4_decode(run, count, c.block_size)
+    encode: Callable[..., Bytes]
+    decode: Callable[..., Float32s]
 
 
 # The formats of horovod/native/codec/format_list.h, in its order.
 FORMATS = {
-    "bit16": _Format(
-        bit_runs.SIXTEEN_BITS,
-        lambda c, x, scale, random: bit_runs.bit16_encode(x, scale),
-        lambda c, run, count: bit_runs.bit16_decode(run, count),
-    ),
-    "fp16": _Format(
-        bit_runs.SIXTEEN_BITS,
-        lambda c, x, scale, random: bit_runs.fp16_encode(x, scale),
-        lambda c, run, count: bit_runs.bit16_decode(run, count),
-    ),
-    "bf16": _Format(
-        bit_runs.SIXTEEN_BITS,
-        lambda c, x, scale, random: bit_runs.bf16_encode(x, scale),
-        lambda c, run, count: bit_runs.bf16_decode(run, count),
-    ),
-    "bit8": _Format(
-        bit_runs.BIT8,
-        lambda c, x, scale, random: bit_runs.bit8_encode(
-            x, c.block_size, scale, bit_runs.VARIANTS[c.variant], random
-        ),
-        lambda c, run, count: bit_runs.bit8_decode(run, count, c.block_size, bit_runs.VARIANTS[c.variant]),
-    ),
-    "int8": _Format(
-        integer_runs.INT8,
-        lambda c, x, scale, random: integer_runs.int8_encode(x, c.block_size, scale, random),
-        lambda c, run, count: integer_runs.int8_decode(run, count, c.block_size),
-    ),
-    "float6": _Format(
-        float6.FLOAT6,
-        lambda c, x, scale, random: float6.float6_encode(x, c.block_size, scale, random),
-        lambda c, run, count: float6.float6_decode(run, count, c.block_size),
-    ),
-    "int4": _Format(integer_runs.INT4, _int4_encode, _int4_decode),
+    "bit16": _Format(bit_runs.SIXTEEN_BITS, bit_runs.bit16_encode, bit_runs.bit16_decode),
+    "fp16": _Format(bit_runs.SIXTEEN_BITS, bit_runs.fp16_encode, bit_runs.bit16_decode),
+    "bf16": _Format(bit_runs.SIXTEEN_BITS, bit_runs.bf16_encode, bit_runs.bf16_decode),
+    "bit8": _Format(bit_runs.BIT8, bit_runs.bit8_encode, bit_runs.bit8_decode),
+    "int8": _Format(integer_runs.INT8, integer_runs.int8_encode, integer_runs.int8_decode),
+    "float6": _Format(bit_runs.FLOAT6, bit_runs.float6_encode, bit_runs.float6_decode),
+    "int4": _Format(integer_runs.INT4, integer_runs.int4_encode, integer_runs.int4_decode),
 }
+_ROTATED = _Format(integer_runs.INT4, rotation.rotated_encode, rotation.rotated_decode)
 
 
 def encoded_bytes(name: str, count: int, block_size: int = 128) -> int:

@@ -20,7 +20,7 @@ from horovod.common.numpy_codec.integer_runs import (
     integers_of,
     rounded,
 )
-from horovod.common.numpy_codec.minifloat import Float32s, Integers, as_float32, multiplied
+from horovod.common.numpy_codec.minifloat import Float32s, Integers, multiplied
 from horovod.common.numpy_codec.random_bits import rotation_signs
 from horovod.common.numpy_codec.runs import Bytes, check_block_size, packed, split_run, unpacked
 
@@ -78,7 +78,7 @@ def rotated_encode(
     random: NDArray[np.uint32] | None = None,
 ) -> Bytes:
     """The run of ``x * prescale`` under the signs that `seed` gives."""
-    values = multiplied(as_float32(x).ravel(), prescale)
+    values = multiplied(x, prescale)
     check_block_size(block_size)
     full = values.size // block_size * block_size
     numbers = None if random is None else random[:full].reshape(-1, block_size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,7 +46,7 @@ def largest_magnitudes(x: Float32s, block_size: int, finite_only: bool) -> NDArr
     return np.asarray(bits.reshape(blocks, block_size).max(axis=1, initial=0))
 
 
-def per_element(of_blocks: NDArray[np.float32], block_size: int, count: int) -> Float32s:
+def per_element(of_blocks: NDArray[Any], block_size: int, count: int) -> NDArray[Any]:
     """A value of each block, repeated for each of its elements."""
     return of_blocks.repeat(block_size)[:count]
 

@@ -24,12 +24,11 @@ from horovod.common.options.option import (
     Option,
 )
 from horovod.common.options.ranks import RANK_OPTIONS
-from horovod.common.options.tuning import TUNING_OPTIONS
 
 __all__ = [
     "BY_VARIABLE", "CORE", "FIRST_RANK", "GROUPS", "JOB", "LAUNCHER", "OPTIONS", "PYTHON", "RANK", "UNSERVED",
     "Option",
 ]  # fmt: skip
 
-OPTIONS: tuple[Option, ...] = (*LAUNCHER_OPTIONS, *RANK_OPTIONS, *TUNING_OPTIONS, *NOT_SERVED)
+OPTIONS: tuple[Option, ...] = (*LAUNCHER_OPTIONS, *RANK_OPTIONS, *NOT_SERVED)
 BY_VARIABLE = {option.variable: option for option in OPTIONS if option.variable}

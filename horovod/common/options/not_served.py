@@ -24,43 +24,26 @@ def _row(reason: str, *flags: str, off: str = "", variable: str = "", key: str =
     )
 
 
-_ROUTES = "allgathers go from every rank to every rank; leave the option out"
 _GLOO = "there is no Gloo here, and no MPI is needed: leave the option out"
-_NCCL = "a process set has one NCCL communicator, on a stream of its own; leave the option out"
-_ASYNC = "operations on a GPU complete as events anyway, and no thread waits for them; leave the variable out"
-_D2D = "nothing is copied into a fusion buffer, so there are no copies to batch; leave the variable out"
 
 NOT_SERVED: tuple[Option, ...] = (
-    _row(
-        _ROUTES,
-        "--hierarchical-allgather",
-        off="--no-hierarchical-allgather",
-        variable="HOROVOD_HIERARCHICAL_ALLGATHER",
-        key="params.hierarchical_allgather",
-    ),
+    _row("allgathers go from every rank to every rank; leave the option out",
+        "--hierarchical-allgather", off="--no-hierarchical-allgather",
+        variable="HOROVOD_HIERARCHICAL_ALLGATHER", key="params.hierarchical_allgather"),
     _row(_GLOO, variable="HOROVOD_GLOO_IFACE"),
-    _row(
-        _GLOO,
-        "--gloo-timeout-seconds",
-        variable="HOROVOD_GLOO_TIMEOUT_SECONDS",
-        key="library_options.gloo_timeout_seconds",
-    ),
-    _row(
-        "there is no jsrun launcher; leave it out and name the hosts with -H, or use jsrun by itself",
-        "--jsrun",
-    ),
-    _row(
-        _NCCL,
+    _row(_GLOO, "--gloo-timeout-seconds",
+        variable="HOROVOD_GLOO_TIMEOUT_SECONDS", key="library_options.gloo_timeout_seconds"),
+    _row("there is no jsrun launcher; leave it out and name the hosts with -H, or use jsrun by itself",
+        "--jsrun"),
+    _row("a process set has one NCCL communicator, on a stream of its own; leave the option out",
         "--num-nccl-streams",
-        variable="HOROVOD_NUM_NCCL_STREAMS",
-        key="library_options.num_nccl_streams",
-    ),
-    _row(_D2D, variable="HOROVOD_BATCH_D2D_MEMCOPIES"),
-    _row(_ASYNC, variable="HOROVOD_ENABLE_ASYNC_COMPLETION"),
-    _row(
-        "Adasum moves gradients in pieces of its own size; leave the variable out",
-        variable="HOROVOD_ADASUM_MPI_CHUNK_SIZE",
-    ),
+        variable="HOROVOD_NUM_NCCL_STREAMS", key="library_options.num_nccl_streams"),
+    _row("nothing is copied into a fusion buffer, so there are no copies to batch; leave the variable out",
+        variable="HOROVOD_BATCH_D2D_MEMCOPIES"),
+    _row("operations on a GPU complete as events anyway, and no thread waits for them; leave the variable "
+        "out", variable="HOROVOD_ENABLE_ASYNC_COMPLETION"),
+    _row("Adasum moves gradients in pieces of its own size; leave the variable out",
+        variable="HOROVOD_ADASUM_MPI_CHUNK_SIZE"),
     _row("there is no oneCCL here; leave the variable out", variable="HOROVOD_CCL_CACHE"),
     _row("there is no TensorFlow here; leave the variable out", variable="HOROVOD_ENABLE_XLA_OPS"),
 )

@@ -14,7 +14,7 @@ __all__ = [
     *("CORE", "FIRST_RANK", "JOB", "LAUNCHER", "PYTHON", "RANK", "UNSERVED"),
     *("COMPRESSION", "DDP", "ELASTIC", "HOSTS", "INSTALLATION"),
     *("LAUNCHERS", "OUTPUT", "PERFORMANCE", "TUNING"),
-    *("GROUPS", "Option"),
+    *("GROUPS", "Option", "row"),
 ]
 
 LAUNCHER, CORE, PYTHON, UNSERVED = "launcher", "core", "python", "unserved"  # who reads an option
@@ -29,6 +29,7 @@ LAUNCHERS, INSTALLATION = "MPI and other launchers", "this installation"
 GROUPS = (HOSTS, OUTPUT, COMPRESSION, DDP, PERFORMANCE, TUNING, ELASTIC, LAUNCHERS, INSTALLATION)
 _HIGHEST = {"int": 2**63 - 1, "float": 10**9}  # of C++; of what becomes nanoseconds there
 _YAML = {True: "on", False: "off"}  # words that YAML takes for these, as people mean them
+_TYPES = {bool: "bool", int: "int", float: "float", str: "string"}
 _NUMBERS = {"int": "a whole number", "float": "a number"}
 
 
@@ -140,18 +141,24 @@ class Option:
 
 
 def _to_bool(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    words = {
-        "1": True,
-        "true": True,
-        "yes": True,
-        "on": True,
-        "0": False,
-        "false": False,
-        "no": False,
-        "off": False,
-    }
-    if str(value).lower() not in words:
-        raise errors.not_wanted(value=value, expected="true or false", hint="")
-    return words[str(value).lower()]
+    word = str(value).lower()
+    if word in ("1", "true", "yes", "on"):
+        return True
+    if word in ("0", "false", "no", "off"):
+        return False
+    raise errors.not_wanted(value=value, expected="true or false", hint="")
+
+
+def row(name: str, *, default: bool | int | float | str = "", **columns: Any) -> Option:
+    """An option of which columns that are not given follow from others: `type` from the value of `default`;
+    the flag of its name, where it has a group; of what ranks read, the variable of its name, and with a flag
+    its key in the section params.
+    """
+    text = default if isinstance(default, str) else f"{default:.12g}"  # of a bool: 0 or 1
+    derived: dict[str, Any] = {"type": _TYPES[type(default)], "default": text}
+    if columns.get("group"):
+        derived["flags"] = (f"--{name.replace('_', '-')}",)
+    if columns.get("part") in (CORE, PYTHON):
+        derived["variable"] = f"HOROVOD_{name.upper()}"
+        derived["key"] = f"params.{name}" if columns.get("group") else ""
+    return Option(name, **{**derived, **columns})

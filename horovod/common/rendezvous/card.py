@@ -62,18 +62,9 @@ class Card:
         return Description(ends, speeds={name: speed for name, _, speed in self.addresses})
 
     def to_bytes(self) -> bytes:
-        return _written(
-            {
-                "host": self.host,
-                "namespace": self.namespace,
-                "name": self.name,
-                "addresses": [[name, str(at), speed] for name, at, speed in self.addresses],
-                "route": str(self.route or ""),
-                "wanted": list(self.wanted),
-                "nonce": self.nonce.hex(),
-                "has_secret": self.has_secret,
-            }
-        )
+        addresses = [[name, str(at), speed] for name, at, speed in self.addresses]
+        texts = {"route": str(self.route or ""), "nonce": self.nonce.hex()}
+        return _written({**vars(self), "addresses": addresses, **texts})
 
 
 def complaint(error: Exception) -> bytes:

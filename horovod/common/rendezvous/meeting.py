@@ -149,7 +149,8 @@ def _gather_cards(
     """All cards, and the secret that was given. ValueError, on all ranks, where a rank has none to show."""
     secret = b""
     try:
-        _refuse_mpi(settings, rendezvous)
+        if settings.transport == "mpi":
+            raise errors.not_by_mpi(place=rendezvous.name)
         secret = given_secret(environment)
         mine = cards_of.own(rendezvous.host, bool(secret), environment).to_bytes()
     except (ValueError, OSError, ImportError) as error:
@@ -159,11 +160,6 @@ def _gather_cards(
     if knowing and len(knowing) < len(cards):
         raise errors.secret_on_some(ranks=knowing, size=len(cards))
     return cards, secret
-
-
-def _refuse_mpi(settings: native.Settings, rendezvous: Rendezvous) -> None:
-    if settings.transport == "mpi":
-        raise errors.not_by_mpi(place=rendezvous.name)
 
 
 def _listener(

@@ -32,9 +32,9 @@ from typing import Any, NamedTuple, Protocol
 
 from horovod.common import errors, time_limits
 from horovod.common.exceptions import CannotStart
+from horovod.common.jobs import OF_HVD, Wording
 from horovod.common.options import BY_VARIABLE
 from horovod.common.rendezvous.card import MOST_BYTES, own_name
-from horovod.common.wording import OF_HVD, Wording
 
 __all__ = ["Assignment", "Store", "StoreRendezvous", "assignment_of", "packed", "start_timeout", "unpacked"]
 
@@ -131,11 +131,9 @@ class StoreRendezvous:
         """Have the store forget what is this rank's to take away; where that fails, it stays."""
         forget: Callable[[str], Any] | None = getattr(self._store, "delete_key", None)
         hello = f"{self.prefix}/hello/"
-        own = (
-            [key for key in self._seen if not key.startswith(hello)]
-            if self.rank == 0
-            else [f"{hello}{self.rank}"]
-        )
+        own = [f"{hello}{self.rank}"]
+        if self.rank == 0:
+            own = [key for key in self._seen if not key.startswith(hello)]
         if forget is not None:
             with contextlib.suppress(Exception):  # the job has begun, and needs the store no more
                 for key in own:

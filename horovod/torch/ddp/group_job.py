@@ -19,18 +19,17 @@ from torch._C._distributed_c10d import PrefixStore
 
 from horovod import _native as native
 from horovod.common import jobs, notes, rendezvous
-from horovod.common.exits import at_exit, ends_from_uncaught_exception
+from horovod.common.exits import at_exit, uncaught_exception
 from horovod.common.membership import Membership
-from horovod.common.rendezvous.given import host_of
+from horovod.common.rendezvous.places import host_of
 from horovod.common.rendezvous.store import StoreRendezvous, assignment_of
-from horovod.common.wording import Wording
 from horovod.gloo_threads import wait_for_gloo_in_destroy_process_group
 from horovod.torch.ddp import errors
 from horovod.torch.ddp.agreement import terms_as_bytes, terms_from_bytes
 
 __all__ = ["begin", "begun", "leave", "leave_soon"]
 
-WORDING = Wording(
+WORDING = jobs.Wording(
     forming="forming a job of the process group",
     if_absent="do these processes run, and does each make the same calls with this process group, as "
     "ddp.compress()? Where they may come later, give init_process_group() or new_group() a longer timeout=",
@@ -100,7 +99,7 @@ def leave_soon(job: jobs.Job) -> None:
 @at_exit
 def _leave_all() -> None:
     """Unless an exception ends the process: others then hear that its connections were closed."""
-    for job in [] if ends_from_uncaught_exception() else list(_begun):
+    for job in list(_begun) if uncaught_exception() is None else []:
         leave(job)
 
 

@@ -301,7 +301,7 @@ def _forget_at_exit(folder: str, local_rank: int, local_size: int) -> None:
     owner = os.getpid()
 
     def forget() -> None:
-        if os.getpid() == owner and not exits.ends_from_uncaught_exception():
+        if os.getpid() == owner and exits.uncaught_exception() is None:
             forget_when_all_are_done(folder, local_rank, local_size)
 
     exits.at_exit(forget)

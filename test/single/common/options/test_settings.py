@@ -18,7 +18,7 @@ from horovod.common.basics import HorovodBasics
 from horovod.common.build_info import build_info
 from horovod.common.exceptions import WrongSetting
 from horovod.common.options import BY_VARIABLE, CORE, FIRST_RANK, JOB, OPTIONS, PYTHON, RANK, UNSERVED, Option
-from horovod.common.readable import refuse_what_is_no_text
+from horovod.common.variables import refuse_what_is_no_text
 
 sys.path.append(str(Path(__file__).parents[4]))  # last: a sanitized build may stand before this folder
 

@@ -22,7 +22,7 @@ from refusals import refused
 import horovod.torch as hvd
 from horovod.common import errors, jobs, launched, membership
 from horovod.common.launched import Launch, detect
-from horovod.common.rendezvous import given, mpi, rendezvous_of, slurm, torchrun
+from horovod.common.rendezvous import places, rendezvous_of
 from horovod.common.rendezvous.folder import FolderStore
 from horovod.common.rendezvous.store import StoreRendezvous, assignment_of
 from horovod.common.sentences import Sentence
@@ -124,7 +124,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, bool, float]]:
         asked.append(wish)
         return store
 
-    monkeypatch.setattr(torchrun, "_make", make)
+    monkeypatch.setattr(places, "_make", make)
     return asked
 
 
@@ -169,7 +169,7 @@ def test_a_host_of_several_names(made: list[tuple[str, int, bool, float]]) -> No
 
 
 def test_without_the_face_that_has_stores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torchrun, "_make", None)
+    monkeypatch.setattr(places, "_make", None)
     with refused(errors.without_torch, evidence="RANK=0, WORLD_SIZE=2"):
         found(BY_HAND, 2)
 
@@ -178,7 +178,7 @@ def test_a_store_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> MemoryStore:
         raise RuntimeError("The client socket has timed out")
 
-    monkeypatch.setattr(torchrun, "_make", fail)
+    monkeypatch.setattr(places, "_make", fail)
     for rank, done in enumerate(("cannot open", "does not reach")):
         own = {**BY_HAND, "RANK": str(rank)}
         facts = {"evidence": f"RANK={rank}, WORLD_SIZE=2", "size": 2, "host": "localhost", "port": 29400}
@@ -237,9 +237,9 @@ def test_who_is_missing_in_torchs_store(port: int, core: None) -> None:
 
 def test_a_step_of_srun(made: list[tuple[str, int, bool, float]], core: None) -> None:
     ranks = found(STEP, 2, "SLURM_PROCID")
-    port = slurm.port_of_step(STEP)
+    port = places.port_of_step(STEP)
     assert [wish[:3] for wish in made] == [("n07", port, True), ("n07", port, False)]
-    assert 10_000 <= port < 30_000 and port != slurm.port_of_step({**STEP, "SLURM_STEP_ID": "1"})
+    assert 10_000 <= port < 30_000 and port != places.port_of_step({**STEP, "SLURM_STEP_ID": "1"})
     assert [world.size for world in meet(ranks)] == [2, 2]
 
 
@@ -274,7 +274,7 @@ def test_steps_that_cannot_meet(
 
 
 def test_the_first_host_of_the_job_where_nobody_says_the_steps() -> None:
-    assert slurm.first_host({"SLURM_JOB_NODELIST": "a-[3-4],b"}) == "a-3"
+    assert places.first_host({"SLURM_JOB_NODELIST": "a-[3-4],b"}) == "a-3"
 
 
 # ---- what a script has
@@ -284,12 +284,12 @@ def test_init_in_a_store_of_the_script(core: None, monkeypatch: pytest.MonkeyPat
     store = MemoryStore()
 
     def open_world(rank: int) -> Any:
-        opening = given.opening(None, store, rank, 4)
+        opening = places.opening(None, store, rank, 4)
         assert opening is not None
         return opening(SimpleNamespace(transport="auto"), [])  # type: ignore[arg-type]
 
     assert [world.size for world in in_threads(4, open_world)] == [4] * 4
-    assert given.opening(None, None, None, None) is None
+    assert places.opening(None, None, None, None) is None
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def test_a_store_and_a_communicator(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", SimpleNamespace(Comm=Comm))  # type: ignore[arg-type]
     with refused(errors.store_and_communicator):
-        given.opening(Comm(), MemoryStore(), 0, 2)
+        places.opening(Comm(), MemoryStore(), 0, 2)
 
 
 def test_a_communicator_where_no_mpi_has_started_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,12 +352,12 @@ def test_ranks_of_mpirun_that_shall_talk_over_tcp(core: None, monkeypatch: pytes
         def gather(self, value: bytes) -> list[bytes]:
             return self.inner.allgather("x", value)
 
-    monkeypatch.setattr(mpi, "native", SimpleNamespace(MpiMeeting=MpiMeeting))
+    monkeypatch.setattr(places, "native", SimpleNamespace(MpiMeeting=MpiMeeting))
     launch = Launch(2, "OMPI_COMM_WORLD_SIZE=2", launched.MPI)
 
     def rank(number: int) -> Any:
         settings: Any = SimpleNamespace(transport="tcp", rank=number)
-        rendezvous = mpi.MpiRendezvous(settings, launch, [])
+        rendezvous = places.MpiRendezvous(settings, launch, [])
         values = rendezvous.allgather("topic", b"%d" % number)
         return rendezvous.name, rendezvous.rank, rendezvous.size, values
 

@@ -28,7 +28,7 @@ from horovod.common.exceptions import (
     ShutDown,
     Stalled,
 )
-from horovod.common.patience import MOST_REFUSALS, Patience, is_scripts_own
+from horovod.common.recovery import MOST_REFUSALS, Patience, is_scripts_own
 
 
 @pytest.fixture(autouse=True)

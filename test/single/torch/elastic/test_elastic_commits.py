@@ -40,7 +40,7 @@ def goes_on(*held: int) -> Standing:
 def test_ranks_agree(
     standings: list[Standing], root: int, number: int, is_kept: bool, has_newcomers: bool
 ) -> None:
-    assert agreed(standings) == Agreement(root, number, is_kept, has_newcomers, True, [])
+    assert agreed(standings) == Agreement(root, number, is_kept, has_newcomers, [])
 
 
 @pytest.mark.parametrize("stale", [0, 1])
@@ -48,7 +48,7 @@ def test_without_a_common_commit_the_newest_counts(stale: int) -> None:
     standings = [Standing([7, 8])]
     standings.insert(stale, Standing([3, 4]))
     conclusion = agreed(standings)
-    assert (conclusion.number, conclusion.root, conclusion.is_common) == (8, 1 - stale, False)
+    assert (conclusion.number, conclusion.root) == (8, 1 - stale)
 
 
 @pytest.mark.parametrize("stale", [0, 1])
@@ -58,7 +58,7 @@ def test_numbers_that_were_given_again_are_no_common_commits(stale: int) -> None
     standings.insert(stale, Standing([11, 12], generation=1))
     conclusion = agreed(standings)
     assert (conclusion.number, conclusion.root, conclusion.generation) == (13, 1 - stale, 2)
-    assert conclusion.has_newcomers and conclusion.is_common
+    assert conclusion.has_newcomers
 
 
 def test_commits_know_their_generation() -> None:
@@ -91,7 +91,7 @@ def test_survivors_at_most_one_apart_always_have_a_common_commit(
 ) -> None:
     survivors = [Standing([newest + one - 1, newest + one], kept) for one, kept in ahead]
     conclusion = agreed([*survivors, *[NEW] * newcomers])
-    assert conclusion.is_common and conclusion.root == 0
+    assert conclusion.root == 0
     if not conclusion.is_kept:
         assert all(conclusion.number in one.held for one in survivors)
         assert conclusion.number == newest + min(one for one, _ in ahead)
