@@ -13,8 +13,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Core", "Place", "bind", "cores_of", "node_of_network", "places", "processors_in"]
-
 _SYS = Path("/sys")
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from horovod.common.agent_messages import Place
 from horovod.common.networks import Choice
+from horovod.common.sentences import facts_of
 from horovod.runner import errors, processes, rendezvous, settings
 from horovod.runner.agents import wrapper
 from horovod.runner.agents.connections import Ways
-from horovod.runner.agents.decisions import Decisions
-from horovod.runner.agents.discovering import Discovering
+from horovod.runner.agents.decisions import Decisions, FixedJob
 from horovod.runner.agents.driver import Driver, Told
 from horovod.runner.agents.environment import packed
 from horovod.runner.agents.job import Job
@@ -28,8 +28,9 @@ from horovod.runner.agents.supervision import Ending, Limits, Supervision
 from horovod.runner.agents.warm import can_be_warm
 from horovod.runner.agents.writing import Writer
 from horovod.runner.closing import of as closing_of
-from horovod.runner.elastic.discovery import RepeatedDiscovery
+from horovod.runner.elastic.discovery import Discovering, hosts_of_script
 from horovod.runner.elastic.settings import ElasticSettings, refuse_other_hosts
+from horovod.runner.errors import DiscoveryError
 from horovod.runner.forwarding import forwarded_variables
 from horovod.runner.hosts import Host, is_local
 from horovod.runner.job_hosts import (
@@ -43,8 +44,6 @@ from horovod.runner.job_hosts import (
 from horovod.runner.payload import fresh_name
 from horovod.runner.starting import without_agents
 from horovod.runner.streams import say
-
-__all__ = ["inherited", "rank_environment", "run"]
 
 _SECRET, _INTERFACES, _START_TIMEOUT = "HOROVOD_SECRET", "HOROVOD_TCP_INTERFACES", "HOROVOD_START_TIMEOUT"
 _ELASTIC, _ELASTIC_RESTART = "HOROVOD_ELASTIC", "HOROVOD_ELASTIC_RESTART"
@@ -153,7 +152,7 @@ def _meeting(
 def _refuse_options_of_mpirun(values: Mapping[str, Any]) -> None:
     for name in _OF_MPIRUN:
         if values.get(name):
-            raise errors.option_of_mpirun(option=f"--{name.replace('_', '-')}")
+            raise errors.option_of_mpirun(option=errors.flag_of(name))
 
 
 def _fixed_hosts(values: Mapping[str, Any], environment: Mapping[str, str]) -> JobHosts:
@@ -165,11 +164,14 @@ def _found_hosts(
 ) -> JobHosts:
     """Those of the beginning; each name is a host of its own. LaunchError where a script finds none."""
     refuse_other_hosts(values, environment)
-    found = RepeatedDiscovery(elastic.discovery(), say).find() or {}
+    try:
+        found = dict(elastic.fixed_hosts) or hosts_of_script(elastic.script, elastic.slots_per_host)
+    except DiscoveryError as error:
+        raise errors.no_hosts_found(**facts_of(error)) from error
     listed = tuple(Host(name, slots) for name, slots in found.items())
     others = [name for name in found if not is_local(name)]
     shell = shell_of(values, environment) if others or elastic.script else None
-    return JobHosts(elastic.np, listed, shell, may_lack=bool(elastic.script))
+    return JobHosts(elastic.limits.np, listed, shell, may_lack=bool(elastic.script))
 
 
 def _prepared(preparation: Preparation, hosts: JobHosts, values: Mapping[str, Any]) -> Prepared:
@@ -234,17 +236,12 @@ def _rank_command(command: Sequence[str]) -> list[str]:
 def _decisions(elastic: ElasticSettings | None, hosts: JobHosts) -> Decisions:
     """Those of the kind of job that this is: the others are not loaded, as hosts wait for us."""
     if elastic is None:
-        from horovod.runner.agents.fixed_job import FixedJob
-
         return FixedJob(hosts.slots())
-    limits, slots = elastic.limits(), dict(hosts.slots())
-    if elastic.restart:
-        from horovod.runner.agents.restart_job import RestartJob
+    from horovod.runner.agents.restart_job import RestartJob
+    from horovod.runner.elastic.membership import MembershipMachine
 
-        return RestartJob(limits, slots, time.monotonic, hosts.failed)
-    from horovod.runner.agents.elastic_job import ElasticJob
-
-    return ElasticJob(limits, slots, time.monotonic, hosts.failed)
+    kind = RestartJob if elastic.restart else MembershipMachine
+    return kind(elastic.limits, dict(hosts.slots()), time.monotonic, hosts.failed)
 
 
 class _MoreVariables:

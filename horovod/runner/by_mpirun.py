@@ -18,13 +18,12 @@ from horovod.common.options import OPTIONS
 from horovod.runner import errors, forwarding, launchers, settings
 from horovod.runner.agents.host_facts import has_fabric
 from horovod.runner.agents.supervision import Ending
+from horovod.runner.errors import flag_of
 from horovod.runner.job_hosts import choice_here, job_hosts_of, nccl_environment
 from horovod.runner.launchers.job import Job
 from horovod.runner.processes import end_with_parent, send
 from horovod.runner.starting import ByMpirun, without_agents
 from horovod.runner.streams import say
-
-__all__ = ["job_of", "run"]
 
 # Options that only horovodrun's own agents serve, and what they would do.
 _REFUSED = {
@@ -94,17 +93,13 @@ def job_of(
 def _refuse(values: Mapping[str, Any]) -> None:
     for name, about in _REFUSED.items():
         if values.get(name):
-            raise errors.option_of_agents(option=_flag(name), about=about)
+            raise errors.option_of_agents(option=flag_of(name), about=about)
     for name, (value, about) in _REFUSED_VALUES.items():
         if values.get(name) == value:
-            raise errors.option_of_agents(option=f"{_flag(name)} {value}", about=about)
+            raise errors.option_of_agents(option=f"{flag_of(name)} {value}", about=about)
     for option in OPTIONS:
         if option.name in _WITH_DEFAULTS and str(values.get(option.name, option.default)) != option.default:
-            raise errors.option_of_agents(option=_flag(option.name), about="limits a time")
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+            raise errors.option_of_agents(option=flag_of(option.name), about="limits a time")
 
 
 def _code_of(words: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -134,7 +129,7 @@ def words_of(values: Mapping[str, Any], name: str) -> list[str]:
     try:
         return shlex.split(values.get(name) or "")
     except ValueError as error:
-        raise errors.wrong_value(option=_flag(name), value=values[name], why=str(error)) from None
+        raise errors.wrong_value(option=flag_of(name), value=values[name], why=str(error)) from None
 
 
 def has_memory_for(ranks: int, folder: str = "/dev/shm") -> bool:

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 from horovod.common.variable_names import COMPRESSION, DDP_COMPRESSION
 
-__all__ = ["Closing", "asked", "of"]
-
 BY_FLAG, OF_DDP_BY_FLAG = "--compression", "--ddp --compression"
 # Bytes of a job's sums: of fewer nothing is said, where they were compressed or not.
 LEAST_COMPRESSED, LEAST_PLAIN = 10**6, 10**8

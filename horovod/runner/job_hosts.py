@@ -14,8 +14,6 @@ from horovod.runner.hosts import Host, is_local
 from horovod.runner.mistakes import USAGE
 from horovod.runner.shell import Shell, shell_for
 
-__all__ = ["JobHosts", "choice_here", "job_hosts_of", "nccl_environment", "shell_of"]
-
 
 @dataclass(frozen=True)
 class JobHosts:

@@ -65,9 +65,8 @@ def refuse_without_ddp(given: Mapping[str, Any], values: Mapping[str, Any]) -> N
     """LaunchError for flags that say how --ddp meets where --ddp is not asked for."""
     for name in OPTIONS_OF_IT:
         if name in given and not values.get("ddp"):
-            flag = f"--{name.replace('_', '-')}"
             about = "says where the ranks of --ddp meet"
-            raise errors.alone(option=flag, about=about, other="--ddp")
+            raise errors.alone(option=errors.flag_of(name), about=about, other="--ddp")
 
 
 def compression_warning(environment: Mapping[str, str]) -> str:

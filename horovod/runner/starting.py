@@ -16,8 +16,6 @@ from horovod.runner.elastic.settings import ElasticSettings, asks_for_elastic, e
 from horovod.runner.errors import NoMpi
 from horovod.runner.script import imports_mpi4py
 
-__all__ = ["MPI", "TCP", "ByAgents", "ByMpirun", "Way", "launcher_of", "way_of", "without_agents"]
-
 MPI, TCP = "mpi", "tcp"
 _ELASTIC_RESTART = "HOROVOD_ELASTIC_RESTART"
 

@@ -28,8 +28,6 @@ from horovod.runner.job_hosts import job_hosts_of
 from horovod.runner.streams import say
 from horovod.tune.paired import Gain, gain_of
 
-__all__ = ["Candidate", "JobFailed", "candidates", "main", "seconds_in", "tune", "without_own"]
-
 STEPS_VARIABLE = "HOROVOD_TUNE_LAUNCH_STEPS"
 _SAID = re.compile(r"horovod: a step takes ([\d.e+-]+) s, the median of \d+")  # by horovod.torch.autotune
 STEPS = 30

@@ -21,7 +21,7 @@ from horovod.common.agent_messages import MessageParser, Place, object_in, packe
 from horovod.common.options import CORE, OPTIONS
 from horovod.runner import config_file, hosts, payload, run_function, settings, slurm
 from horovod.runner.agents import environment, frames, preparation, reaching, records
-from horovod.runner.agents.fixed_job import FixedJob
+from horovod.runner.agents.decisions import FixedJob
 from horovod.runner.agents.frames import Frame, FrameParser, Order
 from horovod.runner.agents.job import Job
 from horovod.runner.agents.outcome import Outcome

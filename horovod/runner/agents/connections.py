@@ -20,8 +20,6 @@ from horovod.runner.hosts import is_local
 from horovod.runner.processes import send
 from horovod.runner.shell import Shell, Ssh
 
-__all__ = ["Connection", "Connections", "Events", "Ways"]
-
 
 @dataclass(frozen=True)
 class Ways:

@@ -22,7 +22,6 @@ from horovod.common import time_limits
 from horovod.runner import errors
 from horovod.runner.agents import frames, records
 from horovod.runner.agents.connections import Connections, Events, Ways
-from horovod.runner.agents.discovering import Discovering
 from horovod.runner.agents.frames import Frame
 from horovod.runner.agents.job import (
     CloseAgent,
@@ -32,7 +31,6 @@ from horovod.runner.agents.job import (
     Label,
     Over,
     Report,
-    Say,
     StartAgent,
     ToAgent,
     Took,
@@ -42,9 +40,9 @@ from horovod.runner.agents.job_input import JobInput
 from horovod.runner.agents.streams import Wake, ready
 from horovod.runner.agents.supervision import Supervision
 from horovod.runner.agents.writing import Writer
+from horovod.runner.elastic.actions import Say
+from horovod.runner.elastic.discovery import Discovering
 from horovod.runner.streams import discard_full, say
-
-__all__ = ["Driver", "Interrupted", "Told"]
 
 TICK = 0.2  # seconds
 _MOST_INPUT = 1 << 20  # bytes that wait for an agent before no more standard input is read

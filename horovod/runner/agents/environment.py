@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-__all__ = ["own_environment", "packed", "unpacked"]
-
 
 def packed(variables: Mapping[bytes, bytes]) -> bytes:
     return b"".join(name + b"=" + value + b"\0" for name, value in variables.items())

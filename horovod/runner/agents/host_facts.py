@@ -16,8 +16,6 @@ from typing import Any
 
 from horovod.common import interfaces, software
 
-__all__ = ["answer_to", "describe", "free_port", "has_fabric", "unreachable"]
-
 _LOWEST_PORT, _PORTS_TRIED = 10_000, 100
 _AT_ONCE = 16  # connections
 

@@ -23,11 +23,6 @@ from horovod.runner.agents.records import Record, RecordParser
 from horovod.runner.agents.store import KeyValueStore
 from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
 
-__all__ = [
-    "CloseAgent", "Effect", "Finish", "Job", "Label", "Over", "Report", "Say", "StartAgent", "ToAgent",
-    "Took", "Wrote",
-]  # fmt: skip
-
 _HIGHEST_STATUS = 0xFFFF
 _BROKEN = "a worker of this generation has ended; ask for the next one"
 

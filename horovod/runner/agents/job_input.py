@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["PART", "WINDOW", "JobInput"]
-
 PART, WINDOW = 1 << 15, 1 << 18  # bytes at once, and ahead of what is in the pipe of rank 0's command
 
 

@@ -12,8 +12,6 @@ from horovod.runner import errors
 from horovod.runner.agents.records import ERROR, OUTPUT
 from horovod.runner.streams import Sink, cannot_write
 
-__all__ = ["RankOutput"]
-
 _LABEL = re.compile(r"\d{1,7}(\.\d{1,7})?")
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)")
 

@@ -11,8 +11,6 @@ from horovod.runner.agents.frames import BY_SSH, FACTS, HERE
 from horovod.runner.errors import HostsRefused, Unreachable
 from horovod.runner.shell import Shell, Ssh
 
-__all__ = ["agent_words", "explained", "refusal", "shown", "ssh_environment"]
-
 _AGENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "agent.py")
 _NO_PYTHON, _NO_HOROVOD = 201, 202
 # Says apart what is missing there; every shell that a user may have there understands `sh -c`.

@@ -16,8 +16,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["ERROR", "LONGEST", "OUTPUT", "REPORT", "VALUE", "Record", "RecordParser", "record"]
-
 OUTPUT, ERROR, REPORT, VALUE = b"O", b"E", b"R", b"V"
 LONGEST = 1 << 20  # bytes of a payload; a wrapper reads, and passes on, less at once
 _KINDS = OUTPUT + ERROR + REPORT + VALUE

@@ -15,8 +15,6 @@ from horovod.runner.agents.outcome import ElasticOutcome, Outcome, signal_name
 from horovod.runner.closing import Closing
 from horovod.runner.errors import OutputError
 
-__all__ = ["OUTPUT_CLOSED", "OUTPUT_FAILED", "Ending", "Limits", "Supervision"]
-
 OUTPUT_CLOSED, OUTPUT_FAILED = 128 + SIGPIPE, 1
 MANY_RANKS = 64  # may take long to start
 

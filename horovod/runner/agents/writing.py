@@ -13,8 +13,6 @@ from horovod.runner.agents.output import RankOutput
 from horovod.runner.agents.records import ERROR, Record
 from horovod.runner.errors import OutputError
 
-__all__ = ["Writer"]
-
 T = TypeVar("T")
 _AT_ONCE = 64  # things to show, before they are flushed
 

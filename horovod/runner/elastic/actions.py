@@ -8,18 +8,6 @@ from typing import TypeAlias
 
 from horovod.common.agent_messages import Place
 
-__all__ = [
-    "Action",
-    "EndJob",
-    "Leave",
-    "Notify",
-    "Place",
-    "Publish",
-    "Say",
-    "Start",
-    "Stop",
-]
-
 
 @dataclass(frozen=True)
 class Start:

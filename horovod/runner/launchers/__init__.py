@@ -12,15 +12,6 @@ from horovod.runner import errors
 from horovod.runner.launchers import hydra, open_mpi, open_mpi_4
 from horovod.runner.launchers.job import Job
 
-__all__ = [
-    "FLAVOURS",
-    "Job",
-    "command",
-    "flavour_of",
-    "installed_flavour",
-    "installed_mpirun",
-]
-
 # Name of the flavour -> the options for its mpirun, all but the command.
 FLAVOURS: dict[str, Callable[[Job], list[str]]] = {
     "Open MPI 5": open_mpi.options,

@@ -20,9 +20,9 @@ from horovod.common import time_limits
 from horovod.runner import processes
 from horovod.runner.agents import wrapper
 from horovod.runner.agents.connections import Ways
+from horovod.runner.agents.decisions import FixedJob
 from horovod.runner.agents.driver import Driver, Told
 from horovod.runner.agents.environment import packed
-from horovod.runner.agents.fixed_job import FixedJob
 from horovod.runner.agents.job import Job
 from horovod.runner.agents.job_input import JobInput
 from horovod.runner.agents.output import RankOutput

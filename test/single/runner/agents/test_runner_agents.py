@@ -20,7 +20,7 @@ from horovod.common.agent_messages import MessageParser, Place, object_in, packe
 from horovod.common.networks import Choice
 from horovod.runner import by_agents, errors, job_hosts, launchers, starting
 from horovod.runner.agents import environment, frames, link, records
-from horovod.runner.agents.fixed_job import FixedJob
+from horovod.runner.agents.decisions import Decisions, FixedJob
 from horovod.runner.agents.frames import Frame, FrameParser, Order
 from horovod.runner.agents.job import (
     CloseAgent,
@@ -228,7 +228,7 @@ def test_a_place_on_its_way() -> None:
 # a job
 
 
-class Elastic:
+class Elastic(Decisions):
     """Decisions as those of a job whose hosts come and go: whatever a test says."""
 
     def __init__(self) -> None:
