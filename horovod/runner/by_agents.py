@@ -21,12 +21,11 @@ from horovod.runner.agents.driver import Driver, Told
 from horovod.runner.agents.environment import packed
 from horovod.runner.agents.job import Job
 from horovod.runner.agents.job_input import JobInput
-from horovod.runner.agents.output import RankOutput
+from horovod.runner.agents.output import RankOutput, Writer
 from horovod.runner.agents.places import BIND, PAYLOAD, TERMINALS
 from horovod.runner.agents.preparation import Preparation, Prepared, build_refusal
-from horovod.runner.agents.supervision import Ending, Limits, Supervision
+from horovod.runner.agents.supervision import Ending, Supervision
 from horovod.runner.agents.warm import can_be_warm
-from horovod.runner.agents.writing import Writer
 from horovod.runner.closing import of as closing_of
 from horovod.runner.elastic.discovery import Discovering, hosts_of_script
 from horovod.runner.elastic.settings import ElasticSettings, refuse_other_hosts
@@ -86,10 +85,9 @@ def run(
         if values.get("verbose"):
             names = ", ".join(f"{name}:{slots}" for name, slots in hosts.slots())
             say(f"agents start {hosts.ranks} ranks on {names}, each of which runs {command[0]}")
-        limits = Limits(values["start_timeout"], values["exit_timeout"])
         most = _MANY if elastic is not None else hosts.ranks
-        is_verbose = values.get("verbose", False)
-        supervision = Supervision(most, limits, elastic is not None, is_verbose, closing)
+        times, is_verbose = (values["start_timeout"], values["exit_timeout"]), values.get("verbose", False)
+        supervision = Supervision(most, *times, elastic is not None, is_verbose, closing)
         job = Job(
             _decisions(elastic, hosts), _rank_command(command), elastic is not None, _MoreVariables(of_ranks)
         )

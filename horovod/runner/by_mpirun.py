@@ -20,8 +20,8 @@ from horovod.runner.agents.host_facts import has_fabric
 from horovod.runner.agents.supervision import Ending
 from horovod.runner.errors import flag_of
 from horovod.runner.job_hosts import choice_here, job_hosts_of, nccl_environment
-from horovod.runner.launchers.job import Job
-from horovod.runner.processes import end_with_parent, send
+from horovod.runner.launchers import Job
+from horovod.runner.processes import ENDING, end_with_parent, send
 from horovod.runner.starting import ByMpirun, without_agents
 from horovod.runner.streams import say
 
@@ -34,7 +34,6 @@ _REFUSED = {
 _REFUSED_VALUES = {"bind": ("auto", "binds ranks to cores")}
 _WITH_DEFAULTS = ("start_timeout", "exit_timeout")
 _SHARED_BY_RANK = 32 << 20  # bytes: Open MPI's 16 MiB, and ours
-_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def run(
@@ -113,7 +112,7 @@ def _code_of(words: Sequence[str], environment: Mapping[str, str]) -> int:
         else:
             send(process.pid, number)
 
-    before = {number: signal.signal(number, pass_on) for number in _FORWARDED}
+    before = {number: signal.signal(number, pass_on) for number in ENDING}
     try:
         process = subprocess.Popen(words, env=environment, preexec_fn=lambda: end_with_parent(signal.SIGTERM))
         for number in early:

@@ -31,10 +31,6 @@ class Ssh:
     def __str__(self) -> str:
         return f"ssh port {self.port or 22}"
 
-    def identity(self) -> str:
-        """Names this way to reach a host, for the cache."""
-        return f"ssh {self.port} {self.identity_file}"
-
 
 @dataclass(frozen=True)
 class Srun:
@@ -48,9 +44,6 @@ class Srun:
         return ["srun", *one_task, f"--nodelist={host}", *words]
 
     def __str__(self) -> str:
-        return "srun"
-
-    def identity(self) -> str:
         return "srun"
 
 

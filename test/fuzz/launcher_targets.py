@@ -49,7 +49,7 @@ _REPORTS = (
 
 
 def _records() -> Iterable[bytes]:
-    one, report = records.record, records.REPORT
+    one, report = frames.frame, records.REPORT
     yield b"".join(one(report, text.encode()) for text in _REPORTS[:4])
     yield one(records.OUTPUT, b"a line\nhalf a line") + one(records.ERROR, b"50 %\r100 %\r\n")
     yield one(records.VALUE, bytes(range(256)) * 3) + one(report, _REPORTS[4].encode()) + one(report, b"")
@@ -63,12 +63,12 @@ def read_records(data: bytes) -> None:
     again = b""
     for begin in range(0, len(data), chunk):
         for each in parser.feed(data[begin : begin + chunk]):
-            again += records.record(each.kind, each.payload)
+            again += frames.frame(each.kind, each.body)
             if each.kind == records.REPORT:
                 with contextlib.suppress(ValueError):
-                    outcome.take(1, each.payload.decode(errors="replace"))
+                    outcome.take(1, each.body.decode(errors="replace"))
             elif each.kind != records.VALUE:
-                output.write(1, each.kind, each.payload)
+                output.write(1, each.kind, each.body)
     output.finish()
     assert data.startswith(again), "bytes were lost"
     outcome.conclusion(1)
@@ -101,7 +101,7 @@ def _of_agents() -> Iterable[bytes]:
         + message(1, id=3, do="delete", key="k")
         + message(1, do="lost", generation=1, rank=0, reason="no answer")
     )
-    output = frames.numbered(frames.OUTPUT, 1, records.record(records.OUTPUT, b"a line\n"))
+    output = frames.numbered(frames.OUTPUT, 1, frames.frame(records.OUTPUT, b"a line\n"))
     yield (
         begin
         + frames.frame(frames.BEAT)

@@ -30,9 +30,9 @@ from horovod.common.host_memory import KeptFolder
 from horovod.runner.agents import frames, link
 from horovod.runner.agents.environment import own_environment, unpacked
 from horovod.runner.agents.frames import Frame, FrameParser, Order
-from horovod.runner.agents.streams import Outbox, Wake, ended_children, read, ready, spawn
+from horovod.runner.agents.streams import Outbox, Wake, read, ready, spawn
 from horovod.runner.agents.warm import WarmServer, can_be_warm
-from horovod.runner.processes import adopt_orphans, children, end_descendants, send
+from horovod.runner.processes import adopt_orphans, children, end_descendants, ended_children, send
 
 _MOST_WAITING = 8 << 20  # bytes of answers that a worker does not read, or of its requests: then no more
 _PART = 1 << 16

@@ -15,9 +15,9 @@ from horovod.runner.agents import frames
 from horovod.runner.agents.frames import Frame, FrameParser
 from horovod.runner.agents.outcome import signal_name
 from horovod.runner.agents.reaching import agent_words, explained, ssh_environment
-from horovod.runner.agents.streams import Outbox, ended_children, read, start
+from horovod.runner.agents.streams import Outbox, read, start
 from horovod.runner.hosts import is_local
-from horovod.runner.processes import send
+from horovod.runner.processes import ended_children, send
 from horovod.runner.shell import Shell, Ssh
 
 

@@ -37,9 +37,9 @@ from horovod.runner.agents.job import (
     Wrote,
 )
 from horovod.runner.agents.job_input import JobInput
+from horovod.runner.agents.output import Writer
 from horovod.runner.agents.streams import Wake, ready
 from horovod.runner.agents.supervision import Supervision
-from horovod.runner.agents.writing import Writer
 from horovod.runner.elastic.actions import Say
 from horovod.runner.elastic.discovery import Discovering
 from horovod.runner.streams import discard_full, say
@@ -343,9 +343,9 @@ class _Running:
         shown = []
         for record in effect.records:
             if record.kind == records.REPORT:
-                self._supervision.take(effect.worker, record.payload.decode(errors="replace"))
+                self._supervision.take(effect.worker, record.body.decode(errors="replace"))
             elif record.kind == records.VALUE:
-                self._supervision.take_value(effect.worker, record.payload)
+                self._supervision.take_value(effect.worker, record.body)
             else:
                 shown.append(record)
         if shown:

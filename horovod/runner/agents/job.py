@@ -19,7 +19,7 @@ from horovod.runner.agents.decisions import Decisions
 from horovod.runner.agents.frames import Frame, Order
 from horovod.runner.agents.outcome import End
 from horovod.runner.agents.places import WORKER, variables_of
-from horovod.runner.agents.records import Record, RecordParser
+from horovod.runner.agents.records import RecordParser
 from horovod.runner.agents.store import KeyValueStore
 from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
 
@@ -53,7 +53,7 @@ class Wrote:
     """Records of a worker. Its host may send `size` bytes more when these have been shown."""
 
     worker: int
-    records: Sequence[Record]
+    records: Sequence[Frame]
     host: str
     size: int
 

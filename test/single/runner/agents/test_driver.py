@@ -25,9 +25,8 @@ from horovod.runner.agents.driver import Driver, Told
 from horovod.runner.agents.environment import packed
 from horovod.runner.agents.job import Job
 from horovod.runner.agents.job_input import JobInput
-from horovod.runner.agents.output import RankOutput
-from horovod.runner.agents.supervision import Ending, Limits, Supervision
-from horovod.runner.agents.writing import Writer
+from horovod.runner.agents.output import RankOutput, Writer
+from horovod.runner.agents.supervision import Ending, Supervision
 from horovod.runner.shell import Ssh
 
 TOLD = packed({b"PATH": os.environb[b"PATH"], b"GIVEN": b"told"})
@@ -53,7 +52,7 @@ class Jobs:
         names = hosts.split()
         words = [sys.executable, "-I", "-S", wrapper.__file__, "/", "sh", "-c", script]
         job = Job(FixedJob([(name, 1) for name in names]), words)
-        supervision = Supervision(len(names), Limits(start_timeout))
+        supervision = Supervision(len(names), start_timeout)
         told = Told(TOLD, TOLD, b"", lambda facts: refusal)
         with Driver(Ways(Ssh())) as driver:
             if meets:

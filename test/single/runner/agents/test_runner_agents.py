@@ -38,7 +38,6 @@ from horovod.runner.agents.job import (
 from horovod.runner.agents.link import is_unanswered
 from horovod.runner.agents.outcome import End
 from horovod.runner.agents.places import places_of, variables_of
-from horovod.runner.agents.records import Record
 from horovod.runner.agents.store import KeyValueStore
 from horovod.runner.agents.streams import Outbox
 from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Start, Stop
@@ -459,12 +458,12 @@ def test_whoever_does_not_end_is_given_up() -> None:
 
 
 def test_what_a_worker_writes_is_credited_to_its_host_when_it_is_whole_records() -> None:
-    driver, whole = two_hosts(), records.record(records.OUTPUT, b"words")
-    for part, found in ((whole[:7], []), (whole[7:], [Record(records.OUTPUT, b"words")])):
+    driver, whole = two_hosts(), frames.frame(records.OUTPUT, b"words")
+    for part, found in ((whole[:7], []), (whole[7:], [Frame(records.OUTPUT, b"words")])):
         driver.job.heard("b", Frame(frames.OUTPUT, (2).to_bytes(4, "big") + part), driver.now)
         assert driver.effects() == [Wrote(2, found, "b", len(part))]
     nonsense = Frame(frames.OUTPUT, (2).to_bytes(4, "big") + b"no record")
-    with pytest.raises(ValueError, match="no record begins with"):
+    with pytest.raises(ValueError, match="no frame begins with"):
         driver.job.heard("b", nonsense, driver.now)
 
 
