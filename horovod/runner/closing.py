@@ -106,11 +106,6 @@ class Closing:
         )
 
 
-def of(values: Mapping[str, Any], environment: Mapping[str, str], *, is_explained: bool = False) -> Closing:
-    """That of a job with these options. `is_explained`: why nothing is compressed was said when it began."""
-    return Closing("" if is_explained else asked(values, environment), values.get("quiet", False))
-
-
 def _size(number: int) -> str:
     """Of bytes, with two or three digits: 1.2 GB, 31 MB, 310 MB."""
     value, power = float(number), 0

@@ -100,7 +100,7 @@ def _of_open_mpi(job: Job, binding: tuple[str, ...]) -> list[str]:
 
 
 def _bytes_of_open_mpi(job: Job, memory: str) -> list[str]:
-    """Over TCP and shared memory: 0.01 s instead of 1.02 s, as the ofi component looks for fabrics so long."""
+    """Over TCP and shared memory: 0.01 s instead of 1.02 s, as the ofi component looks long for fabrics."""
     btl = f"self,{memory}" if job.memory else f"self,{memory},tcp"
     return ["--mca", "pml", "ob1", "--mca", "btl", btl] if job.tcp or not job.fabric else []
 
@@ -213,7 +213,6 @@ def installed_mpirun() -> str:
 
 
 def installed_flavour(mpirun: str) -> str:
-    """Ask mpirun who it is."""
     said = version_text(mpirun)
     flavour = flavour_of(said)
     if not flavour:

@@ -21,22 +21,12 @@ _ELASTIC_RESTART = "HOROVOD_ELASTIC_RESTART"
 
 
 @dataclass(frozen=True)
-class ByAgents:
-    """`elastic`: None where ranks and hosts are those of the beginning."""
-
-    elastic: ElasticSettings | None = None
-
-
-@dataclass(frozen=True)
 class ByMpirun:
     """`why`: a sentence, where the user has not asked for it; else ""."""
 
     mpirun: str
     flavour: str
     why: str = ""
-
-
-Way = ByAgents | ByMpirun
 
 
 def launcher_of(values: Mapping[str, Any]) -> str:
@@ -48,10 +38,9 @@ def launcher_of(values: Mapping[str, Any]) -> str:
     return "".join(named)
 
 
-def way_of(values: Mapping[str, Any], command: Sequence[str] = ()) -> Way:
-    """As the options say; by mpirun, too, for a script that imports mpi4py, where there is an MPI.
-
-    LaunchError: what was asked for cannot be used.
+def way_of(values: Mapping[str, Any], command: Sequence[str] = ()) -> ByMpirun | ElasticSettings | None:
+    """As the options say; by mpirun, too, for a script that imports mpi4py, where there is an MPI. By agents
+    otherwise, of an elastic job with its settings. LaunchError: what was asked for cannot be used.
     """
     named = launcher_of(values)
     if why := why_unbuilt():
@@ -59,16 +48,16 @@ def way_of(values: Mapping[str, Any], command: Sequence[str] = ()) -> Way:
     if asks_for_elastic(values):
         if named == MPI:
             raise errors.mpi_not_elastic(option="--launcher mpi")
-        return ByAgents(elastic_settings(values))
+        return elastic_settings(values)
     if named == MPI:
         return _by_mpirun("")
     script = "" if named == TCP or values.get("ddp") or values.get("np") == 1 else imports_mpi4py(command)
     if not script:
-        return ByAgents()
+        return None
     try:
         return _by_mpirun(f"mpirun starts the ranks (--launcher mpi), as {script} imports mpi4py")
     except NoMpi:
-        return ByAgents()
+        return None
 
 
 def _by_mpirun(why: str) -> ByMpirun:

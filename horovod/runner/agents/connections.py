@@ -6,7 +6,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from horovod.common import time_limits
@@ -14,29 +14,9 @@ from horovod.runner import errors
 from horovod.runner.agents import frames
 from horovod.runner.agents.frames import Frame, FrameParser
 from horovod.runner.agents.outcome import signal_name
-from horovod.runner.agents.reaching import agent_words, explained, ssh_environment
+from horovod.runner.agents.reaching import Ways, explained
 from horovod.runner.agents.streams import Outbox, read, start
-from horovod.runner.hosts import is_local
 from horovod.runner.processes import ended_children, send
-from horovod.runner.shell import Shell, Ssh
-
-
-@dataclass(frozen=True)
-class Ways:
-    """How hosts are reached: by `shell`, but for names of this machine, as all are without a shell."""
-
-    shell: Shell | None = None
-
-    def is_here(self, host: str) -> bool:
-        return self.shell is None or is_local(host)
-
-    def words(self, host: str) -> list[str]:
-        return agent_words(None if self.is_here(host) else self.shell, host)
-
-    def environment(self, host: str) -> Mapping[bytes, bytes]:
-        """Of the process by which an agent is started."""
-        by_ssh = not self.is_here(host) and isinstance(self.shell, Ssh)
-        return ssh_environment(os.environb) if by_ssh else os.environb
 
 
 class Connection:

@@ -5,7 +5,7 @@
 
     from the driver                             from an agent
     "Q" JSON: a question (`host_facts`)         "H" JSON: {"host": its name, ..}: its facts, if asked for
-    "E" variables (`environment`)               "A" JSON: {"answer": ..} or {"error": ..}, to a question
+    "E" variables: NAME=VALUE and a zero byte   "A" JSON: {"answer": ..} or {"error": ..}, to a question
     "D" a part of the function that workers     "P" JSON: {"worker": .., "pid": ..}: it is there
         call, none for the end (`payload`)      "X" JSON: {"worker": .., "status": as of waitpid}
     "S" JSON: see `Order`                       "B" nothing: it lives; every second
@@ -95,7 +95,6 @@ def frame(kind: bytes, body: bytes = b"") -> bytes:
 
 
 def numbered(kind: bytes, number: int, data: bytes = b"") -> bytes:
-    """A frame about a worker."""
     return frame(kind, number.to_bytes(_NUMBER, "big") + data)
 
 
@@ -106,8 +105,20 @@ def in_parts(kind: bytes, data: bytes) -> bytes:
 
 
 def record(kind: bytes, entries: Mapping[str, Any]) -> bytes:
-    """A frame whose body is JSON."""
     return frame(kind, json.dumps(entries).encode())
+
+
+def packed_environment(variables: Mapping[bytes, bytes]) -> bytes:
+    return b"".join(name + b"=" + value + b"\0" for name, value in variables.items())
+
+
+def unpacked_environment(data: bytes) -> dict[bytes, bytes]:
+    """ValueError for what is no such list."""
+    entries = data.split(b"\0")
+    if entries.pop() or not all(b"=" in entry[1:] for entry in entries):
+        raise ValueError("it is no list of variables")
+    parts = (entry.partition(b"=") for entry in entries)
+    return {name: value for name, _, value in parts}
 
 
 class Splitter:

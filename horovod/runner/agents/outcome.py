@@ -171,7 +171,6 @@ class Outcome:
         return self.failed_by_itself() is not None
 
     def culprit(self) -> int | None:
-        """The rank that is to blame, if one is."""
         return self._blamed()[0]
 
     def _blamed(self) -> tuple[int | None, str]:

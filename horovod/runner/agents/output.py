@@ -181,7 +181,6 @@ class Writer:
             self._guarded(partial(self._output.write, worker, kind, payload))
 
     def say(self, text: str) -> None:
-        """A line of horovodrun's own."""
         self.pass_on(f"horovodrun: {text}\n".encode(errors="replace"))
 
     def pass_on(self, words: bytes) -> None:
@@ -213,7 +212,6 @@ class Writer:
         return not self._thread.is_alive()
 
     def close(self) -> None:
-        """When it has ended."""
         os.close(self.descriptor)
         os.close(self._end)
 

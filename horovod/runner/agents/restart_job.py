@@ -19,9 +19,18 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from horovod.common import time_limits
-from horovod.runner.agents.decisions import Decisions
+from horovod.runner.agents.decisions import (
+    Action,
+    Decisions,
+    EndJob,
+    Leave,
+    Notify,
+    Publish,
+    Say,
+    Start,
+    Stop,
+)
 from horovod.runner.agents.outcome import End
-from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
 from horovod.runner.elastic.membership import MembershipMachine
 from horovod.runner.elastic.reasons import counted, named
 from horovod.runner.elastic.settings import Limits
@@ -163,7 +172,6 @@ class RestartJob(Decisions):
         self._accused.pop(process.number, None)
 
     def _fail(self) -> None:
-        """A member has failed."""
         self._fruitless = 0
         self._failed = self._machine.generation
         self._end_others_in(0.0)

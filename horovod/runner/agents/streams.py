@@ -147,11 +147,10 @@ class Wake:
         os.close(self._end)
 
     def numbers(self) -> bytes:
-        """The signals that have come."""
         return read(self.descriptor) or b""
 
     def told(self) -> list[int]:
-        """As `numbers`, but for those about children."""
+        """The signals that have come, but for those about children."""
         return [number for number in self.numbers() if number in ENDING]
 
 

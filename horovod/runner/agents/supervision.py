@@ -96,7 +96,6 @@ class Supervision:
             )
 
     def take_value(self, rank: int, part: bytes) -> None:
-        """Of what a rank sends as its value."""
         self._values.setdefault(rank, bytearray()).extend(part)
 
     def take_work(self, rank: int) -> None:

@@ -34,10 +34,19 @@ import math
 from collections.abc import Callable, Collection, Mapping
 
 from horovod.common.agent_messages import Place
-from horovod.runner.agents.decisions import Decisions
+from horovod.runner.agents.decisions import (
+    Action,
+    Decisions,
+    EndJob,
+    Leave,
+    Notify,
+    Publish,
+    Say,
+    Start,
+    Stop,
+)
 from horovod.runner.agents.outcome import End
 from horovod.runner.elastic import workers
-from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
 from horovod.runner.elastic.reasons import FAILED, Losses, Notices, Wait, membership, named, too_few
 from horovod.runner.elastic.settings import SLOT, Limits
 from horovod.runner.elastic.slots import Slots

@@ -12,8 +12,7 @@ from typing import Any
 
 from horovod.common import time_limits
 from horovod.common.sentences import facts_of
-from horovod.runner import errors, slurm
-from horovod.runner import hosts as host_lists
+from horovod.runner import errors, hosts
 from horovod.runner.errors import flag_of
 
 SLOT, HOST = "slot", "host"  # what the death of a worker costs
@@ -117,7 +116,7 @@ def refuse_other_hosts(values: Mapping[str, Any], environment: Mapping[str, str]
     """
     if any(_is_given(values, name) for name in ("host_discovery_script", "hosts", "hostfile")):
         return
-    allocation = slurm.allocation(environment)
+    allocation = hosts.allocation(environment)
     if allocation is not None and len(allocation.tasks) > 1:
         listed = ",".join(f"{host.name}:{host.slots}" for host in allocation.tasks)
         raise errors.elastic_in_slurm(hosts=listed, np=values["np"])
@@ -130,37 +129,33 @@ def _refuse(names: Iterable[str]) -> None:
 
 def elastic_settings(values: Mapping[str, Any]) -> ElasticSettings:
     """Of a job for which `asks_for_elastic` holds. LaunchError says what is wrong, and what to do."""
-    np, max_np = values.get("np"), values.get("max_np")
+    np = values.get("np")
     if np is None:
         raise errors.elastic_no_np()
     if values.get("use_mpi"):
         raise errors.mpi_not_elastic(option="--mpi")
     if values.get("ddp"):
         raise errors.ddp_not_elastic()
-    min_np = values.get("min_np") or np
+    script = _script(values)
+    if _is_given(values, "slots_per_host") and not script:
+        raise errors.slots_without_script()
+    limits = _limits(values, np, bool(script))
+    listed = () if script else _fixed_hosts(values, np, limits.blacklist)
+    is_again = bool(values.get("elastic_restart"))
+    return ElasticSettings(limits, script, listed, values.get("slots_per_host") or 1, is_again)
+
+
+def _limits(values: Mapping[str, Any], np: int, hosts_may_come: bool) -> Limits:
+    min_np, max_np = values.get("min_np") or np, values.get("max_np")
     if min_np > np:
         raise errors.min_np_above(min_np=min_np, np=np)
     if max_np is not None and max_np < np:
         raise errors.max_np_below(max_np=max_np, np=np)
-    script, blacklist = _script(values), values.get("blacklist") or SLOT
-    if blacklist == HOST and _is_given(values, "max_worker_failures"):
+    if values.get("blacklist") == HOST and _is_given(values, "max_worker_failures"):
         raise errors.failures_of_hosts()
-    if _is_given(values, "slots_per_host") and not script:
-        raise errors.slots_without_script()
-    limits = Limits(
-        np=np,
-        min_np=min_np,
-        max_np=max_np,
-        hosts_may_come=bool(script),
-        elastic_timeout=float(values.get("elastic_timeout") or Limits.elastic_timeout),
-        reset_limit=values.get("reset_limit"),
-        cooldown_range=_cooldown_range(values),
-        blacklist=blacklist,
-        max_worker_failures=values.get("max_worker_failures") or MAX_WORKER_FAILURES,
-    )
-    hosts = () if script else _fixed_hosts(values, np, blacklist)
-    is_again = bool(values.get("elastic_restart"))
-    return ElasticSettings(limits, script, hosts, values.get("slots_per_host") or 1, is_again)
+    alike = ("elastic_timeout", "reset_limit", "blacklist", "max_worker_failures")
+    given = {name: values[name] for name in alike if _is_given(values, name)}
+    return Limits(np, min_np, max_np, hosts_may_come, cooldown_range=_cooldown_range(values), **given)
 
 
 def _is_given(values: Mapping[str, Any], name: str) -> bool:
@@ -182,21 +177,14 @@ def _script(values: Mapping[str, Any]) -> str:
 
 def _fixed_hosts(values: Mapping[str, Any], np: int, blacklist: str) -> tuple[tuple[str, int], ...]:
     """With slots for the start, as no others will come. Without names it is this machine, with `np` slots."""
-    text, file = values.get("hosts"), values.get("hostfile")
-    if text is not None and file is not None:
-        raise errors.hosts_exclude(options=["--hosts", "--hostfile"])
-    hosts: list[host_lists.Host] = []
-    if text is not None:
-        hosts = host_lists.from_text(text)
-    elif file is not None:
-        hosts = host_lists.from_file(file)
-    if len(hosts) < 2 and blacklist == HOST:
-        raise errors.blacklist_one_host(host=hosts[0].name if hosts else "this one")
-    hosts = hosts or host_lists.chosen(np, None, None)
-    slots = sum(host.slots for host in hosts)
+    found = hosts.named(values.get("hosts"), values.get("hostfile"))
+    if len(found) < 2 and blacklist == HOST:
+        raise errors.blacklist_one_host(host=found[0].name if found else "this one")
+    found = found or hosts.chosen(np, None, None)
+    slots = sum(host.slots for host in found)
     if slots < np:
         raise errors.elastic_few_slots(np=np, slots=slots)
-    return tuple((host.name, host.slots) for host in hosts)
+    return tuple((host.name, host.slots) for host in found)
 
 
 def _cooldown_range(values: Mapping[str, Any]) -> tuple[int, int] | None:

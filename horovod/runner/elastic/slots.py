@@ -108,7 +108,6 @@ class Slots:
         return [n for n in range(slots) if (host, n) not in early and (host, n) not in self._blacklist]
 
     def count(self) -> int:
-        """Slots that may be used now."""
         return sum(len(self.usable(host, slots)) for host, slots in self.hosts().items())
 
     def possible(self) -> int:

@@ -49,7 +49,6 @@ class Worker:
         return is_awaited and self.accused_since is not None and now - self.accused_since >= grace
 
     def enter(self, place: Place) -> None:
-        """It has its place in a new generation."""
         if not self.generation:
             self.slot = place.local_rank
         self.accused_in_a_row = self.accused_in_a_row + 1 if self.accusers else 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from horovod.runner.agents.decisions import Action, EndJob, Publish, Start
 from horovod.runner.agents.outcome import End
-from horovod.runner.elastic.actions import Action, EndJob, Publish, Start
 from horovod.runner.elastic.membership import MembershipMachine
 from horovod.runner.elastic.settings import Limits
 

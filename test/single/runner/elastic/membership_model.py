@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from horovod.common.agent_messages import Place
 from horovod.common.time_limits import FAILURE_WINDOW, SLOT_COOLDOWN
+from horovod.runner.agents.decisions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
 from horovod.runner.agents.outcome import End
-from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
 from horovod.runner.elastic.membership import MembershipMachine
 from horovod.runner.elastic.reasons import FAILED, RESETS
 from horovod.runner.elastic.settings import SLOT, Limits

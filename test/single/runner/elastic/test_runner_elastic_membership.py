@@ -9,8 +9,8 @@ import pytest
 from elastic_jobs import KILLED, Job, two_hosts
 
 from horovod.common.agent_messages import Place
+from horovod.runner.agents.decisions import EndJob, Leave, Notify, Publish, Say, Start, Stop
 from horovod.runner.agents.outcome import End
-from horovod.runner.elastic.actions import EndJob, Leave, Notify, Publish, Say, Start, Stop
 from horovod.runner.elastic.reasons import FAILED, RESETS
 from horovod.runner.elastic.settings import HOST, SLOT
 

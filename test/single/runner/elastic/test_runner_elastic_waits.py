@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from elastic_jobs import KILLED, Job, two_hosts
 
+from horovod.runner.agents.decisions import EndJob, Leave, Publish, Say, Stop
 from horovod.runner.agents.outcome import End
-from horovod.runner.elastic.actions import EndJob, Leave, Publish, Say, Stop
 from horovod.runner.elastic.reasons import FAILED
 from horovod.runner.elastic.settings import HOST
 
