@@ -27,7 +27,7 @@ from horovod.runner.agents.warm import can_be_warm
 from horovod.runner.closing import Closing, asked
 from horovod.runner.elastic.discovery import Discovering, hosts_of_script
 from horovod.runner.elastic.settings import ElasticSettings, refuse_other_hosts
-from horovod.runner.errors import DiscoveryError
+from horovod.runner.errors import DiscoveryError, flag_of
 from horovod.runner.forwarding import forwarded_variables
 from horovod.runner.hosts import Host, is_local
 from horovod.runner.job_hosts import JobHosts, choice_here, job_hosts_of, nccl_environment, refuse_absent
@@ -56,7 +56,7 @@ def run(
     """
     for name in _OF_MPIRUN:
         if values.get(name):
-            raise errors.option_of_mpirun(option=errors.flag_of(name))
+            raise errors.option_of_mpirun(option=flag_of(name))
     hosts = _hosts(elastic, values, environment)
     if elastic is not None and elastic.restart and not can_be_warm(command):
         say(

@@ -43,11 +43,7 @@ def run(
     _refuse(values)
     if way.why:
         say(way.why)
-    told = {
-        **without_agents(environment),
-        "PYTHONUNBUFFERED": "1",
-        **settings.rank_environment(values),
-    }
+    told = {**without_agents(environment), "PYTHONUNBUFFERED": "1", **settings.rank_environment(values)}
     told |= nccl_environment(values, choice_here(values.get("network_interfaces", ())), told)
     job = job_of(way, values, command, told)
     words = launchers.command(job, way.flavour)

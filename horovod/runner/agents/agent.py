@@ -83,18 +83,14 @@ class _Worker:
 
     def tell(self, number: int, now: float) -> None:
         """One that has not begun yet never does."""
-        if self.waits():
-            self._give_up(number)
+        if self.waits():  # its end is that of a process that the signal has ended
+            for descriptor in self._given:
+                os.close(descriptor)
+            self.status = number
             return
         self.kill_at = self.kill_at or now + time_limits.WRAPPER_GRACE
         if self.status is None:
             send(self.pid, number)
-
-    def _give_up(self, number: int) -> None:
-        """Its end is that of a process that the signal has ended."""
-        for descriptor in self._given:
-            os.close(descriptor)
-        self.status = number
 
     def close(self) -> None:
         self.channel.close()
@@ -433,14 +429,6 @@ def _own_environment() -> Mapping[bytes, bytes]:
     return {name: value for name, equals, value in (entry.partition(b"=") for entry in entries) if equals}
 
 
-def _not_understood(error: ValueError) -> str:
-    """Something else has come than the driver's words."""
-    return (
-        f"horovodrun: its words did not reach {_here()}: {error}; likely a login script there (.bashrc and "
-        "the like) reads its standard input, which is ssh's: have it leave that alone"
-    )
-
-
 def main(*told: str) -> int:
     source, target = os.dup(0), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -449,8 +437,12 @@ def main(*told: str) -> int:
     agent = Agent(source, target, told)
     try:
         code = agent.run()
-    except ValueError as error:
-        print(_not_understood(error), file=sys.stderr)
+    except ValueError as error:  # something else has come than the driver's words
+        print(
+            f"horovodrun: its words did not reach {_here()}: {error}; likely a login script there (.bashrc "
+            "and the like) reads its standard input, which is ssh's: have it leave that alone",
+            file=sys.stderr,
+        )
         code = _NOT_UNDERSTOOD
     agent.finish()
     return code

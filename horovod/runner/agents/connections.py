@@ -93,9 +93,6 @@ class Connections:
         for data in self._unheard.setdefault(host, []):
             connection.outbox.put(data)
 
-    def hosts(self) -> list[str]:
-        return [*self._open, *self._again]
-
     def put(self, host: str, data: bytes) -> None:
         """Frames for an agent; nothing where it is gone."""
         if host in self._unheard:
@@ -242,5 +239,5 @@ class Connections:
                     connection.status = ended[connection.pid]
                     self.drop(host)
             time.sleep(0.01 if self._open else 0)
-        for host in self.hosts():
+        for host in [*self._open, *self._again]:
             self.drop(host)

@@ -29,12 +29,7 @@ def describe(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """`from` and `at`: both ends of the ssh connection by which this process was started; "" without one."""
     words = environment.get("SSH_CONNECTION", "").split()
     ends = {"from": words[0], "at": words[2]} if len(words) == 4 else {"from": "", "at": ""}
-    return {
-        "addresses": addresses(),
-        "software": software.installed(),
-        "fabric": has_fabric(),
-        **ends,
-    }
+    return {"addresses": addresses(), "software": software.installed(), "fabric": has_fabric(), **ends}
 
 
 def has_fabric() -> bool:

@@ -311,7 +311,9 @@ class Job:
             elif isinstance(action, Leave):
                 self._refuse(action.worker, action.reason)
             elif isinstance(action, Notify):
-                self._notify(action)
+                event = {"event": "hosts_updated", "timestamp": action.timestamp, "update": action.update}
+                for number in action.workers:
+                    self._answer(number, event)
             elif isinstance(action, Say):
                 self.say(action.text)
             elif isinstance(action, EndJob):
@@ -465,11 +467,6 @@ class Job:
         if worker.asked is not None and (is_new or place.generation > worker.asked[1]):
             (request, _), worker.asked = worker.asked, None
             self._answer(number, {"id": request, "ok": place.record()})
-
-    def _notify(self, action: Notify) -> None:
-        for number in action.workers:
-            event = {"event": "hosts_updated", "timestamp": action.timestamp, "update": action.update}
-            self._answer(number, event)
 
     def _answer(self, number: int, message: Mapping[str, Any]) -> None:
         if (worker := self._workers.get(number)) is not None:

@@ -57,13 +57,13 @@ class Blacklist(Generic[Key]):
         if key in self:
             return self._until[key] - self._clock()
         self._failures[key] = self._failures.get(key, 0) + 1
-        seconds = float("inf") if self._range is None else self._cooldown(*self._range, self._failures[key])
+        seconds = float("inf")
+        if self._range is not None:
+            doublings = min(self._failures[key] - 1, 12)  # 2**12 seconds are more than any highest
+            lowest, highest = self._range
+            seconds = min(highest, lowest * float(2**doublings) * (1 + _JITTER * self._chance()))
         self._until[key] = self._clock() + seconds
         return seconds
-
-    def _cooldown(self, lowest: float, highest: float, failures: int) -> float:
-        doublings = min(failures - 1, 12)  # 2**12 seconds are more than any highest
-        return min(highest, lowest * float(2**doublings) * (1 + _JITTER * self._chance()))
 
 
 class Slots:
