@@ -28,12 +28,11 @@ from horovod.runner.closing import Closing, asked
 from horovod.runner.elastic.discovery import Discovering, hosts_of_script
 from horovod.runner.elastic.settings import ElasticSettings, refuse_other_hosts
 from horovod.runner.errors import DiscoveryError, flag_of
-from horovod.runner.forwarding import forwarded_variables
 from horovod.runner.hosts import Host, is_local
 from horovod.runner.job_hosts import JobHosts, choice_here, job_hosts_of, nccl_environment, refuse_absent
 from horovod.runner.payload import fresh_name
 from horovod.runner.shell import shell_for
-from horovod.runner.starting import without_agents
+from horovod.runner.starting import forwarded_variables, without_agents
 from horovod.runner.streams import say
 
 _SECRET, _INTERFACES, _START_TIMEOUT = "HOROVOD_SECRET", "HOROVOD_TCP_INTERFACES", "HOROVOD_START_TIMEOUT"

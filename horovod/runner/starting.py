@@ -1,8 +1,10 @@
-"""Which launcher starts a job's ranks: agents of our own, or an MPI's mpirun where something needs that."""
+"""Which launcher starts a job's ranks: agents of our own, or an MPI's mpirun where something needs that; and
+what ranks get of our environment.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +20,9 @@ from horovod.runner.script import imports_mpi4py
 
 MPI, TCP = "mpi", "tcp"
 _ELASTIC_RESTART = "HOROVOD_ELASTIC_RESTART"
+# Horovod's own list, and what describes the machine that horovodrun runs on.
+_NOT_FORWARDED = ("OLDPWD", "PWD", "SHLVL", "_", "HOSTNAME", "TMPDIR", "_HOROVOD_SECRET_KEY")
+_NOT_FORWARDED_BEGINNINGS = ("BASH_FUNC_", "SSH_", "OMPI_", "PMIX_", "PRTE_", "PMI_", "HYDRA_", "SLURM_")
 
 
 @dataclass(frozen=True)
@@ -72,3 +77,14 @@ def without_agents(environment: Mapping[str, str]) -> dict[str, str]:
     of_agents = (AGENT_VARIABLE, COMMITS_VARIABLE, *PLACE_VARIABLES)
     names = {MARK, WORKER, _ELASTIC_RESTART, *(of_agents if AGENT_VARIABLE in environment else ())}
     return {name: text for name, text in environment.items() if name not in names}
+
+
+def forwarded_variables(environment: Iterable[str]) -> tuple[str, ...]:
+    """The names that remote ranks are given: all but what belongs to this machine, shell or another job."""
+    return tuple(
+        name
+        for name in sorted(environment)
+        if name not in _NOT_FORWARDED
+        and not name.startswith(_NOT_FORWARDED_BEGINNINGS)
+        and not name.endswith("CUDA_VISIBLE_DEVICES")
+    )

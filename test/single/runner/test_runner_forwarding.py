@@ -3,7 +3,8 @@
 import pytest
 
 from horovod.runner.agents import frames
-from horovod.runner.forwarding import Forwarding, forwarded_variables, sent_by_mpirun, warnings_of_mpirun
+from horovod.runner.by_mpirun import Forwarding, sent_by_mpirun, warnings_of_mpirun
+from horovod.runner.starting import forwarded_variables
 
 MINE = {"PATH": "p", "HF_TOKEN": "s", "HOROVOD_SIMD": "x", "NCCL_AUTH_TOKEN": "s", "DATA": "d", "HOME": "h"}
 
