@@ -76,16 +76,23 @@ def run(
         if values.get("verbose"):
             names = ", ".join(f"{name}:{slots}" for name, slots in hosts.slots())
             say(f"agents start {hosts.ranks} ranks on {names}, each of which runs {command[0]}")
-        most = _MANY if elastic is not None else hosts.ranks
-        times, is_verbose = (values["start_timeout"], values["exit_timeout"]), values.get("verbose", False)
-        supervision = Supervision(most, *times, elastic is not None, is_verbose, closing)
+        supervision = Supervision(
+            _MANY if elastic is not None else hosts.ranks,
+            values["start_timeout"],
+            values["exit_timeout"],
+            is_elastic=elastic is not None,
+            verbose=values.get("verbose", False),
+            closing=closing,
+        )
         # -I and -S: a wrapper needs the standard library only, and starts in 20 ms.
         words = [sys.executable, "-I", "-S", wrapper.__file__, os.getcwd(), *command]
         job = Job(_decisions(elastic, hosts), words, elastic is not None, _more_variables(of_ranks))
-        streams, discovering = (Writer(output), _told(told, payload), JobInput(0)), None
+        discovering = None
         if elastic is not None and elastic.script:
             discovering = Discovering(elastic.script, elastic.slots_per_host)
-        code = Run(driver, job, supervision, *streams, discovering).exit_code()
+        sent = _told(told, payload)
+        run_of_job = Run(driver, job, supervision, Writer(output), sent, JobInput(0), discovering)
+        code = run_of_job.exit_code()
     ending = supervision.ending(code)
     for line in closing.lines() if ending.code == 0 else []:
         say(line)

@@ -38,8 +38,6 @@ _REFUSED = {
 _REFUSED_VALUES = {"bind": ("auto", "binds ranks to cores")}
 _WITH_DEFAULTS = ("start_timeout", "exit_timeout")
 _SHARED_BY_RANK = 32 << 20  # bytes: Open MPI's 16 MiB, and ours
-
-
 # Settings of programs that ranks are made of: everybody may read them, unless a name says otherwise.
 _OPEN = re.compile(
     r"PATH|PYTHON\w*|LD_LIBRARY_PATH|DYLD_LIBRARY_PATH|LANG|LANGUAGE|LC_\w+|TZ|VIRTUAL_ENV|CONDA_\w+"

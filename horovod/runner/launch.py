@@ -41,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Sequence[str] | None) -> int:
-    given, command = command_line.parse(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    given, command = command_line.parse(words)
     if given.get("version"):
         print(horovod.__version__)
         return 0
@@ -50,7 +51,7 @@ def _main(arguments: Sequence[str] | None) -> int:
 
         return build_report.check_build()
     if given.get("topology"):
-        _become_topology(sys.argv[1:] if arguments is None else arguments)
+        _become_topology(words)
     try:
         if "print_completion" in given:
             print(command_line.completion(given["print_completion"]))
@@ -58,7 +59,6 @@ def _main(arguments: Sequence[str] | None) -> int:
         if given.get("tune_launch"):
             from horovod.runner import tune_launch
 
-            words = list(sys.argv[1:] if arguments is None else arguments)
             return tune_launch.main(words, len(command), *_options(given, command))
         ending = start(_options(given, command)[1], command, os.environ)
     except LaunchError as error:
