@@ -13,8 +13,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Core", "Place", "bind", "cores_of", "node_of_network", "places", "processors_in"]
-
 _SYS = Path("/sys")
 
 
@@ -104,12 +102,8 @@ def bind(local_rank: int, local_size: int, sys: Path = _SYS) -> Place | None:
     engines = [place.engine for place in all_places]
     if None not in engines:
         os.environ.setdefault("HOROVOD_THREAD_AFFINITY", ",".join(map(str, engines)))
-    os.environ.setdefault("OMP_NUM_THREADS", str(_cores_in(own, sys)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(len(cores_of(own.processors, sys))))
     return own
-
-
-def _cores_in(place: Place, sys: Path) -> int:
-    return len(cores_of(place.processors, sys))
 
 
 def _text(path: Path) -> str:

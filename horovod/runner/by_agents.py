@@ -12,39 +12,28 @@ from typing import Any
 
 from horovod.common.agent_messages import Place
 from horovod.common.networks import Choice
+from horovod.common.sentences import facts_of
 from horovod.runner import errors, processes, rendezvous, settings
-from horovod.runner.agents import wrapper
-from horovod.runner.agents.connections import Ways
-from horovod.runner.agents.decisions import Decisions
-from horovod.runner.agents.discovering import Discovering
-from horovod.runner.agents.driver import Driver, Told
-from horovod.runner.agents.environment import packed
-from horovod.runner.agents.job import Job
-from horovod.runner.agents.job_input import JobInput
-from horovod.runner.agents.output import RankOutput
+from horovod.runner.agents import frames, wrapper
+from horovod.runner.agents.decisions import Decisions, FixedJob
+from horovod.runner.agents.driver import Driver, JobInput, Run, Told
+from horovod.runner.agents.job import Job, MoreVariables
+from horovod.runner.agents.output import RankOutput, Writer
 from horovod.runner.agents.places import BIND, PAYLOAD, TERMINALS
 from horovod.runner.agents.preparation import Preparation, Prepared, build_refusal
-from horovod.runner.agents.supervision import Ending, Limits, Supervision
+from horovod.runner.agents.reaching import Ways
+from horovod.runner.agents.supervision import Ending, Supervision
 from horovod.runner.agents.warm import can_be_warm
-from horovod.runner.agents.writing import Writer
-from horovod.runner.closing import of as closing_of
-from horovod.runner.elastic.discovery import RepeatedDiscovery
+from horovod.runner.closing import Closing, asked
+from horovod.runner.elastic.discovery import Discovering, hosts_of_script
 from horovod.runner.elastic.settings import ElasticSettings, refuse_other_hosts
-from horovod.runner.forwarding import forwarded_variables
+from horovod.runner.errors import DiscoveryError, flag_of
 from horovod.runner.hosts import Host, is_local
-from horovod.runner.job_hosts import (
-    JobHosts,
-    choice_here,
-    job_hosts_of,
-    nccl_environment,
-    refuse_absent,
-    shell_of,
-)
+from horovod.runner.job_hosts import JobHosts, choice_here, job_hosts_of, nccl_environment, refuse_absent
 from horovod.runner.payload import fresh_name
-from horovod.runner.starting import without_agents
+from horovod.runner.shell import shell_for
+from horovod.runner.starting import forwarded_variables, without_agents
 from horovod.runner.streams import say
-
-__all__ = ["inherited", "rank_environment", "run"]
 
 _SECRET, _INTERFACES, _START_TIMEOUT = "HOROVOD_SECRET", "HOROVOD_TCP_INTERFACES", "HOROVOD_START_TIMEOUT"
 _ELASTIC, _ELASTIC_RESTART = "HOROVOD_ELASTIC", "HOROVOD_ELASTIC_RESTART"
@@ -64,10 +53,10 @@ def run(
 
     LaunchError when nothing can start; Interrupted when a signal comes before.
     """
-    _refuse_options_of_mpirun(values)
-    hosts = (
-        _fixed_hosts(values, environment) if elastic is None else _found_hosts(elastic, values, environment)
-    )
+    for name in _OF_MPIRUN:
+        if values.get(name):
+            raise errors.option_of_mpirun(option=flag_of(name))
+    hosts = _hosts(elastic, values, environment)
     if elastic is not None and elastic.restart and not can_be_warm(command):
         say(
             "each rank that is started again loads torch anew: only of `python script.py` and "
@@ -81,21 +70,29 @@ def run(
         hosts = hosts.without(prepared.missing)
         told = rank_environment(elastic, values, hosts, prepared.choice, environment)
         of_ranks, warning = _meeting(values, hosts, prepared, preparation, told)
-        closing = closing_of(values, told, is_explained=bool(warning))
+        closing = Closing("" if warning else asked(values, told), values.get("quiet", False))
         if payload:
             told[PAYLOAD] = fresh_name()
         if values.get("verbose"):
             names = ", ".join(f"{name}:{slots}" for name, slots in hosts.slots())
             say(f"agents start {hosts.ranks} ranks on {names}, each of which runs {command[0]}")
-        limits = Limits(values["start_timeout"], values["exit_timeout"])
-        most = _MANY if elastic is not None else hosts.ranks
-        is_verbose = values.get("verbose", False)
-        supervision = Supervision(most, limits, elastic is not None, is_verbose, closing)
-        job = Job(
-            _decisions(elastic, hosts), _rank_command(command), elastic is not None, _MoreVariables(of_ranks)
+        supervision = Supervision(
+            _MANY if elastic is not None else hosts.ranks,
+            values["start_timeout"],
+            values["exit_timeout"],
+            is_elastic=elastic is not None,
+            verbose=values.get("verbose", False),
+            closing=closing,
         )
-        source, discovering = JobInput(0), _discovering(elastic)
-        code = driver.run(job, supervision, Writer(output), _told(told, payload), source, discovering)
+        # -I and -S: a wrapper needs the standard library only, and starts in 20 ms.
+        words = [sys.executable, "-I", "-S", wrapper.__file__, os.getcwd(), *command]
+        job = Job(_decisions(elastic, hosts), words, elastic is not None, _more_variables(of_ranks))
+        discovering = None
+        if elastic is not None and elastic.script:
+            discovering = Discovering(elastic.script, elastic.slots_per_host)
+        sent = _told(told, payload)
+        run_of_job = Run(driver, job, supervision, Writer(output), sent, JobInput(0), discovering)
+        code = run_of_job.exit_code()
     ending = supervision.ending(code)
     for line in closing.lines() if ending.code == 0 else []:
         say(line)
@@ -126,12 +123,6 @@ def _output(ranks: int, values: Mapping[str, Any]) -> RankOutput:
     return RankOutput(ranks, stdout, stderr, folder, has_times)
 
 
-def _discovering(elastic: ElasticSettings | None) -> Discovering | None:
-    if elastic is None or not elastic.script:
-        return None
-    return Discovering(elastic.script, elastic.slots_per_host)
-
-
 def _meeting(
     values: Mapping[str, Any],
     hosts: JobHosts,
@@ -150,26 +141,23 @@ def _meeting(
     return of_ranks, warning
 
 
-def _refuse_options_of_mpirun(values: Mapping[str, Any]) -> None:
-    for name in _OF_MPIRUN:
-        if values.get(name):
-            raise errors.option_of_mpirun(option=f"--{name.replace('_', '-')}")
-
-
-def _fixed_hosts(values: Mapping[str, Any], environment: Mapping[str, str]) -> JobHosts:
-    return job_hosts_of(values, environment).with_one_name_here()
-
-
-def _found_hosts(
-    elastic: ElasticSettings, values: Mapping[str, Any], environment: Mapping[str, str]
+def _hosts(
+    elastic: ElasticSettings | None, values: Mapping[str, Any], environment: Mapping[str, str]
 ) -> JobHosts:
-    """Those of the beginning; each name is a host of its own. LaunchError where a script finds none."""
+    """Those of the beginning. In an elastic job each name is a host of its own. LaunchError where a script
+    finds none.
+    """
+    if elastic is None:
+        return job_hosts_of(values, environment).with_one_name_here()
     refuse_other_hosts(values, environment)
-    found = RepeatedDiscovery(elastic.discovery(), say).find() or {}
+    try:
+        found = dict(elastic.fixed_hosts) or hosts_of_script(elastic.script, elastic.slots_per_host)
+    except DiscoveryError as error:
+        raise errors.no_hosts_found(**facts_of(error)) from error
     listed = tuple(Host(name, slots) for name, slots in found.items())
     others = [name for name in found if not is_local(name)]
-    shell = shell_of(values, environment) if others or elastic.script else None
-    return JobHosts(elastic.np, listed, shell, may_lack=bool(elastic.script))
+    shell = shell_for(values, environment) if others or elastic.script else None
+    return JobHosts(elastic.limits.np, listed, shell, may_lack=bool(elastic.script))
 
 
 def _prepared(preparation: Preparation, hosts: JobHosts, values: Mapping[str, Any]) -> Prepared:
@@ -221,44 +209,32 @@ def _told(variables: Mapping[str, str], payload: bytes) -> Told:
     encoded = {os.fsencode(name): os.fsencode(text) for name, text in variables.items()}
     sent = {os.fsencode(name) for name in forwarded_variables(variables)}
     elsewhere = {name: text for name, text in encoded.items() if name in sent}
-    return Told(packed(encoded), packed(elsewhere), payload, build_refusal)
-
-
-def _rank_command(command: Sequence[str]) -> list[str]:
-    """What each rank is started with. -I and -S: its wrapper needs the standard library only, and starts in
-    20 ms.
-    """
-    return [sys.executable, "-I", "-S", wrapper.__file__, os.getcwd(), *command]
+    here, there = map(frames.packed_environment, (encoded, elsewhere))
+    return Told(here, there, payload, build_refusal)
 
 
 def _decisions(elastic: ElasticSettings | None, hosts: JobHosts) -> Decisions:
     """Those of the kind of job that this is: the others are not loaded, as hosts wait for us."""
     if elastic is None:
-        from horovod.runner.agents.fixed_job import FixedJob
-
         return FixedJob(hosts.slots())
-    limits, slots = elastic.limits(), dict(hosts.slots())
-    if elastic.restart:
-        from horovod.runner.agents.restart_job import RestartJob
+    from horovod.runner.agents.restart_job import RestartJob
+    from horovod.runner.elastic.membership import MembershipMachine
 
-        return RestartJob(limits, slots, time.monotonic, hosts.failed)
-    from horovod.runner.agents.elastic_job import ElasticJob
-
-    return ElasticJob(limits, slots, time.monotonic, hosts.failed)
+    kind = RestartJob if elastic.restart else MembershipMachine
+    return kind(elastic.limits, dict(hosts.slots()), time.monotonic, hosts.failed)
 
 
-class _MoreVariables:
+def _more_variables(of_ranks: Sequence[Mapping[str, str]]) -> MoreVariables:
     """Of a worker, besides its place: those of its rank, and which of rank 0's streams are terminals."""
+    terminals = _terminals()
 
-    def __init__(self, of_ranks: Sequence[Mapping[str, str]]) -> None:
-        self._of_ranks = of_ranks
-        self._terminals = _terminals()
-
-    def __call__(self, host: str, place: Place) -> Mapping[str, str]:
-        own = dict(self._of_ranks[place.rank]) if self._of_ranks else {}
-        if place.rank == 0 and self._terminals and is_local(host):
-            own[TERMINALS] = self._terminals
+    def more(host: str, place: Place) -> Mapping[str, str]:
+        own = dict(of_ranks[place.rank]) if of_ranks else {}
+        if place.rank == 0 and terminals and is_local(host):
+            own[TERMINALS] = terminals
         return own
+
+    return more
 
 
 def _terminals() -> str:

@@ -1,30 +1,33 @@
 """A job whose ranks an MPI's mpirun starts and watches over (`--launcher mpi`), as a child of ours.
 
 mpirun's words and exit code are the job's. What its options cannot do is refused, and what it lets others see
-is said before the start.
+is said before the start. Its messages are neither encrypted nor authenticated, and scripts need tokens: so it
+sends no secret to other hosts.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from types import FrameType
 from typing import Any
 
 from horovod.common.options import OPTIONS
-from horovod.runner import errors, forwarding, launchers, settings
+from horovod.runner import errors, launchers, settings
 from horovod.runner.agents.host_facts import has_fabric
 from horovod.runner.agents.supervision import Ending
+from horovod.runner.errors import flag_of
 from horovod.runner.job_hosts import choice_here, job_hosts_of, nccl_environment
-from horovod.runner.launchers.job import Job
-from horovod.runner.processes import end_with_parent, send
-from horovod.runner.starting import ByMpirun, without_agents
+from horovod.runner.launchers import Job
+from horovod.runner.processes import ENDING, end_with_parent, send
+from horovod.runner.starting import ByMpirun, forwarded_variables, without_agents
 from horovod.runner.streams import say
-
-__all__ = ["job_of", "run"]
 
 # Options that only horovodrun's own agents serve, and what they would do.
 _REFUSED = {
@@ -35,7 +38,31 @@ _REFUSED = {
 _REFUSED_VALUES = {"bind": ("auto", "binds ranks to cores")}
 _WITH_DEFAULTS = ("start_timeout", "exit_timeout")
 _SHARED_BY_RANK = 32 << 20  # bytes: Open MPI's 16 MiB, and ours
-_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+# Settings of programs that ranks are made of: everybody may read them, unless a name says otherwise.
+_OPEN = re.compile(
+    r"PATH|PYTHON\w*|LD_LIBRARY_PATH|DYLD_LIBRARY_PATH|LANG|LANGUAGE|LC_\w+|TZ|VIRTUAL_ENV|CONDA_\w+"
+    r"|(HOROVOD|NCCL|GLOO|UCX|UCC|FI|OMP|GOMP|KMP|MKL|OPENBLAS|TORCH|TORCHELASTIC|PYTORCH|CUDA|CUBLAS|CUDNN)_\w+"
+    r"|MASTER_ADDR|MASTER_PORT|WORLD_SIZE|ROLE_\w+|GROUP_WORLD_SIZE"
+)
+_SECRET = re.compile(r"TOKEN|SECRET|KEY|PASS|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
+# Their mpirun gives ranks its whole environment by its own messages.
+SENDING_EVERYTHING = ("MPICH", "Intel MPI")
+# Every host has its own of these, and no job misses them.
+_OF_A_LOGIN = re.compile(
+    r"HOME|USER|LOGNAME|SHELL|MAIL|TERM\w*|COLORTERM|LS_COLORS|LESS\w*|PAGER|EDITOR|VISUAL|DISPLAY|PS\d"
+    r"|HIST\w+|XDG_\w+|DBUS_\w+|DEBIAN_FRONTEND"
+)
+
+
+@dataclass(frozen=True)
+class Forwarding:
+    """`open`: names that mpirun sends itself, where everybody on the way can read their values.
+
+    `withheld`: those that other hosts are not given.
+    """
+
+    open: tuple[str, ...] = ()
+    withheld: tuple[str, ...] = ()
 
 
 def run(
@@ -45,18 +72,14 @@ def run(
     _refuse(values)
     if way.why:
         say(way.why)
-    told = {
-        **without_agents(environment),
-        "PYTHONUNBUFFERED": "1",
-        **settings.rank_environment(values),
-    }
+    told = {**without_agents(environment), "PYTHONUNBUFFERED": "1", **settings.rank_environment(values)}
     told |= nccl_environment(values, choice_here(values.get("network_interfaces", ())), told)
     job = job_of(way, values, command, told)
     words = launchers.command(job, way.flavour)
     if any(min(host.slots, job.ranks) > len(os.sched_getaffinity(0)) for host in job.hosts):
         # Read by Open MPI only. A rank that waits must let another one work: 0.85 s instead of 12 s.
         told.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
-    for warning in forwarding.warnings_of_mpirun(
+    for warning in warnings_of_mpirun(
         told, way.flavour, words_of(values, "mpi_args"), job.is_remote()
     ):
         say(f"warning: {warning}")
@@ -77,7 +100,7 @@ def job_of(
         ranks=hosts.ranks,
         hosts=hosts.hosts,
         rank_command=tuple(command),
-        variables=() if is_here else forwarding.sent_by_mpirun(environment, arguments).open,
+        variables=() if is_here else sent_by_mpirun(environment, arguments).open,
         network_interfaces=tuple(values.get("network_interfaces", ())),
         ssh_port=values.get("ssh_port"),
         ssh_identity_file=values.get("ssh_identity_file"),
@@ -94,17 +117,13 @@ def job_of(
 def _refuse(values: Mapping[str, Any]) -> None:
     for name, about in _REFUSED.items():
         if values.get(name):
-            raise errors.option_of_agents(option=_flag(name), about=about)
+            raise errors.option_of_agents(option=flag_of(name), about=about)
     for name, (value, about) in _REFUSED_VALUES.items():
         if values.get(name) == value:
-            raise errors.option_of_agents(option=f"{_flag(name)} {value}", about=about)
+            raise errors.option_of_agents(option=f"{flag_of(name)} {value}", about=about)
     for option in OPTIONS:
         if option.name in _WITH_DEFAULTS and str(values.get(option.name, option.default)) != option.default:
-            raise errors.option_of_agents(option=_flag(option.name), about="limits a time")
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+            raise errors.option_of_agents(option=flag_of(option.name), about="limits a time")
 
 
 def _code_of(words: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -118,7 +137,7 @@ def _code_of(words: Sequence[str], environment: Mapping[str, str]) -> int:
         else:
             send(process.pid, number)
 
-    before = {number: signal.signal(number, pass_on) for number in _FORWARDED}
+    before = {number: signal.signal(number, pass_on) for number in ENDING}
     try:
         process = subprocess.Popen(words, env=environment, preexec_fn=lambda: end_with_parent(signal.SIGTERM))
         for number in early:
@@ -134,7 +153,7 @@ def words_of(values: Mapping[str, Any], name: str) -> list[str]:
     try:
         return shlex.split(values.get(name) or "")
     except ValueError as error:
-        raise errors.wrong_value(option=_flag(name), value=values[name], why=str(error)) from None
+        raise errors.wrong_value(option=flag_of(name), value=values[name], why=str(error)) from None
 
 
 def has_memory_for(ranks: int, folder: str = "/dev/shm") -> bool:
@@ -144,3 +163,42 @@ def has_memory_for(ranks: int, folder: str = "/dev/shm") -> bool:
     except OSError:
         return False
     return space.f_bavail * space.f_frsize >= ranks * _SHARED_BY_RANK
+
+
+def sent_by_mpirun(environment: Iterable[str], arguments: Sequence[str]) -> Forwarding:
+    """What mpirun is to send to other hosts. `arguments`: those of the user for mpirun."""
+    asked = {name.partition("=")[0] for flag, name in pairwise(arguments) if flag == "-x"}
+    names = [name for name in forwarded_variables(environment) if name not in asked]
+    sent = tuple(name for name in names if _OPEN.fullmatch(name) and not _SECRET.search(name))
+    withheld = tuple(n for n in names if n not in sent and not _OF_A_LOGIN.fullmatch(n))
+    return Forwarding(sent, withheld)
+
+
+def warnings_of_mpirun(
+    environment: Iterable[str], mpi: str, arguments: Sequence[str], is_remote: bool
+) -> list[str]:
+    """What mpirun neither hides nor narrows, where ranks are on other hosts."""
+    if not is_remote:
+        return []
+    said = [f"mpirun of {mpi}, its daemons and its ranks listen on all networks of their hosts"]
+    if mpi in SENDING_EVERYTHING:
+        return [*said, *filter(None, [_exposure(environment, mpi)])]
+    if withheld := sent_by_mpirun(environment, arguments).withheld:
+        flags = " ".join(f"-x {name}" for name in withheld)
+        said.append(
+            f"ranks on other hosts do not get {', '.join(withheld)}, as what mpirun sends can be read on the "
+            f'network. Where that does not matter, name those that the ranks need: --mpi-args="{flags}"'
+        )
+    return said
+
+
+def _exposure(environment: Iterable[str], mpi: str) -> str:
+    """For an MPI whose mpirun sends other hosts all that it has; "" where no name tells of a secret."""
+    secrets = [name for name in forwarded_variables(environment) if _SECRET.search(name)]
+    if not secrets:
+        return ""
+    return (
+        f"mpirun of {mpi} sends the whole environment to the other hosts, and it can be read on the network, "
+        f"{', '.join(secrets)} too; unset what the ranks do not need, or use Open MPI, or leave out "
+        "--launcher mpi: agents are given it through ssh"
+    )

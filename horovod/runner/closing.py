@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 from horovod.common.variable_names import COMPRESSION, DDP_COMPRESSION
 
-__all__ = ["Closing", "asked", "of"]
-
 BY_FLAG, OF_DDP_BY_FLAG = "--compression", "--ddp --compression"
 # Bytes of a job's sums: of fewer nothing is said, where they were compressed or not.
 LEAST_COMPRESSED, LEAST_PLAIN = 10**6, 10**8
@@ -106,11 +104,6 @@ class Closing:
         return (
             f"{line}; ranks waited {min(100, round(100 * waited / lasted))} % of the time for communication"
         )
-
-
-def of(values: Mapping[str, Any], environment: Mapping[str, str], *, is_explained: bool = False) -> Closing:
-    """That of a job with these options. `is_explained`: why nothing is compressed was said when it began."""
-    return Closing("" if is_explained else asked(values, environment), values.get("quiet", False))
 
 
 def _size(number: int) -> str:

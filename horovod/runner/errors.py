@@ -8,11 +8,6 @@ from __future__ import annotations
 from horovod.common.exceptions import WrongArgument
 from horovod.common.sentences import Explained
 
-__all__ = [
-    "DiscoveryError", "FunctionFailed", "HostsRefused", "JobFailed", "LaunchError", "NoMpi", "OutputError",
-    "Unreachable",
-]  # fmt: skip
-
 
 class LaunchError(Explained):
     """A job that cannot be started."""
@@ -54,6 +49,11 @@ class FunctionFailed(Explained, RuntimeError):
     """A job of horovod.run was not started, or failed. Where a rank's function raised, ``ranks`` is that
     rank, and ``facts`` have ``type``, ``bases``, ``message`` and ``traceback`` of its exception.
     """
+
+
+def flag_of(option: str) -> str:
+    """The option's flag: its name, with hyphens."""
+    return f"--{option.replace('_', '-')}"
 
 
 # What was typed: options, variables, the config file.
@@ -240,7 +240,6 @@ max_np_below = LaunchError.says("--max-np {max_np} is below -np {np}", "raise it
 slots_without_script = LaunchError.says(
     "--slots-per-host is for --host-discovery-script", "with -H write the slots as host1:2,host2:2"
 )
-no_whole_number = LaunchError.says("{option} {value!r} is not a whole number >= {lowest}")
 no_script = LaunchError.says("--host-discovery-script {value!r} is no command that prints hosts")
 blacklist_one_host = LaunchError.says(
     "--blacklist host needs two hosts or more, and the job has one ({host}): a worker that dies takes its "
@@ -259,7 +258,6 @@ elastic_few_slots = LaunchError.says(
     "-np {np} asks for more workers than the hosts have slots ({slots}), and no other hosts will come",
     "raise the slots, lower -np, or give --host-discovery-script",
 )
-limits_contradict = WrongArgument.says("1 <= min_np <= np <= max_np does not hold: {min_np}, {np}, {max_np}")
 cooldown_no_pair = WrongArgument.says("a cool-down range is two numbers of seconds, not {value!r}")
 cooldown_bounds = WrongArgument.says(
     "a cool-down range is MIN MAX seconds with {shortest} <= MIN <= MAX <= {longest}, not {lowest} {highest}"

@@ -1,13 +1,18 @@
-"""Hosts and slots: from --hosts, --hostfile, a batch job (`slurm`), or this machine."""
+"""Hosts and slots: from --hosts, --hostfile, a batch job, or this machine.
+
+Of a batch job of Slurm its allocation is read, from its SLURM_ variables; LSF's is refused.
+"""
 
 from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from horovod.common import nodelists
+from horovod.common.sentences import facts_of
 from horovod.runner import errors
 
 # Names become arguments of ssh: nothing that a shell or ssh would read as something else.
@@ -16,6 +21,8 @@ _LONGEST_NAME = 253  # of the domain name system
 _MOST_DIGITS = 9  # of a number of slots
 _SHOWN = 80  # characters of what was given that a message repeats
 WRAPPER_BYTES = 4 << 20  # memory that a rank takes before it begins: the process that starts it
+_NUMBER = "[0-9]{1,9}"  # of more digits, none is meant
+_REPEATED = re.compile(rf"({_NUMBER})(?:\(x({_NUMBER})\))?")
 _HOSTFILE_LINE = re.compile(r"(\S+)(?:\s+slots\s*=\s*(\S+))?")
 
 
@@ -106,6 +113,13 @@ def _is_own(address: str) -> bool:
     return True
 
 
+def named(text: str | None, file: str | None) -> list[Host]:
+    """Those of --hosts or --hostfile; none without."""
+    if text is not None and file is not None:
+        raise errors.hosts_exclude(options=["--hosts", "--hostfile"])
+    return from_text(text) if text is not None else from_file(file) if file is not None else []
+
+
 def chosen(ranks: int, text: str | None, file: str | None, found: Sequence[Host] = ()) -> list[Host]:
     """The hosts that `ranks` ranks fill, in order: the last may have fewer ranks than slots.
 
@@ -113,11 +127,9 @@ def chosen(ranks: int, text: str | None, file: str | None, found: Sequence[Host]
     rank, however many cores it has. Several names of this machine are one host: Open MPI would take them for
     two.
     """
-    if text is not None and file is not None:
-        raise errors.hosts_exclude(options=["--hosts", "--hostfile"])
-    if text is None and file is None and not found:
+    hosts = named(text, file) or list(found)
+    if not hosts:
         return [_this_machine(ranks)]
-    hosts = from_text(text) if text is not None else from_file(file) if file is not None else list(found)
     slots = sum(host.slots for host in hosts)
     if ranks > slots:
         how = f", as {hosts[0].name}:{ranks}" if len(hosts) == 1 else ""
@@ -149,3 +161,71 @@ def _filled(hosts: Sequence[Host], ranks: int) -> list[Host]:
 
 def _listed(hosts: Sequence[Host]) -> str:
     return shortened(",".join(f"{host.name}:{host.slots}" for host in hosts))
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """`tasks`: hosts with the tasks that were asked for; `cores`: with their cores, if Slurm says them."""
+
+    tasks: tuple[Host, ...]
+    cores: tuple[Host, ...]
+    ranks: int | None  # SLURM_NTASKS, else the sum of tasks when Slurm says them
+
+    def hosts_for(self, ranks: int) -> list[Host]:
+        """With a slot for each task, or for each core when there are more ranks than tasks."""
+        return list(self.tasks if ranks <= sum(h.slots for h in self.tasks) or not self.cores else self.cores)
+
+
+def allocation(environment: Mapping[str, str]) -> Allocation | None:
+    """The allocation we run in; None outside of Slurm. LaunchError when it cannot be understood."""
+    if "SLURM_JOB_ID" not in environment:
+        refuse_lsf(environment)
+        return None
+    text = environment.get("SLURM_JOB_NODELIST", environment.get("SLURM_NODELIST", ""))
+    if not text:
+        raise errors.slurm_no_hosts(job=environment["SLURM_JOB_ID"])
+    names = node_names(text)
+    tasks = _counts(environment, ("SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE"), len(names))
+    cores = _counts(environment, ("SLURM_JOB_CPUS_PER_NODE", "SLURM_CPUS_ON_NODE"), len(names))
+    slots = tasks or cores or [1] * len(names)
+    wanted = environment.get("SLURM_NTASKS", environment.get("SLURM_NPROCS", ""))
+    if wanted and not (re.fullmatch(_NUMBER, wanted) and int(wanted)):
+        raise errors.slurm_no_number(value=wanted)
+    return Allocation(
+        tuple(map(Host, names, slots)),
+        tuple(map(Host, names, cores)),
+        int(wanted) if wanted else sum(tasks) or None,
+    )
+
+
+def refuse_lsf(environment: Mapping[str, str]) -> None:
+    """In a job of LSF the hosts must be named: silently taking this one alone would surprise."""
+    if "LSB_JOBID" in environment:
+        words = environment.get("LSB_MCPU_HOSTS", "").split()
+        listed = ",".join(f"{name}:{slots}" for name, slots in zip(words[::2], words[1::2], strict=False))
+        raise errors.lsf(hosts=listed or "host1:4,host2:4")
+
+
+def node_names(text: str) -> list[str]:
+    """The hosts of a list of Slurm's, each checked."""
+    try:
+        names = nodelists.node_names(text)
+    except ValueError as error:
+        raise errors.slurm_no_names(**facts_of(error, value=text)) from None
+    return [checked_host(name, "1", f"SLURM_JOB_NODELIST {text}").name for name in names]
+
+
+def _counts(environment: Mapping[str, str], variables: tuple[str, ...], hosts: int) -> list[int]:
+    """A count for each host from the first of the variables that is set: `2(x3),1` or one number for all."""
+    for variable in variables:
+        text = environment.get(variable, "")
+        if not text:
+            continue
+        matches = [_REPEATED.fullmatch(piece.strip()) for piece in text.split(",")]
+        counts = [int(m[1]) for m in matches if m for _ in range(min(int(m[2] or 1), hosts + 1))]
+        if len(counts) == 1:
+            counts *= hosts
+        if None in matches or len(counts) != hosts or 0 in counts:
+            raise errors.slurm_no_counts(variable=variable, value=text, count=hosts)
+        return counts
+    return []

@@ -9,12 +9,10 @@ from typing import Any
 from horovod.common import interfaces
 from horovod.common.networks import Choice, Description
 from horovod.common.sentences import facts_of
-from horovod.runner import errors, hosts, slurm
+from horovod.runner import errors, hosts
 from horovod.runner.hosts import Host, is_local
 from horovod.runner.mistakes import USAGE
 from horovod.runner.shell import Shell, shell_for
-
-__all__ = ["JobHosts", "choice_here", "job_hosts_of", "nccl_environment", "shell_of"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,6 @@ class JobHosts:
         return list(dict.fromkeys(host.name for host in self.hosts))
 
     def here(self) -> list[str]:
-        """Those that are this machine."""
         return [name for name in self.names() if is_local(name)]
 
     def others(self) -> list[str]:
@@ -49,7 +46,6 @@ class JobHosts:
         return self.may_lack and left >= self.ranks
 
     def without(self, failed: Collection[str]) -> JobHosts:
-        """The job where these cannot take part."""
         left = tuple(host for host in self.hosts if host.name not in failed)
         return replace(self, hosts=left, failed=tuple(failed))
 
@@ -63,19 +59,14 @@ class JobHosts:
 def job_hosts_of(values: Mapping[str, Any], environment: Mapping[str, str]) -> JobHosts:
     """Ranks and hosts from the options, or from the batch job that we are in."""
     named = values.get("hosts") is not None or values.get("hostfile") is not None
-    allocation = None if named else slurm.allocation(environment)
+    allocation = None if named else hosts.allocation(environment)
     ranks = values.get("np") or (allocation and allocation.ranks)
     if not ranks:
         raise errors.no_ranks(usage=USAGE)
     found = allocation.hosts_for(ranks) if allocation else []
     chosen = tuple(hosts.chosen(ranks, values.get("hosts"), values.get("hostfile"), found))
     has_others = not all(is_local(host.name) for host in chosen)
-    return JobHosts(ranks, chosen, shell_of(values, environment) if has_others else None)
-
-
-def shell_of(values: Mapping[str, Any], environment: Mapping[str, str]) -> Shell:
-    """How other hosts are reached. LaunchError where there is no program for it."""
-    return shell_for(environment, values.get("ssh_port"), values.get("ssh_identity_file"))
+    return JobHosts(ranks, chosen, shell_for(values, environment) if has_others else None)
 
 
 def choice_here(wanted: Sequence[str]) -> Choice:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import horovod
-from horovod.runner import command_line, config_file, errors, mistakes, rendezvous, settings, slurm, starting
+from horovod.runner import command_line, errors, hosts, mistakes, rendezvous, settings, starting
 from horovod.runner.agents.outcome import signal_name
 from horovod.runner.agents.supervision import OUTPUT_CLOSED, OUTPUT_FAILED, Ending
 from horovod.runner.elastic.settings import refuse_alone
@@ -24,7 +24,6 @@ _TOPOLOGY = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line says; returns the exit code."""
     if not open_closed_ones():
         say("standard output is closed, and ranks' output would go nowhere; redirect it (to /dev/null, say)")
         return USAGE_ERROR
@@ -42,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Sequence[str] | None) -> int:
-    given, command = command_line.parse(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    given, command = command_line.parse(words)
     if given.get("version"):
         print(horovod.__version__)
         return 0
@@ -50,17 +50,17 @@ def _main(arguments: Sequence[str] | None) -> int:
         from horovod.runner import build_report  # here, as jobs do without it
 
         return build_report.check_build()
-    if "print_completion" in given:
-        return _completion(given["print_completion"])
     if given.get("topology"):
-        _become_topology(sys.argv[1:] if arguments is None else arguments)
+        _become_topology(words)
     try:
+        if "print_completion" in given:
+            print(command_line.completion(given["print_completion"]))
+            return 0
         if given.get("tune_launch"):
             from horovod.runner import tune_launch
 
-            words = list(sys.argv[1:] if arguments is None else arguments)
             return tune_launch.main(words, len(command), *_options(given, command))
-        ending = _launch(given, command)
+        ending = start(_options(given, command)[1], command, os.environ)
     except LaunchError as error:
         say(str(error))
         return USAGE_ERROR
@@ -72,18 +72,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     return ending.code
 
 
-def _completion(shell: str) -> int:
-    try:
-        print(command_line.completion(shell))
-    except LaunchError as error:
-        say(str(error))
-        return USAGE_ERROR
-    return 0
-
-
-def run_commandline() -> int:
-    """The console script, under the name that Horovod's has."""
-    return main()
+run_commandline = main  # the console script, under the name that Horovod's has
 
 
 def _become_topology(arguments: Sequence[str]) -> NoReturn:
@@ -97,7 +86,7 @@ def _options(given: Mapping[str, Any], command: list[str]) -> tuple[dict[str, An
     """What the command line and the config file say, and what holds with the environment; says warnings.
     LaunchError for what makes no sense.
     """
-    from_file, warnings = config_file.load(given["config_file"]) if "config_file" in given else ({}, [])
+    from_file, warnings = settings.load(given["config_file"]) if "config_file" in given else ({}, [])
     values = settings.merged(given, from_file, os.environ)
     warnings += settings.environment_warnings(os.environ)
     for warning in [*warnings, *mistakes.variable_warnings(os.environ), *mistakes.command_warnings(command)]:
@@ -105,17 +94,12 @@ def _options(given: Mapping[str, Any], command: list[str]) -> tuple[dict[str, An
     mistakes.refuse_without_other(given)
     rendezvous.refuse_without_ddp(given, values)
     refuse_alone(given, values)
-    knows_ranks = bool(values.get("np") or slurm.allocation(os.environ))
+    knows_ranks = bool(values.get("np") or hosts.allocation(os.environ))
     mistakes.check_command(command, command_line.FLAGS, knows_ranks)
     misread = mistakes.compression_warnings(values, os.environ, command)
     for warning in misread + mistakes.ddp_warnings(values, command):
         say(f"warning: {warning}")
     return {**from_file, **given}, values
-
-
-def _launch(given: Mapping[str, Any], command: list[str]) -> Ending:
-    _, values = _options(given, command)
-    return start(values, command, os.environ)
 
 
 def start(
@@ -139,7 +123,7 @@ def start(
     from horovod.runner.agents.driver import Interrupted
 
     try:
-        return by_agents.run(way.elastic, values, command, environment, payload)
+        return by_agents.run(way, values, command, environment, payload)
     except Interrupted as signalled:
         number = signalled.number
         return Ending(128 + number, f"stopped by {signal_name(number)} before any rank started")

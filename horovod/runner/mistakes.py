@@ -15,6 +15,7 @@ from horovod.common.compressors import complaint
 from horovod.common.names import did_you_mean
 from horovod.runner import errors
 from horovod.runner.elastic.settings import asks_for_elastic
+from horovod.runner.errors import flag_of
 from horovod.runner.script import script_of
 from horovod.runner.settings import COMPRESSIONS
 
@@ -36,16 +37,15 @@ _ELSEWHERE = {
     **dict.fromkeys(("--allow-run-as-root", "--oversubscribe"), "nothing: it is so anyway"),
     "-x": "nothing: ranks get the environment as it is",
 }
-# Flag -> the one that it is about, and what it says of that.
+# Option -> the one that it is about, and what it says of that.
 _NEEDS = {
-    "--topology-file": ("--topology", "says where --topology draws"),
-    "--tune-launch-steps": ("--tune-launch", "says how many steps each job of --tune-launch makes"),
+    "topology_file": ("topology", "says where --topology draws"),
+    "tune_launch_steps": ("tune_launch", "says how many steps each job of --tune-launch makes"),
 }
 _REGISTERS = b"Compression.register("
 
 
 def explained_flag(flag: str, known: Iterable[str]) -> str:
-    """The sentence for a flag that does not exist."""
     name = flag.partition("=")[0]
     if name in _ELSEWHERE:
         return f"unrecognized option {name}: horovodrun has {_ELSEWHERE[name].format(name)}"
@@ -79,14 +79,9 @@ def check_command(command: Sequence[str], flags: Iterable[str], knows_ranks: boo
 
 def refuse_without_other(given: Mapping[str, Any]) -> None:
     """LaunchError for a flag that means nothing without another one."""
-    for flag, (other, about) in _NEEDS.items():
-        if _name(flag) in given and not given.get(_name(other)):
-            raise errors.alone(option=flag, about=about, other=other)
-
-
-def _name(flag: str) -> str:
-    """The option's."""
-    return flag.removeprefix("--").replace("-", "_")
+    for name, (other, about) in _NEEDS.items():
+        if name in given and not given.get(other):
+            raise errors.alone(option=flag_of(name), about=about, other=flag_of(other))
 
 
 def command_warnings(command: Sequence[str]) -> list[str]:

@@ -9,9 +9,11 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 
 from horovod.common import time_limits
 
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # what asks a program to end
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -48,21 +50,21 @@ def children() -> list[int]:
     return found
 
 
-def end_descendants(patience: float = time_limits.ORPHANS_END, spare: frozenset[int] = frozenset()) -> None:
-    """Wait for our children's end (but not `spare`), then SIGTERM, then SIGKILL. Needs adopt_orphans().
+def end_descendants(patience: float = time_limits.ORPHANS_END) -> None:
+    """Wait for our children's end, then SIGTERM, then SIGKILL. Needs adopt_orphans().
 
     Whom we adopt meanwhile gets the signal too: a child that is killed leaves us its own.
     """
     for signal_number in (None, signal.SIGTERM, signal.SIGKILL):
         deadline, told = time.monotonic() + patience, set[int]()
-        while left := set(children()) - spare:
+        while left := set(children()):
             for pid in left - told:
                 if signal_number is not None:
                     send(pid, signal_number)
             told |= left
             if time.monotonic() >= deadline:
                 break
-            reap()
+            ended_children()
             time.sleep(0.01)
         else:
             return
@@ -86,12 +88,10 @@ def processor_time(pid: int) -> int:
         return 0
 
 
-def reap() -> int:
-    """Take leave of children that ended; returns how many."""
-    count = 0
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            count += 1
-    except ChildProcessError:
-        return count
-    return count
+def ended_children() -> list[tuple[int, int]]:
+    """Process id and wait status of children that have ended, adopted ones too."""
+    found = []
+    with suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            found.append(ended)
+    return found

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from horovod.common.networks import Description
 from horovod.common.variable_names import DDP_COMPRESSION
 from horovod.runner import errors
 from horovod.runner.agents.preparation import Prepared
+from horovod.runner.errors import flag_of
 from horovod.runner.hosts import is_local
 from horovod.runner.job_hosts import JobHosts
 
@@ -65,9 +65,8 @@ def refuse_without_ddp(given: Mapping[str, Any], values: Mapping[str, Any]) -> N
     """LaunchError for flags that say how --ddp meets where --ddp is not asked for."""
     for name in OPTIONS_OF_IT:
         if name in given and not values.get("ddp"):
-            flag = f"--{name.replace('_', '-')}"
             about = "says where the ranks of --ddp meet"
-            raise errors.alone(option=flag, about=about, other="--ddp")
+            raise errors.alone(option=flag_of(name), about=about, other="--ddp")
 
 
 def compression_warning(environment: Mapping[str, str]) -> str:
@@ -99,17 +98,14 @@ def of(
     `free_port`: that port if it is free on a host (None: this one), or for 0 another one; 0 for none.
     """
     ways = prepared.choice.networks
-    along = [_along(prepared.descriptions.get(host.name), ways) for host in hosts.hosts]
+    described = [prepared.descriptions.get(host.name) for host in hosts.hosts]
+    along = [host.along(ways) if host is not None else [] for host in described]
     address = values.get("master_addr") or _address(hosts, along[0])
     port = _port(hosts, values.get("master_port", 0), free_port)
     interfaces = [tuple(dict.fromkeys(name for name, _ in ends)) for ends in along]
     if not prepared.descriptions:  # nobody was asked: as the user has it
         interfaces = [prepared.choice.interfaces] * len(hosts.hosts)
     return Rendezvous(address, port, tuple(zip((h.slots for h in hosts.hosts), interfaces, strict=True)))
-
-
-def _along(description: Description | None, ways: tuple[str, ...]) -> list[tuple[str, str]]:
-    return description.along(ways) if description is not None else []
 
 
 def _address(hosts: JobHosts, along: list[tuple[str, str]]) -> str:

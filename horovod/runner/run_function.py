@@ -1,4 +1,15 @@
-"""horovod.run: calls a function on N ranks from a script or notebook, and returns what each returned."""
+"""horovod.run: calls a function on N ranks from a script or notebook, and returns what each returned.
+
+A process of its own runs the job, as it adopts and ends whatever its ranks leave behind, and listens to
+signals: in the caller's process, a notebook perhaps, that would be rude. It unpickles nothing.
+
+    standard input  := length:8  request (JSON)  payload
+    descriptor N    := length:8  ending (JSON)   values of the ranks, one behind the other
+
+N is its argument. request: {"options": .., "command": [..]}, ending: {"error": .., "row": .., "facts": ..}
+when nothing was started, else {"code": .., "message": .., "culprit": .., "values": [[rank, length], ..],
+"ends": [[rank, code], ..], "is_elastic": ..}. In an elastic job a worker's number stands for a rank.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +33,15 @@ from horovod.common import time_limits
 from horovod.common.exceptions import WrongArgument
 from horovod.common.options import OPTIONS, Option
 from horovod.common.sentences import facts_of
-from horovod.runner import errors, function_job, function_rank, payload
+from horovod.runner import errors, function_rank, launch, mistakes, payload, settings
 from horovod.runner.elastic.settings import asks_for_elastic, elastic_settings, refuse_alone
 from horovod.runner.errors import FunctionFailed, LaunchError
+from horovod.runner.processes import end_with_parent
+from horovod.runner.streams import say
 
 _START_JOB = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from horovod.runner import function_job; function_job.main(int(sys.argv[2]))"
+    "from horovod.runner.run_function import run_job; run_job(int(sys.argv[2]))"
 )
 _FLAG = re.compile(r"(?<![\w-])(?:-np|-H|--[a-z]+(?:-[a-z]+)*)\b")
 _OF_OTHERS = "horovod.common.exceptions.HorovodInternalError"
@@ -215,9 +228,9 @@ def _job(request: dict[str, Any], contents: bytes) -> tuple[dict[str, Any], dict
     try:
         with open(answer, "rb") as file:
             with suppress(BrokenPipeError), process.stdin:  # what it writes on standard error tells why
-                function_job.write_record(process.stdin, request)
+                write_record(process.stdin, request)
                 process.stdin.write(contents)
-            ending = function_job.read_record(file)
+            ending = read_record(file)
             values = {rank: file.read(length) for rank, length in ending.get("values", ())}
         process.wait()
     finally:  # not yet at its end after an interrupt: in a terminal it got that too, in a notebook it did not
@@ -329,3 +342,44 @@ def _explained(
 def _is_cause(rank: int, told: Mapping[str, Any]) -> bool:
     """False for an exception that comes of other ranks: of Horovod's or gloo's, and not about this rank."""
     return not (told["follows"] or _OF_OTHERS in told["bases"]) or rank in told["ranks"]
+
+
+# In the process of the job.
+
+
+def run_job(descriptor: int) -> None:
+    end_with_parent(signal.SIGTERM)
+    with open(descriptor, "wb") as answer:
+        try:
+            _start(read_record(sys.stdin.buffer), sys.stdin.buffer.read(), answer)
+        except LaunchError as error:
+            known = {"row": error.code, "facts": error.facts, "remedy": error.remedy}
+            write_record(answer, {"error": str(error), **known})
+        except KeyboardInterrupt:
+            write_record(answer, {"error": "stopped by SIGINT before any rank started"})
+
+
+def _start(request: dict[str, Any], payload: bytes, answer: IO[bytes]) -> None:
+    warnings = settings.environment_warnings(os.environ) + mistakes.variable_warnings(os.environ)
+    values = settings.merged({**request["options"], "quiet": True}, {}, os.environ)
+    for warning in warnings:
+        say(f"warning: {warning}")
+    ending = launch.start(values, request["command"], os.environ, payload)
+    lengths = [(rank, len(value)) for rank, value in ending.values.items()]
+    told = {"code": ending.code, "message": ending.message, "culprit": ending.culprit, "values": lengths}
+    told |= {"ends": list(ending.ends.items()), "is_elastic": asks_for_elastic(values)}
+    write_record(answer, told)
+    for value in ending.values.values():
+        answer.write(value)
+
+
+def write_record(file: IO[bytes], record: dict[str, Any]) -> None:
+    text = json.dumps(record, default=str).encode()
+    file.write(len(text).to_bytes(8, "big") + text)
+
+
+def read_record(file: IO[bytes]) -> dict[str, Any]:
+    """The next record; {} where the file ends."""
+    length = int.from_bytes(file.read(8), "big")
+    record: dict[str, Any] = json.loads(file.read(length) or "{}")
+    return record

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Script", "imports_mpi4py", "script_of"]
-
 _PYTHON = re.compile(r"(.*/)?python[\d.]*")
 _MPI4PY = re.compile(r"^[ \t]*(?:import|from)[ \t]+mpi4py\b", re.MULTILINE)
 _WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")  # Python's own options with a word of their own

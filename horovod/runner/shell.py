@@ -6,6 +6,7 @@ import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from horovod.common import time_limits
 from horovod.runner import errors
@@ -31,17 +32,12 @@ class Ssh:
     def __str__(self) -> str:
         return f"ssh port {self.port or 22}"
 
-    def identity(self) -> str:
-        """Names this way to reach a host, for the cache."""
-        return f"ssh {self.port} {self.identity_file}"
-
 
 @dataclass(frozen=True)
 class Srun:
     """In a Slurm job mpirun starts its daemons with srun, and hosts may know no ssh."""
 
     port: int | None = None
-    identity_file: str | None = None
 
     def command(self, host: str, words: Sequence[str]) -> list[str]:
         one_task = ["--nodes=1", "--ntasks=1", "--overlap", "--mpi=none", "--quiet"]
@@ -50,17 +46,14 @@ class Srun:
     def __str__(self) -> str:
         return "srun"
 
-    def identity(self) -> str:
-        return "srun"
-
 
 Shell = Ssh | Srun
 
 
-def shell_for(environment: Mapping[str, str], port: int | None, identity_file: str | None) -> Shell:
+def shell_for(values: Mapping[str, Any], environment: Mapping[str, str]) -> Shell:
     """srun inside of a Slurm job that has it; ssh otherwise. LaunchError when neither is installed."""
     if "SLURM_JOB_ID" in environment and shutil.which("srun", path=environment.get("PATH")):
-        return Srun(port, identity_file)
+        return Srun(values.get("ssh_port"))
     if not shutil.which("ssh", path=environment.get("PATH")):
         raise errors.no_ssh()
-    return Ssh(port, identity_file)
+    return Ssh(values.get("ssh_port"), values.get("ssh_identity_file"))

@@ -1,8 +1,10 @@
-"""Which launcher starts a job's ranks: agents of our own, or an MPI's mpirun where something needs that."""
+"""Which launcher starts a job's ranks: agents of our own, or an MPI's mpirun where something needs that; and
+what ranks get of our environment.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,17 +18,11 @@ from horovod.runner.elastic.settings import ElasticSettings, asks_for_elastic, e
 from horovod.runner.errors import NoMpi
 from horovod.runner.script import imports_mpi4py
 
-__all__ = ["MPI", "TCP", "ByAgents", "ByMpirun", "Way", "launcher_of", "way_of", "without_agents"]
-
 MPI, TCP = "mpi", "tcp"
 _ELASTIC_RESTART = "HOROVOD_ELASTIC_RESTART"
-
-
-@dataclass(frozen=True)
-class ByAgents:
-    """`elastic`: None where ranks and hosts are those of the beginning."""
-
-    elastic: ElasticSettings | None = None
+# Horovod's own list, and what describes the machine that horovodrun runs on.
+_NOT_FORWARDED = ("OLDPWD", "PWD", "SHLVL", "_", "HOSTNAME", "TMPDIR", "_HOROVOD_SECRET_KEY")
+_NOT_FORWARDED_BEGINNINGS = ("BASH_FUNC_", "SSH_", "OMPI_", "PMIX_", "PRTE_", "PMI_", "HYDRA_", "SLURM_")
 
 
 @dataclass(frozen=True)
@@ -38,9 +34,6 @@ class ByMpirun:
     why: str = ""
 
 
-Way = ByAgents | ByMpirun
-
-
 def launcher_of(values: Mapping[str, Any]) -> str:
     """The launcher that the options name, MPI or TCP; "" for none. LaunchError where they name both."""
     by_flags = {MPI: values.get("use_mpi"), TCP: values.get("use_gloo")}
@@ -50,10 +43,9 @@ def launcher_of(values: Mapping[str, Any]) -> str:
     return "".join(named)
 
 
-def way_of(values: Mapping[str, Any], command: Sequence[str] = ()) -> Way:
-    """As the options say; by mpirun, too, for a script that imports mpi4py, where there is an MPI.
-
-    LaunchError: what was asked for cannot be used.
+def way_of(values: Mapping[str, Any], command: Sequence[str] = ()) -> ByMpirun | ElasticSettings | None:
+    """As the options say; by mpirun, too, for a script that imports mpi4py, where there is an MPI. By agents
+    otherwise, of an elastic job with its settings. LaunchError: what was asked for cannot be used.
     """
     named = launcher_of(values)
     if why := why_unbuilt():
@@ -61,16 +53,16 @@ def way_of(values: Mapping[str, Any], command: Sequence[str] = ()) -> Way:
     if asks_for_elastic(values):
         if named == MPI:
             raise errors.mpi_not_elastic(option="--launcher mpi")
-        return ByAgents(elastic_settings(values))
+        return elastic_settings(values)
     if named == MPI:
         return _by_mpirun("")
     script = "" if named == TCP or values.get("ddp") or values.get("np") == 1 else imports_mpi4py(command)
     if not script:
-        return ByAgents()
+        return None
     try:
         return _by_mpirun(f"mpirun starts the ranks (--launcher mpi), as {script} imports mpi4py")
     except NoMpi:
-        return ByAgents()
+        return None
 
 
 def _by_mpirun(why: str) -> ByMpirun:
@@ -85,3 +77,14 @@ def without_agents(environment: Mapping[str, str]) -> dict[str, str]:
     of_agents = (AGENT_VARIABLE, COMMITS_VARIABLE, *PLACE_VARIABLES)
     names = {MARK, WORKER, _ELASTIC_RESTART, *(of_agents if AGENT_VARIABLE in environment else ())}
     return {name: text for name, text in environment.items() if name not in names}
+
+
+def forwarded_variables(environment: Iterable[str]) -> tuple[str, ...]:
+    """The names that remote ranks are given: all but what belongs to this machine, shell or another job."""
+    return tuple(
+        name
+        for name in sorted(environment)
+        if name not in _NOT_FORWARDED
+        and not name.startswith(_NOT_FORWARDED_BEGINNINGS)
+        and not name.endswith("CUDA_VISIBLE_DEVICES")
+    )

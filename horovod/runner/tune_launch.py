@@ -22,13 +22,10 @@ from horovod.common import time_limits
 from horovod.runner import errors, processes
 from horovod.runner.agents.outcome import signal_name
 from horovod.runner.agents.places import BIND as BIND_VARIABLE
-from horovod.runner.agents.streams import HANDLED as ENDING_SIGNALS
 from horovod.runner.errors import JobFailed
 from horovod.runner.job_hosts import job_hosts_of
 from horovod.runner.streams import say
 from horovod.tune.paired import Gain, gain_of
-
-__all__ = ["Candidate", "JobFailed", "candidates", "main", "seconds_in", "tune", "without_own"]
 
 STEPS_VARIABLE = "HOROVOD_TUNE_LAUNCH_STEPS"
 _SAID = re.compile(r"horovod: a step takes ([\d.e+-]+) s, the median of \d+")  # by horovod.torch.autotune
@@ -178,7 +175,7 @@ class _Jobs:
 
     @contextmanager
     def ended_by_signals(self) -> Iterator[None]:
-        before = {number: signal.signal(number, self._stop) for number in ENDING_SIGNALS}
+        before = {number: signal.signal(number, self._stop) for number in processes.ENDING}
         try:
             yield
         finally:

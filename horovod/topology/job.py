@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from horovod.runner import command_line, config_file, hosts, run_function, slurm
+from horovod.runner import command_line, hosts, run_function, settings
 from horovod.runner.streams import say
 from horovod.topology import errors
 from horovod.topology.facts import Host
@@ -44,7 +44,7 @@ def options_of(arguments: Sequence[str]) -> dict[str, Any]:
             raise errors.no_meaning(option=flag)
     if "config_file" not in given:
         return given
-    from_file, warnings = config_file.load(given.pop("config_file"))
+    from_file, warnings = settings.load(given.pop("config_file"))
     for warning in warnings:
         say(f"warning: {warning}")
     return {**from_file, **given}
@@ -66,7 +66,7 @@ def with_ranks(options: Mapping[str, Any], here: Callable[[], Host] = probe) -> 
         named = hosts.from_text(text) if text is not None else hosts.from_file(str(file))
         chosen["np"] = sum(host.slots for host in named)
         return chosen, f"{chosen['np']} ranks, one for each slot of the hosts, as -np does not say how many."
-    allocation = slurm.allocation(os.environ)
+    allocation = hosts.allocation(os.environ)
     if allocation is not None and allocation.ranks:
         chosen["np"] = allocation.ranks
         return chosen, f"{chosen['np']} ranks, as this Slurm job asks for."

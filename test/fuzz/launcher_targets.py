@@ -19,9 +19,9 @@ from campaign import Target
 from horovod import _native
 from horovod.common.agent_messages import MessageParser, Place, object_in, packed
 from horovod.common.options import CORE, OPTIONS
-from horovod.runner import config_file, hosts, payload, run_function, settings, slurm
-from horovod.runner.agents import environment, frames, preparation, reaching, records
-from horovod.runner.agents.fixed_job import FixedJob
+from horovod.runner import hosts, payload, run_function, settings
+from horovod.runner.agents import frames, preparation, reaching, records
+from horovod.runner.agents.decisions import FixedJob
 from horovod.runner.agents.frames import Frame, FrameParser, Order
 from horovod.runner.agents.job import Job
 from horovod.runner.agents.outcome import Outcome
@@ -49,7 +49,7 @@ _REPORTS = (
 
 
 def _records() -> Iterable[bytes]:
-    one, report = records.record, records.REPORT
+    one, report = frames.frame, records.REPORT
     yield b"".join(one(report, text.encode()) for text in _REPORTS[:4])
     yield one(records.OUTPUT, b"a line\nhalf a line") + one(records.ERROR, b"50 %\r100 %\r\n")
     yield one(records.VALUE, bytes(range(256)) * 3) + one(report, _REPORTS[4].encode()) + one(report, b"")
@@ -63,12 +63,12 @@ def read_records(data: bytes) -> None:
     again = b""
     for begin in range(0, len(data), chunk):
         for each in parser.feed(data[begin : begin + chunk]):
-            again += records.record(each.kind, each.payload)
+            again += frames.frame(each.kind, each.body)
             if each.kind == records.REPORT:
                 with contextlib.suppress(ValueError):
-                    outcome.take(1, each.payload.decode(errors="replace"))
+                    outcome.take(1, each.body.decode(errors="replace"))
             elif each.kind != records.VALUE:
-                output.write(1, each.kind, each.payload)
+                output.write(1, each.kind, each.body)
     output.finish()
     assert data.startswith(again), "bytes were lost"
     outcome.conclusion(1)
@@ -101,7 +101,7 @@ def _of_agents() -> Iterable[bytes]:
         + message(1, id=3, do="delete", key="k")
         + message(1, do="lost", generation=1, rank=0, reason="no answer")
     )
-    output = frames.numbered(frames.OUTPUT, 1, records.record(records.OUTPUT, b"a line\n"))
+    output = frames.numbered(frames.OUTPUT, 1, frames.frame(records.OUTPUT, b"a line\n"))
     yield (
         begin
         + frames.frame(frames.BEAT)
@@ -126,7 +126,7 @@ def _of_drivers() -> Iterable[bytes]:
     yield (
         frames.MAGIC
         + frames.record(frames.QUESTION, {"about": "reach", "port": 22, "seconds": 2.0, "targets": []})
-        + frames.frame(frames.ENVIRONMENT, environment.packed({b"A": b"b"}))
+        + frames.frame(frames.ENVIRONMENT, frames.packed_environment({b"A": b"b"}))
         + Order(3, ["sh", "-c", "true"], {"A": "b"}, has_input=True).frame()
         + frames.numbered(frames.INPUT, 3, b"words")
         + frames.record(frames.STOP, {"worker": 3, "signal": 15})
@@ -143,19 +143,19 @@ def read_frames_of_driver(data: bytes) -> None:
         elif frame.kind == frames.QUESTION:
             frame.record()
         elif frame.kind == frames.ENVIRONMENT:
-            environment.unpacked(frame.body)
+            frames.unpacked_environment(frame.body)
         elif frame.kind != frames.PAYLOAD:
             frame.numbered()
 
 
 def _packed_environments() -> Iterable[bytes]:
-    yield environment.packed({b"A": b"1\n2=3", b"B": b"", b"C": b"\xff"})
+    yield frames.packed_environment({b"A": b"1\n2=3", b"B": b"", b"C": b"\xff"})
 
 
 def read_packed_environment(data: bytes) -> None:
     """What is understood means the same when it is sent on."""
-    found = environment.unpacked(data)
-    assert environment.unpacked(environment.packed(found)) == found
+    found = frames.unpacked_environment(data)
+    assert frames.unpacked_environment(frames.packed_environment(found)) == found
 
 
 def _of_channels() -> Iterable[bytes]:
@@ -220,7 +220,7 @@ def _environment(data: bytes) -> dict[str, str]:
 
 
 def read_slurm(data: bytes) -> None:
-    found = slurm.allocation(_environment(data))
+    found = hosts.allocation(_environment(data))
     assert found is None or all(host.slots > 0 for host in found.hosts_for(3))
 
 
@@ -291,7 +291,7 @@ d: {<<: {e: 1}}
 
 
 def read_config_file(data: bytes) -> None:
-    values, warnings = config_file.load(str(scratch.file_of("config.yaml", data)))
+    values, warnings = settings.load(str(scratch.file_of("config.yaml", data)))
     settings.rank_environment(settings.merged({}, values, {}))
     assert all(isinstance(line, str) for line in warnings)
 

@@ -2,9 +2,9 @@
 
     horovodrun (`by_agents`)
       driver                 connections to agents; carries out what the job decides
-        `job`                what is told to whom; `fixed_job`, `elastic_job`, `restart_job` decide
+        `job`                what is told to whom; `decisions`, `elastic`, `restart_job` decide
         `supervision`        when the job is to be ended; `outcome` says who is to blame
-        `writing`            shows what ranks write, on a thread of its own
+        `output`             shows what ranks write, on a thread of its own
       agent                  one on each host, a child of horovodrun, or of ssh
         wrapper              one for each rank, and the rank's command below
 

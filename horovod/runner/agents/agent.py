@@ -28,11 +28,10 @@ from horovod.common.agent_messages import VARIABLE, MessageParser
 from horovod.common.host_memory import VARIABLE as COMMITS_VARIABLE
 from horovod.common.host_memory import KeptFolder
 from horovod.runner.agents import frames, link
-from horovod.runner.agents.environment import own_environment, unpacked
 from horovod.runner.agents.frames import Frame, FrameParser, Order
-from horovod.runner.agents.streams import Outbox, Wake, ended_children, read, ready, spawn
+from horovod.runner.agents.streams import Outbox, Wake, read, ready, spawn
 from horovod.runner.agents.warm import WarmServer, can_be_warm
-from horovod.runner.processes import adopt_orphans, children, end_descendants, send
+from horovod.runner.processes import adopt_orphans, children, end_descendants, ended_children, send
 
 _MOST_WAITING = 8 << 20  # bytes of answers that a worker does not read, or of its requests: then no more
 _PART = 1 << 16
@@ -78,25 +77,20 @@ class _Worker:
         self.become(spawn(*self._cold))
 
     def become(self, pid: int) -> None:
-        """It runs."""
         self.pid = pid
         for descriptor in self._given:
             os.close(descriptor)
 
     def tell(self, number: int, now: float) -> None:
         """One that has not begun yet never does."""
-        if self.waits():
-            self._give_up(number)
+        if self.waits():  # its end is that of a process that the signal has ended
+            for descriptor in self._given:
+                os.close(descriptor)
+            self.status = number
             return
         self.kill_at = self.kill_at or now + time_limits.WRAPPER_GRACE
         if self.status is None:
             send(self.pid, number)
-
-    def _give_up(self, number: int) -> None:
-        """Its end is that of a process that the signal has ended."""
-        for descriptor in self._given:
-            os.close(descriptor)
-        self.status = number
 
     def close(self) -> None:
         self.channel.close()
@@ -137,7 +131,6 @@ class Agent:
         self._target.put(frames.MAGIC + frames.record(frames.HELLO, hello))
 
     def run(self) -> int:
-        """To the end; returns the exit code."""
         with self._held:
             return self._follow()
 
@@ -216,8 +209,8 @@ class Agent:
         if frame.kind == frames.QUESTION:
             self._answer(frame)
         elif frame.kind == frames.ENVIRONMENT:
-            given = unpacked(frame.body)
-            self._environment = given if self._is_here else {**own_environment(), **given}
+            given = frames.unpacked_environment(frame.body)
+            self._environment = given if self._is_here else {**_own_environment(), **given}
             self._restarts = self._environment.pop(_RESTARTS, b"") == b"1"
         elif frame.kind == frames.START:
             self._start(Order.of(frame))
@@ -339,13 +332,11 @@ class Agent:
                 return {COMMITS_VARIABLE: ""}
         return {COMMITS_VARIABLE: self._commits.path}
 
-    def close_server(self) -> None:
+    def finish(self) -> None:
         """When no worker is to be started any more."""
         if self._server is not None:
             self._server.close()
-
-    def clean_up(self) -> None:
-        """When no worker runs any more."""
+        end_descendants()
         if self._commits is not None:
             self._commits.remove()
 
@@ -428,12 +419,14 @@ def _here() -> str:
     return os.uname().nodename
 
 
-def _not_understood(error: ValueError) -> str:
-    """Something else has come than the driver's words."""
-    return (
-        f"horovodrun: its words did not reach {_here()}: {error}; likely a login script there (.bashrc and "
-        "the like) reads its standard input, which is ssh's: have it leave that alone"
-    )
+def _own_environment() -> Mapping[bytes, bytes]:
+    """As this program was given it: Python adds LC_CTYPE where the host's locale is C."""
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            entries = file.read().split(b"\0")
+    except OSError:
+        return os.environb
+    return {name: value for name, equals, value in (entry.partition(b"=") for entry in entries) if equals}
 
 
 def main(*told: str) -> int:
@@ -444,12 +437,14 @@ def main(*told: str) -> int:
     agent = Agent(source, target, told)
     try:
         code = agent.run()
-    except ValueError as error:
-        print(_not_understood(error), file=sys.stderr)
+    except ValueError as error:  # something else has come than the driver's words
+        print(
+            f"horovodrun: its words did not reach {_here()}: {error}; likely a login script there (.bashrc "
+            "and the like) reads its standard input, which is ssh's: have it leave that alone",
+            file=sys.stderr,
+        )
         code = _NOT_UNDERSTOOD
-    agent.close_server()
-    end_descendants()
-    agent.clean_up()
+    agent.finish()
     return code
 
 

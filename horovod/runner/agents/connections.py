@@ -6,7 +6,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from horovod.common import time_limits
@@ -14,31 +14,9 @@ from horovod.runner import errors
 from horovod.runner.agents import frames
 from horovod.runner.agents.frames import Frame, FrameParser
 from horovod.runner.agents.outcome import signal_name
-from horovod.runner.agents.reaching import agent_words, explained, ssh_environment
-from horovod.runner.agents.streams import Outbox, ended_children, read, start
-from horovod.runner.hosts import is_local
-from horovod.runner.processes import send
-from horovod.runner.shell import Shell, Ssh
-
-__all__ = ["Connection", "Connections", "Events", "Ways"]
-
-
-@dataclass(frozen=True)
-class Ways:
-    """How hosts are reached: by `shell`, but for names of this machine, as all are without a shell."""
-
-    shell: Shell | None = None
-
-    def is_here(self, host: str) -> bool:
-        return self.shell is None or is_local(host)
-
-    def words(self, host: str) -> list[str]:
-        return agent_words(None if self.is_here(host) else self.shell, host)
-
-    def environment(self, host: str) -> Mapping[bytes, bytes]:
-        """Of the process by which an agent is started."""
-        by_ssh = not self.is_here(host) and isinstance(self.shell, Ssh)
-        return ssh_environment(os.environb) if by_ssh else os.environb
+from horovod.runner.agents.reaching import Ways, explained
+from horovod.runner.agents.streams import Outbox, read, start
+from horovod.runner.processes import ended_children, send
 
 
 class Connection:
@@ -114,9 +92,6 @@ class Connections:
         self._open[host] = connection = Connection(self.ways, host, tries)
         for data in self._unheard.setdefault(host, []):
             connection.outbox.put(data)
-
-    def hosts(self) -> list[str]:
-        return [*self._open, *self._again]
 
     def put(self, host: str, data: bytes) -> None:
         """Frames for an agent; nothing where it is gone."""
@@ -264,5 +239,5 @@ class Connections:
                     connection.status = ended[connection.pid]
                     self.drop(host)
             time.sleep(0.01 if self._open else 0)
-        for host in self.hosts():
+        for host in [*self._open, *self._again]:
             self.drop(host)

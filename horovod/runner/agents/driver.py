@@ -3,7 +3,7 @@
     driver = Driver(ways)           agents start when their hosts are met, or when the job needs them
     driver.meet(hosts)              each host's facts, and why others cannot take part
     driver.ask({host: question})    answers, before the job begins
-    driver.run(job, supervision, ...)
+    Run(driver, job, ...).exit_code()
 
 `Job` decides what is told to agents, `Supervision` when the job is to be ended and who is to blame, and
 `Writer` shows what ranks write. What goes between them goes through here; no other part does I/O with agents.
@@ -11,18 +11,19 @@
 
 from __future__ import annotations
 
+import os
 import select
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from horovod.common import time_limits
 from horovod.runner import errors
 from horovod.runner.agents import frames, records
-from horovod.runner.agents.connections import Connections, Events, Ways
-from horovod.runner.agents.discovering import Discovering
+from horovod.runner.agents.connections import Connections, Events
+from horovod.runner.agents.decisions import Say
 from horovod.runner.agents.frames import Frame
 from horovod.runner.agents.job import (
     CloseAgent,
@@ -32,21 +33,20 @@ from horovod.runner.agents.job import (
     Label,
     Over,
     Report,
-    Say,
     StartAgent,
     ToAgent,
     Took,
     Wrote,
 )
-from horovod.runner.agents.job_input import JobInput
+from horovod.runner.agents.output import Writer
+from horovod.runner.agents.reaching import Ways
 from horovod.runner.agents.streams import Wake, ready
 from horovod.runner.agents.supervision import Supervision
-from horovod.runner.agents.writing import Writer
+from horovod.runner.elastic.discovery import Discovering
 from horovod.runner.streams import discard_full, say
 
-__all__ = ["Driver", "Interrupted", "Told"]
-
 TICK = 0.2  # seconds
+PART, WINDOW = 1 << 15, 1 << 18  # bytes of input at once, and ahead of what rank 0 has taken
 _MOST_INPUT = 1 << 20  # bytes that wait for an agent before no more standard input is read
 
 
@@ -72,23 +72,57 @@ class Told:
     refusal: Callable[[Mapping[str, Any]], str] = lambda facts: ""
 
 
-@dataclass
+class JobInput:
+    """Standard input of a job: reads only what rank 0 has room for. `error`: why it cannot be read, or ""."""
+
+    def __init__(self, source: int) -> None:
+        self._source = source
+        self._sent = self._taken = 0
+        self._is_over = False
+        self.error = ""
+
+    def wanted(self) -> int:
+        """The descriptor to poll for input; -1 for none now."""
+        has_room = self._sent - self._taken < WINDOW
+        return self._source if not self._is_over and has_room and self._may_read() else -1
+
+    def _may_read(self) -> bool:
+        """Not in the background of a terminal: reading there stops the job."""
+        try:
+            return not os.isatty(self._source) or os.tcgetpgrp(self._source) == os.getpgrp()
+        except OSError:  # a terminal, and not ours
+            return False
+
+    def read(self) -> bytes:
+        """What is there now, b"" for the end."""
+        try:
+            data = os.read(self._source, PART)
+        except OSError as error:
+            data, self.error = b"", os.strerror(error.errno or 0)
+        self._sent += len(data)
+        self._is_over = not data
+        return data
+
+    def take(self, taken: int) -> None:
+        """So much is in the pipe of rank 0's command; less than 0: it reads no more."""
+        self._taken = taken
+        self._is_over |= taken < 0
+
+
 class _Meeting:
-    """What hosts have said, and why others do not."""
+    """What hosts have said, in their first word or to a question, and why others do not."""
 
-    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    answers: dict[str, Any] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
-
-    def events(self) -> Events:
-        return Events(self._hear, lambda words: None, self._lose)
+    def __init__(self) -> None:
+        self.answers: dict[str, Any] = {}
+        self.failures: dict[str, str] = {}
+        self.events = Events(self._hear, lambda words: None, self._lose)
 
     def _lose(self, host: str, reason: str) -> None:
         self.failures.setdefault(host, reason)
 
     def _hear(self, host: str, frame: Frame) -> None:
         if frame.kind == frames.HELLO:
-            self.facts[host] = frame.record(host=str)
+            self.answers[host] = frame.record(host=str)
         elif frame.kind == frames.ANSWER:
             answer = frame.record()
             if "answer" in answer:
@@ -101,15 +135,15 @@ class Driver:
     """As a context: agents end with it, whatever happens."""
 
     def __init__(self, ways: Ways) -> None:
-        self._wake = Wake()
-        self._connections = Connections(ways)
+        self.wake = Wake()
+        self.connections = Connections(ways)
 
     def __enter__(self) -> Driver:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._connections.close(time_limits.AGENT_EXIT)
-        self._wake.close()
+        self.connections.close(time_limits.AGENT_EXIT)
+        self.wake.close()
 
     def meet(self, hosts: Sequence[str], within: float) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         """Start an agent on each host; returns host -> facts, and host -> why it cannot take part.
@@ -117,105 +151,93 @@ class Driver:
         `within`: seconds that they have for it. Interrupted by a signal.
         """
         for host in hosts:
-            self._connections.begin(host)
-        met = self._wait_for(hosts, within, lambda meeting: meeting.facts)
-        return met.facts, {host: why for host, why in met.failures.items() if host in hosts}
+            self.connections.begin(host)
+        met = self._wait_for(hosts, within)
+        return met.answers, {host: why for host, why in met.failures.items() if host in hosts}
 
     def ask(
         self, questions: Mapping[str, Mapping[str, Any]], within: float
     ) -> tuple[dict[str, Any], dict[str, str]]:
         """Ask hosts that were met; returns host -> answer, and host -> why there is none."""
         for host, question in questions.items():
-            self._connections.put(host, frames.record(frames.QUESTION, question))
-        met = self._wait_for(list(questions), within, lambda meeting: meeting.answers)
+            self.connections.put(host, frames.record(frames.QUESTION, question))
+        met = self._wait_for(list(questions), within)
         return met.answers, met.failures
 
-    def _wait_for(
-        self, hosts: Sequence[str], within: float, found: Callable[[_Meeting], Mapping[str, Any]]
-    ) -> _Meeting:
+    def _wait_for(self, hosts: Sequence[str], within: float) -> _Meeting:
         met = _Meeting()
-        events = met.events()
         until = time.monotonic() + within
-        while missing := [host for host in hosts if host not in found(met) and host not in met.failures]:
+        while missing := [host for host in hosts if host not in {**met.answers, **met.failures}]:
             left = until - time.monotonic()
             if left < 0:
                 why = str(errors.no_answer(seconds=f"{within:g}"))
                 met.failures |= dict.fromkeys(missing, why)
                 for host in missing:
-                    self._connections.drop(host)
+                    self.connections.drop(host)
                 break
-            self._connections.flush()
-            wanted = {self._wake.descriptor: select.POLLIN, **self._connections.wanted()}
+            self.connections.flush()
+            wanted = {self.wake.descriptor: select.POLLIN, **self.connections.wanted()}
             for descriptor in ready(wanted, min(TICK, left)):
-                if descriptor == self._wake.descriptor:
-                    for number in self._wake.told():
+                if descriptor == self.wake.descriptor:
+                    for number in self.wake.told():
                         raise Interrupted(number)
                 else:
-                    self._connections.go_on(descriptor, events)
-            self._connections.look_for_ends(events)
+                    self.connections.go_on(descriptor, met.events)
+            self.connections.look_for_ends(met.events)
         return met
 
-    def run(
+
+class Run:
+    """Of one job, by a driver, to its end."""
+
+    def __init__(
         self,
+        driver: Driver,
         job: Job,
         supervision: Supervision,
         writer: Writer,
         told: Told,
         source: JobInput,
         discovering: Discovering | None = None,
-    ) -> int:
-        """The job, to its end; returns its exit code, before anybody is blamed."""
-        running = _Running(self._wake, self._connections, job, supervision, writer, told)
-        return running.run(source, discovering)
-
-
-class _Running:
-    """One job that runs."""
-
-    def __init__(
-        self,
-        wake: Wake,
-        connections: Connections,
-        job: Job,
-        supervision: Supervision,
-        writer: Writer,
-        told: Told,
     ) -> None:
-        self._wake = wake
-        self._connections = connections
+        self._wake = driver.wake
+        self._connections = driver.connections
         self._job = job
         self._supervision = supervision
         self._writer = writer
         self._told = told
-        self._events = Events(self._hear, writer.pass_on, self._lose)
+        self._source = source
+        self._discovering = discovering
+        self._events = Events(self._hear, writer.pass_on, job.lose)
         self._told_agents: set[str] = set()
         self._outstanding: dict[str, int] = {}  # bytes of each host that are not shown yet
         self._input_host: str | None = None
         self._code: int | None = None
 
-    def run(self, source: JobInput, discovering: Discovering | None) -> int:
+    def exit_code(self) -> int:
+        """The job's, before anybody is blamed."""
         self._job.begin()
-        self._act(source)
+        self._act()
         ticked = time.monotonic()
         while self._code is None:
-            for descriptor in ready(self._wanted(source, discovering), TICK):
-                self._go_on(descriptor, source, discovering)
+            for descriptor in ready(self._wanted(), TICK):
+                self._go_on(descriptor)
             self._connections.look_for_ends(self._events)
             now = time.monotonic()
             if now - ticked >= TICK:
                 ticked = now
                 self._job.tick(now)
             self._supervise(now)
-            self._act(source)
-        if discovering is not None:
-            discovering.close()
+            self._act()
+        if self._discovering is not None:
+            self._discovering.close()
         if self._shows_all():
             self._heed_errors()
             self._writer.close()
         else:
             discard_full(sys.stderr)
-        if source.error:
-            say(f"warning: standard input cannot be read: {source.error}")
+        if self._source.error:
+            say(f"warning: standard input cannot be read: {self._source.error}")
         return self._code
 
     def _shows_all(self) -> bool:
@@ -231,25 +253,25 @@ class _Running:
                     return False
         return True
 
-    def _wanted(self, source: JobInput, discovering: Discovering | None) -> dict[int, int]:
+    def _wanted(self) -> dict[int, int]:
         wanted = {self._wake.descriptor: select.POLLIN, self._writer.descriptor: select.POLLIN}
         wanted |= self._connections.wanted()
-        if discovering is not None:
-            wanted[discovering.descriptor] = select.POLLIN
+        if self._discovering is not None:
+            wanted[self._discovering.descriptor] = select.POLLIN
         if self._job.takes_input() and self._connections.waiting(self._input_host or "") < _MOST_INPUT:
-            wanted[source.wanted()] = select.POLLIN
+            wanted[self._source.wanted()] = select.POLLIN
         return wanted
 
-    def _go_on(self, descriptor: int, source: JobInput, discovering: Discovering | None) -> None:
+    def _go_on(self, descriptor: int) -> None:
         if descriptor == self._wake.descriptor:
             for number in self._wake.told():
                 self._supervision.signalled(number)
         elif descriptor == self._writer.descriptor:
             self._heed_shown()
-        elif descriptor == source.wanted():
-            self._input_host = self._job.take_input(source.read())
-        elif discovering is not None and descriptor == discovering.descriptor:
-            for news in discovering.news():
+        elif descriptor == self._source.wanted():
+            self._input_host = self._job.take_input(self._source.read())
+        elif self._discovering is not None and descriptor == self._discovering.descriptor:
+            for news in self._discovering.news():
                 if "say" in news:
                     self._job.say(news["say"])
                 else:
@@ -273,9 +295,6 @@ class _Running:
             self._tell_agent(host, frame)
         self._job.heard(host, frame, time.monotonic())
 
-    def _lose(self, host: str, reason: str) -> None:
-        self._job.lose(host, reason)
-
     def _tell_agent(self, host: str, hello: Frame) -> None:
         """What comes before orders; a host that cannot take part is refused."""
         if host in self._told_agents:
@@ -287,20 +306,18 @@ class _Running:
         self._told_agents.add(host)
 
     def _supervise(self, now: float) -> None:
-        """Say what there is to say, and end the job if it is time."""
         for sentence in self._supervision.tick(now):
             self._writer.say(sentence)
         if (number := self._supervision.ends_by(now)) is not None:
             self._job.signalled(number, now)
 
-    def _act(self, source: JobInput) -> None:
-        """Do what the job wants."""
+    def _act(self) -> None:
         while effects := self._job.taken():
             for effect in effects:
-                self._do(effect, source)
+                self._do(effect)
         self._connections.flush()
 
-    def _do(self, effect: Effect, source: JobInput) -> None:
+    def _do(self, effect: Effect) -> None:
         if isinstance(effect, ToAgent):
             self._connections.put(effect.host, effect.data)
         elif isinstance(effect, Wrote):
@@ -310,7 +327,7 @@ class _Running:
         elif isinstance(effect, Label):
             self._writer.label(effect.worker, effect.text)
         elif isinstance(effect, Took):
-            source.take(effect.taken)
+            self._source.take(effect.taken)
         elif isinstance(effect, Say):
             self._writer.say(effect.text)
         elif isinstance(effect, Over):
@@ -345,9 +362,9 @@ class _Running:
         shown = []
         for record in effect.records:
             if record.kind == records.REPORT:
-                self._supervision.take(effect.worker, record.payload.decode(errors="replace"))
+                self._supervision.take(effect.worker, record.body.decode(errors="replace"))
             elif record.kind == records.VALUE:
-                self._supervision.take_value(effect.worker, record.payload)
+                self._supervision.take_value(effect.worker, record.body)
             else:
                 shown.append(record)
         if shown:

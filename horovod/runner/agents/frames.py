@@ -5,7 +5,7 @@
 
     from the driver                             from an agent
     "Q" JSON: a question (`host_facts`)         "H" JSON: {"host": its name, ..}: its facts, if asked for
-    "E" variables (`environment`)               "A" JSON: {"answer": ..} or {"error": ..}, to a question
+    "E" variables: NAME=VALUE and a zero byte   "A" JSON: {"answer": ..} or {"error": ..}, to a question
     "D" a part of the function that workers     "P" JSON: {"worker": .., "pid": ..}: it is there
         call, none for the end (`payload`)      "X" JSON: {"worker": .., "status": as of waitpid}
     "S" JSON: see `Order`                       "B" nothing: it lives; every second
@@ -27,7 +27,7 @@ Standard library only and few imports, as `agent`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from horovod.common.agent_messages import object_in
@@ -95,7 +95,6 @@ def frame(kind: bytes, body: bytes = b"") -> bytes:
 
 
 def numbered(kind: bytes, number: int, data: bytes = b"") -> bytes:
-    """A frame about a worker."""
     return frame(kind, number.to_bytes(_NUMBER, "big") + data)
 
 
@@ -106,25 +105,33 @@ def in_parts(kind: bytes, data: bytes) -> bytes:
 
 
 def record(kind: bytes, entries: Mapping[str, Any]) -> bytes:
-    """A frame whose body is JSON."""
     return frame(kind, json.dumps(entries).encode())
 
 
-class FrameParser:
-    """Splits what came from a driver, or from an agent, into frames."""
+def packed_environment(variables: Mapping[bytes, bytes]) -> bytes:
+    return b"".join(name + b"=" + value + b"\0" for name, value in variables.items())
 
-    def __init__(self, from_agent: bool) -> None:
-        self._from_agent = from_agent
-        self._kinds = _FROM_AGENT if from_agent else _FROM_DRIVER
-        self._has_begun = False
+
+def unpacked_environment(data: bytes) -> dict[bytes, bytes]:
+    """ValueError for what is no such list."""
+    entries = data.split(b"\0")
+    if entries.pop() or not all(b"=" in entry[1:] for entry in entries):
+        raise ValueError("it is no list of variables")
+    parts = (entry.partition(b"=") for entry in entries)
+    return {name: value for name, _, value in parts}
+
+
+class Splitter:
+    """Splits a stream into frames of these kinds."""
+
+    def __init__(self, kinds: Collection[bytes]) -> None:
+        self._kinds = kinds
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
         """Those that are complete by now. ValueError for what is no frame; the stream is of no use then."""
         self._buffer += data
-        if not self._has_begun and not self._begins():
-            return []
-        frames, at = [], 0
+        found, at = [], 0
         while len(self._buffer) - at >= _HEADER:
             length, kind = int.from_bytes(self._buffer[at : at + _NUMBER], "big"), self._buffer[at + _NUMBER]
             if bytes([kind]) not in self._kinds or length > MOST_BYTES:
@@ -132,10 +139,25 @@ class FrameParser:
             end = at + _HEADER + length
             if len(self._buffer) < end:
                 break
-            frames.append(Frame(bytes([kind]), bytes(self._buffer[at + _HEADER : end])))
+            found.append(Frame(bytes([kind]), bytes(self._buffer[at + _HEADER : end])))
             at = end
         del self._buffer[:at]
-        return frames
+        return found
+
+
+class FrameParser(Splitter):
+    """Of what came from a driver, or from an agent."""
+
+    def __init__(self, from_agent: bool) -> None:
+        super().__init__(_FROM_AGENT if from_agent else _FROM_DRIVER)
+        self._from_agent = from_agent
+        self._has_begun = False
+
+    def feed(self, data: bytes) -> list[Frame]:
+        if self._has_begun:
+            return super().feed(data)
+        self._buffer += data
+        return super().feed(b"") if self._begins() else []
 
     def _begins(self) -> bool:
         at = self._buffer.find(MAGIC)

@@ -16,8 +16,6 @@ from typing import Any
 
 from horovod.common import interfaces, software
 
-__all__ = ["answer_to", "describe", "free_port", "has_fabric", "unreachable"]
-
 _LOWEST_PORT, _PORTS_TRIED = 10_000, 100
 _AT_ONCE = 16  # connections
 
@@ -31,12 +29,7 @@ def describe(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """`from` and `at`: both ends of the ssh connection by which this process was started; "" without one."""
     words = environment.get("SSH_CONNECTION", "").split()
     ends = {"from": words[0], "at": words[2]} if len(words) == 4 else {"from": "", "at": ""}
-    return {
-        "addresses": addresses(),
-        "software": software.installed(),
-        "fabric": has_fabric(),
-        **ends,
-    }
+    return {"addresses": addresses(), "software": software.installed(), "fabric": has_fabric(), **ends}
 
 
 def has_fabric() -> bool:

@@ -10,24 +10,29 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from horovod.common import time_limits
 from horovod.common.agent_messages import Place, object_in, packed
+from horovod.runner import errors
 from horovod.runner.agents import frames
-from horovod.runner.agents.decisions import Decisions
+from horovod.runner.agents.decisions import (
+    Action,
+    Decisions,
+    EndJob,
+    Leave,
+    Notify,
+    Publish,
+    Say,
+    Start,
+    Stop,
+)
 from horovod.runner.agents.frames import Frame, Order
 from horovod.runner.agents.outcome import End
 from horovod.runner.agents.places import WORKER, variables_of
-from horovod.runner.agents.records import Record, RecordParser
-from horovod.runner.agents.store import KeyValueStore
-from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
+from horovod.runner.agents.records import RecordParser
 
-__all__ = [
-    "CloseAgent", "Effect", "Finish", "Job", "Label", "Over", "Report", "Say", "StartAgent", "ToAgent",
-    "Took", "Wrote",
-]  # fmt: skip
-
+_MOST_BYTES = 256 << 20  # of all keys and values
 _HIGHEST_STATUS = 0xFFFF
 _BROKEN = "a worker of this generation has ended; ask for the next one"
 
@@ -58,7 +63,7 @@ class Wrote:
     """Records of a worker. Its host may send `size` bytes more when these have been shown."""
 
     worker: int
-    records: Sequence[Record]
+    records: Sequence[Frame]
     host: str
     size: int
 
@@ -100,6 +105,54 @@ class Finish:
 
 Effect = StartAgent | ToAgent | CloseAgent | Wrote | Report | Label | Took | Say | Over | Finish
 MoreVariables = Callable[[str, Place], Mapping[str, str]]
+
+
+Waiter = TypeVar("Waiter")
+
+
+class KeyValueStore(Generic[Waiter]):
+    """By way of which ranks meet: values under keys, and who waits for one, as its owner knows it."""
+
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._values: dict[str, str] = {}
+        self._waiting: dict[str, list[Waiter]] = {}
+
+    def set(self, key: str, value: str) -> list[Waiter]:
+        """Returns who has waited for it."""
+        more = len(key) + len(value) - self._size(key)
+        if self._bytes + more > self._most_bytes:
+            raise errors.store_full(key=key, bytes=self._bytes)
+        self._bytes += more
+        self._values[key] = value
+        return self._waiting.pop(key, [])
+
+    def get(self, key: str, waiter: Waiter) -> str | None:
+        """The value; None where it is not there: then `set` returns the waiter."""
+        if key not in self._values:
+            self._waiting.setdefault(key, []).append(waiter)
+        return self._values.get(key)
+
+    def check(self, keys: Sequence[str]) -> bool:
+        return all(key in self._values for key in keys)
+
+    def delete(self, key: str) -> bool:
+        self._bytes -= self._size(key)
+        return self._values.pop(key, None) is not None
+
+    def clear(self) -> None:
+        self._values, self._waiting, self._bytes = {}, {}, 0
+
+    def forget(self, is_gone: Callable[[Waiter], bool]) -> list[Waiter]:
+        """Those of whom it is true wait no more, and are returned."""
+        found = [one for them in self._waiting.values() for one in them if is_gone(one)]
+        left = {key: [one for one in them if not is_gone(one)] for key, them in self._waiting.items()}
+        self._waiting = {key: them for key, them in left.items() if them}
+        return found
+
+    def _size(self, key: str) -> int:
+        return len(key) + len(self._values[key]) if key in self._values else 0
 
 
 class _Agent:
@@ -156,7 +209,6 @@ class Job:
         self._broken = 0  # the last that has lost a worker
 
     def taken(self) -> list[Effect]:
-        """What is to be done."""
         effects, self.effects = self.effects, []
         return effects
 
@@ -220,7 +272,7 @@ class Job:
         for number in lost:
             del self._workers[number]
         if lost and not agent.is_closed:
-            self._report(min(lost), f"lost {agent.name}")
+            self.effects.append(Report(min(lost), f"lost {agent.name}"))
         self._store.forget(lambda waiter: waiter[0] in lost)
         for number, worker in lost.items():
             self._take_leave(number, worker, True)
@@ -228,11 +280,9 @@ class Job:
         self._run(self.decisions.host_lost(host, reason) if is_news else [])
 
     def hosts_found(self, hosts: Mapping[str, int]) -> None:
-        """All that discovery names."""
         self._run(self.decisions.hosts_found(hosts) if self._code is None else [])
 
     def tick(self, now: float) -> None:
-        """To be called every few tenths of a second."""
         if self._ticked is not None and now - self._ticked > time_limits.LONGEST_ROUND:
             for agent in self._agents.values():
                 agent.heard = agent.heard and now
@@ -243,9 +293,8 @@ class Job:
                 self.lose(host, f"it gave no sign of life for {time_limits.HOST_SILENCE:g} s")
         self._run(self.decisions.tick() if self._code is None else [])
         if all(agent.is_closed for agent in self._agents.values()) and self._agents:
-            self._give_up_at = min(
-                self._give_up_at or now + time_limits.AGENTS_END, now + time_limits.AGENTS_END
-            )
+            until = now + time_limits.AGENTS_END
+            self._give_up_at = min(self._give_up_at or until, until)
         if self._give_up_at is not None and now > self._give_up_at:
             self._finish()
 
@@ -262,7 +311,9 @@ class Job:
             elif isinstance(action, Leave):
                 self._refuse(action.worker, action.reason)
             elif isinstance(action, Notify):
-                self._notify(action)
+                event = {"event": "hosts_updated", "timestamp": action.timestamp, "update": action.update}
+                for number in action.workers:
+                    self._answer(number, event)
             elif isinstance(action, Say):
                 self.say(action.text)
             elif isinstance(action, EndJob):
@@ -320,7 +371,7 @@ class Job:
         worker = self._workers.pop(number)
         self._store.forget(lambda waiter: waiter[0] == number)
         if code < 0 and not worker.is_told:
-            self._report(number, f"unreported {-code}")
+            self.effects.append(Report(number, f"unreported {-code}"))
         self._take_leave(number, worker, code != 0)
         end = End(max(code, 0), max(-code, 0), raised=worker.has_raised)
         self._run(self.decisions.worker_ended(number, end) if self._code is None else [])
@@ -370,9 +421,8 @@ class Job:
             if value is not None:
                 self._answer(number, {"id": request, "ok": value})
         elif does == "check":
-            self._answer(
-                number, {"id": request, "ok": self._store.check([str(key) for key in message["keys"]])}
-            )
+            are_there = self._store.check(list(map(str, message["keys"])))
+            self._answer(number, {"id": request, "ok": are_there})
         elif does == "delete":
             self._answer(number, {"id": request, "ok": self._store.delete(_text(message, "key"))})
         elif does == "assign":
@@ -418,11 +468,6 @@ class Job:
             (request, _), worker.asked = worker.asked, None
             self._answer(number, {"id": request, "ok": place.record()})
 
-    def _notify(self, action: Notify) -> None:
-        for number in action.workers:
-            event = {"event": "hosts_updated", "timestamp": action.timestamp, "update": action.update}
-            self._answer(number, event)
-
     def _answer(self, number: int, message: Mapping[str, Any]) -> None:
         if (worker := self._workers.get(number)) is not None:
             self._tell(worker.host, frames.numbered(frames.MESSAGE, number, packed(message)))
@@ -441,10 +486,6 @@ class Job:
         """As a line of horovodrun's; nothing for ""."""
         if text:
             self.effects.append(Say(text))
-
-    def _report(self, worker: int, text: str) -> None:
-        """In the name of a worker's wrapper, which cannot any more."""
-        self.effects.append(Report(worker, text))
 
 
 def _text(message: Mapping[str, Any], name: str) -> str:

@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 
-__all__ = ["is_cut", "is_unanswered", "row_of"]
-
 # Times that the kernel has sent something again without an answer: after 0.2 s, 0.4 s, ..., 6 s together.
 _UNANSWERED = 5
 # Columns of /proc/net/tcp. Where the interface is down, what is sent again counts as a probe.

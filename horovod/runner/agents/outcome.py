@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from horovod.common import time_limits
+from horovod.runner.processes import ENDING
 
 _JOINING = {"joining", "joined"}
-_POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # how somebody, not the kernel, ends a process
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class Outcome:
         failed = [rank for rank in failed if rank not in self._follows]
         if not failed or self.has_joined(failed[0]):
             return next(iter(failed), None)
-        by_signal = [rank for rank in failed if self.ends[rank].signal_number not in (0, *_POLITE)]
+        by_signal = [rank for rank in failed if self.ends[rank].signal_number not in (0, *ENDING)]
         return (by_signal or failed)[0]
 
     def has_settled(self) -> bool:
@@ -171,7 +171,6 @@ class Outcome:
         return self.failed_by_itself() is not None
 
     def culprit(self) -> int | None:
-        """The rank that is to blame, if one is."""
         return self._blamed()[0]
 
     def _blamed(self) -> tuple[int | None, str]:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from horovod.common.agent_messages import LOCAL_RANK, LOCAL_SIZE, RANK, SIZE, Place
 
-__all__ = ["BIND", "PAYLOAD", "PLACE_VARIABLES", "TERMINALS", "VALUE", "WORKER", "places_of", "variables_of"]
-
 _CROSS_RANK, _CROSS_SIZE, _HOST = "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME"
 PLACE_VARIABLES = (RANK, SIZE, LOCAL_RANK, LOCAL_SIZE, _CROSS_RANK, _CROSS_SIZE, _HOST)
 # For a worker's wrapper alone: the worker's number, of an elastic job; which standard streams are terminals.

@@ -16,8 +16,6 @@ from horovod.runner.agents.driver import Driver
 from horovod.runner.agents.reaching import refusal
 from horovod.runner.shell import Shell
 
-__all__ = ["Preparation", "Prepared", "build_refusal"]
-
 
 @dataclass(frozen=True)
 class Prepared:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from horovod.runner import errors
 from horovod.runner.agents.frames import BY_SSH, FACTS, HERE
 from horovod.runner.errors import HostsRefused, Unreachable
+from horovod.runner.hosts import is_local
 from horovod.runner.shell import Shell, Ssh
-
-__all__ = ["agent_words", "explained", "refusal", "shown", "ssh_environment"]
 
 _AGENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "agent.py")
 _NO_PYTHON, _NO_HOROVOD = 201, 202
@@ -34,20 +34,30 @@ _REASONS = (
 )
 
 
-def agent_words(shell: Shell | None, host: str) -> list[str]:
-    """Start an agent on a host, in a process whose standard streams are the agent's; on this one without a
-    shell. -S: without facts it needs the standard library only, and starts in 20 ms.
-    """
-    if shell is None:
-        return [sys.executable, "-I", "-S", _AGENT, HERE]
-    by_ssh = [BY_SSH] if isinstance(shell, Ssh) else []
-    return shell.command(host, ["sh", "-c", _START_AGENT, sys.executable, _AGENT, *by_ssh, FACTS])
+@dataclass(frozen=True)
+class Ways:
+    """How hosts are reached: by `shell`, but for names of this machine, as all are without a shell."""
 
+    shell: Shell | None = None
 
-def ssh_environment(environment: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-    """For ssh, whose messages are read. LC_ALL would count for them, and reach the ranks there."""
-    others = {name: value for name, value in environment.items() if name != b"LC_ALL"}
-    return {**others, b"LC_MESSAGES": b"C"}
+    def is_here(self, host: str) -> bool:
+        return self.shell is None or is_local(host)
+
+    def words(self, host: str) -> list[str]:
+        """Start an agent there, in a process whose standard streams are the agent's. -S, for this machine:
+        without facts it needs the standard library only, and starts in 20 ms.
+        """
+        if self.shell is None or is_local(host):
+            return [sys.executable, "-I", "-S", _AGENT, HERE]
+        by_ssh = [BY_SSH] if isinstance(self.shell, Ssh) else []
+        return self.shell.command(host, ["sh", "-c", _START_AGENT, sys.executable, _AGENT, *by_ssh, FACTS])
+
+    def environment(self, host: str) -> Mapping[bytes, bytes]:
+        """Of that process. ssh's messages are read; LC_ALL would count for them, and reach ranks there."""
+        if self.is_here(host) or not isinstance(self.shell, Ssh):
+            return os.environb
+        others = {name: value for name, value in os.environb.items() if name != b"LC_ALL"}
+        return {**others, b"LC_MESSAGES": b"C"}
 
 
 def explained(host: str, code: int, said: str) -> Unreachable:
@@ -72,10 +82,5 @@ def refusal(failures: Mapping[str, str], asked: int, shell: Shell | None) -> Hos
         failures=dict(failures),
         asked=asked,
         shell=str(shell),
-        shown=shown(failures),
+        shown="; ".join(f"{host} ({why})" for host, why in failures.items()),
     )
-
-
-def shown(failures: Mapping[str, str]) -> str:
-    """Hosts, each with why it failed."""
-    return "; ".join(f"{host} ({why})" for host, why in failures.items())

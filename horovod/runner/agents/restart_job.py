@@ -19,13 +19,21 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from horovod.common import time_limits
+from horovod.runner.agents.decisions import (
+    Action,
+    Decisions,
+    EndJob,
+    Leave,
+    Notify,
+    Publish,
+    Say,
+    Start,
+    Stop,
+)
 from horovod.runner.agents.outcome import End
-from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
-from horovod.runner.elastic.limits import Limits
 from horovod.runner.elastic.membership import MembershipMachine
 from horovod.runner.elastic.reasons import counted, named
-
-__all__ = ["RestartJob"]
+from horovod.runner.elastic.settings import Limits
 
 MOST_FRUITLESS = 3  # restarts in a row
 
@@ -49,8 +57,8 @@ class _Process:
     has_raised: bool = False  # by the script's own exception: its end is the job's
 
 
-class RestartJob:
-    """As ElasticJob; the driver's workers are processes."""
+class RestartJob(Decisions):
+    """As MembershipMachine; the driver's workers are processes."""
 
     def __init__(
         self,
@@ -72,9 +80,6 @@ class RestartJob:
         self._failed = 0  # the last generation of which a member has failed
         self._judged = 0  # the last generation that somebody has left for an error
         self._is_over = False
-
-    def begin(self) -> list[Action]:
-        return self.tick()
 
     def worker_started(self, worker: int) -> list[Action]:
         process = self._processes.get(worker)
@@ -167,7 +172,6 @@ class RestartJob:
         self._accused.pop(process.number, None)
 
     def _fail(self) -> None:
-        """A member has failed."""
         self._fruitless = 0
         self._failed = self._machine.generation
         self._end_others_in(0.0)
@@ -189,7 +193,7 @@ class RestartJob:
                 process = self._processes[number]
                 del self._accused[number]
                 if not process.is_leaving:
-                    done += self._translated(self._machine.worker_accused(by, process.worker, reason))
+                    done += self._translated(self._machine.accuse(by, process.worker, reason))
         if self._end_others_at is not None and now >= self._end_others_at and not self._is_over:
             self._end_others_at = None
             done += self._end_for_restart(self._generation())

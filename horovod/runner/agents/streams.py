@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from horovod.runner.processes import end_with_parent
+from horovod.runner.processes import ENDING, end_with_parent
 
-HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NOT_STARTED = 127
 _PART = 1 << 16
 
@@ -98,7 +97,7 @@ def spawn(
         if os.getppid() != parent:
             os._exit(_NOT_STARTED)
         os.setsid()
-        for number in (*HANDLED, signal.SIGCHLD, signal.SIGPIPE):
+        for number in (*ENDING, signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
         for standard, descriptor in enumerate(streams):
             os.dup2(descriptor, standard)
@@ -123,7 +122,7 @@ def start(words: Sequence[str], environment: Mapping[bytes, bytes], streams: tup
         environment,
         file_actions=[(os.POSIX_SPAWN_DUP2, each, standard) for standard, each in enumerate(streams)],
         setsid=True,
-        setsigdef=(*HANDLED, signal.SIGCHLD, signal.SIGPIPE),
+        setsigdef=(*ENDING, signal.SIGCHLD, signal.SIGPIPE),
     )
 
 
@@ -136,7 +135,7 @@ class Wake:
         os.set_blocking(self._end, False)
         self._before_us: dict[int, Any] = {}
         signal.set_wakeup_fd(self._end, warn_on_full_buffer=False)
-        for number in (*HANDLED, signal.SIGCHLD):
+        for number in (*ENDING, signal.SIGCHLD):
             self._before_us[number] = signal.signal(number, lambda *_: None)
 
     def close(self) -> None:
@@ -147,18 +146,12 @@ class Wake:
         os.close(self.descriptor)
         os.close(self._end)
 
+    def numbers(self) -> bytes:
+        return read(self.descriptor) or b""
+
     def told(self) -> list[int]:
         """The signals that have come, but for those about children."""
-        return [number for number in read(self.descriptor) or b"" if number in HANDLED]
-
-
-def ended_children() -> list[tuple[int, int]]:
-    """Process id and wait status of children that have ended, adopted ones too."""
-    found = []
-    with suppress(ChildProcessError):
-        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            found.append(ended)
-    return found
+        return [number for number in self.numbers() if number in ENDING]
 
 
 def ready(wanted: Mapping[int, int], seconds: float) -> dict[int, int]:

@@ -15,8 +15,6 @@ from horovod.runner.agents.outcome import ElasticOutcome, Outcome, signal_name
 from horovod.runner.closing import Closing
 from horovod.runner.errors import OutputError
 
-__all__ = ["OUTPUT_CLOSED", "OUTPUT_FAILED", "Ending", "Limits", "Supervision"]
-
 OUTPUT_CLOSED, OUTPUT_FAILED = 128 + SIGPIPE, 1
 MANY_RANKS = 64  # may take long to start
 
@@ -37,37 +35,31 @@ class Ending:
     ends: Mapping[int, int] = field(default_factory=dict, compare=False)
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Seconds. `exit_timeout`: see `Outcome.lingering`; 0: no limit."""
-
-    start_timeout: float
-    exit_timeout: float = 0.0
-
-
 class Supervision:
     """`ranks`: of a fixed job, and more than there ever are workers of an elastic one. `verbose`: say how
-    each rank ended. `closing` hears of the ranks' notes.
+    each rank ended. `closing` hears of the ranks' notes. `start_timeout`, `exit_timeout`: seconds; 0 for the
+    second, which see `Outcome.lingering`: no limit.
     """
 
     def __init__(
         self,
         ranks: int,
-        limits: Limits,
+        start_timeout: float,
+        exit_timeout: float = 0.0,
         is_elastic: bool = False,
         verbose: bool = False,
         closing: Closing | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ranks = ranks
-        self._limits = limits
+        self._start_timeout, self._exit_timeout = start_timeout, exit_timeout
         self._verbose = verbose
         self._closing = closing or Closing()
         self._clock = clock
         self.outcome = ElasticOutcome(ranks) if is_elastic else Outcome(ranks)
         began = clock()
         # An elastic job waits as long as that may, and its membership machine says for what.
-        self._start_by: float | None = None if is_elastic else began + limits.start_timeout
+        self._start_by: float | None = None if is_elastic else began + start_timeout
         tells_news = ranks >= MANY_RANKS and not is_elastic
         self._news_at: float | None = began + time_limits.NEWS_OF_START if tells_news else None
         self._vain_since: float | None = None
@@ -104,7 +96,6 @@ class Supervision:
             )
 
     def take_value(self, rank: int, part: bytes) -> None:
-        """Of what a rank sends as its value."""
         self._values.setdefault(rank, bytearray()).extend(part)
 
     def take_work(self, rank: int) -> None:
@@ -139,7 +130,7 @@ class Supervision:
             self._start_by = None
             self._stop(
                 1,
-                f"{outcome.missing_start()} did not start within {self._limits.start_timeout:g} s. "
+                f"{outcome.missing_start()} did not start within {self._start_timeout:g} s. "
                 "Likely causes: a host is down or asks for a password; a firewall; too slow a file system "
                 "(raise --start-timeout)",
             )
@@ -170,7 +161,7 @@ class Supervision:
 
     def _heed_lingering(self, now: float) -> None:
         """End those that keep the job from its end, and do nothing. Where we were stopped, so may they be."""
-        limit = self._limits.exit_timeout
+        limit = self._exit_timeout
         ranks = self.outcome.lingering() if limit and self._trouble is None else []
         if ranks != self._lingering or now - self._looked_at > time_limits.LONGEST_ROUND:
             self._lingering, self._lingers_since = ranks, now

@@ -22,8 +22,6 @@ from horovod.common import time_limits
 from horovod.runner.agents.streams import spawn
 from horovod.runner.processes import send
 
-__all__ = ["WarmServer", "can_be_warm"]
-
 SERVER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "warm_server.py")
 _LONGEST_ANSWER = 1 << 12
 

@@ -21,9 +21,12 @@ if __name__ == "__main__":  # by its path, and isolated: nothing leads to this p
 from horovod.common import host_memory, time_limits
 from horovod.common.agent_messages import LOCAL_RANK, LOCAL_SIZE
 from horovod.common.notes import VARIABLE as NOTES_VARIABLE
-from horovod.runner.agents import places, records
-from horovod.runner.agents.records import ERROR, OUTPUT, REPORT
+from horovod.runner.agents import places
+from horovod.runner.agents.frames import frame
+from horovod.runner.agents.records import ERROR, OUTPUT, REPORT, VALUE
+from horovod.runner.agents.streams import Wake
 from horovod.runner.processes import (
+    ENDING,
     adopt_orphans,
     end_descendants,
     end_with_parent,
@@ -32,7 +35,6 @@ from horovod.runner.processes import (
 )
 
 _NOTES = b"N"  # what comes in the pipe of notes: each is passed on as a report
-FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 ELASTIC_VARIABLE, SILENCE_VARIABLE = "HOROVOD_ELASTIC", "HOROVOD_TCP_TIMEOUT_SECONDS"
 BUSY = 0.05  # of a processor, between two looks, from which on such a rank does something
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # what a shell answers
@@ -63,13 +65,13 @@ class Rank:
         self._stop_limit = float("inf")  # seconds, see `stop_limit`; of a stop that lasts, since:
         self._stopped_since: float | None = None
         self._looked_at = time.monotonic()  # by this process, which may be stopped as well
-        self.wake, self._wake_end = os.pipe()
+        self.wake = Wake()
         self.pipes: dict[int, bytes] = {}  # file descriptor -> kind
         self._notes = b""  # the beginning of a line
         self._look_at, self._worked = float("inf"), 0  # when next, and ticks then; once it has left the job
 
     def write(self, kind: bytes, payload: bytes) -> None:
-        data = memoryview(records.record(kind, payload))
+        data = memoryview(frame(kind, payload))
         while data:
             try:
                 data = data[os.write(1, data) :]
@@ -78,20 +80,12 @@ class Rank:
 
     def _wait_for_room(self) -> None:
         """Who reads may have stopped, and the child is told to end all the same."""
-        if select.select([self.wake], [1], [], None if self.kill_at is None else 0.1)[0]:
+        if select.select([self.wake.descriptor], [1], [], None if self.kill_at is None else 0.1)[0]:
             self._pass_signals_on()
         self._kill_if_overdue()
 
     def report(self, text: str) -> None:
         self.write(REPORT, text.encode(errors="replace"))
-
-    def listen_to_signals(self) -> None:
-        os.set_blocking(self.wake, False)
-        os.set_blocking(self._wake_end, False)
-        os.set_blocking(1, False)
-        signal.set_wakeup_fd(self._wake_end)
-        for signal_number in (*FORWARDED, signal.SIGCHLD):
-            signal.signal(signal_number, lambda *_: None)
 
     def start(self, directory: str, command: list[str]) -> str:
         """Start the child; returns why it could not be started, or ""."""
@@ -119,7 +113,7 @@ class Rank:
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)  # the command alone reads its standard input, and may close it
         os.close(nothing)
-        self.pipes = {out: OUTPUT, err: ERROR, value: records.VALUE, notes: _NOTES}
+        self.pipes = {out: OUTPUT, err: ERROR, value: VALUE, notes: _NOTES}
         with open(failure, "rb") as file:  # closed by a successful exec
             return file.read().decode(errors="replace")
 
@@ -132,7 +126,7 @@ class Rank:
             end_with_parent(signal.SIGKILL)
             if os.getppid() != parent:  # it was killed before the kernel knew
                 return code
-            for signal_number in (*FORWARDED, signal.SIGCHLD, signal.SIGPIPE):
+            for signal_number in (*ENDING, signal.SIGCHLD, signal.SIGPIPE):
                 signal.signal(signal_number, signal.SIG_DFL)
             what = f"the directory {directory} does not exist or cannot be entered"
             if places.PAYLOAD not in os.environ or os.path.isdir(
@@ -158,7 +152,7 @@ class Rank:
     def follow(self) -> int:
         """Pass output on until the child has ended; returns its wait status."""
         poll = select.poll()
-        for descriptor in (self.wake, *self.pipes):
+        for descriptor in (self.wake.descriptor, *self.pipes):
             poll.register(descriptor, select.POLLIN)
         status: int | None = None
         while status is None:
@@ -168,7 +162,7 @@ class Rank:
                 status = self._child_status()
                 continue
             for descriptor, _ in poll.poll(self._milliseconds()):
-                if descriptor == self.wake:
+                if descriptor == self.wake.descriptor:
                     self._pass_signals_on()
                 elif not self._pass_on(descriptor):
                     poll.unregister(descriptor)
@@ -216,11 +210,7 @@ class Rank:
 
     def _pass_signals_on(self) -> None:
         """Those about the child itself are `follow`'s."""
-        try:
-            numbers = os.read(self.wake, 64)
-        except BlockingIOError:  # they were read while we waited for room
-            return
-        for number in numbers:
+        for number in self.wake.numbers():
             if number == signal.SIGCHLD:
                 self._has_news = True
             else:
@@ -301,7 +291,7 @@ def run(directory: str, command: list[str], kind: type[Rank] = Rank) -> int:
         bind(int(os.environ[LOCAL_RANK]), int(os.environ[LOCAL_SIZE]))
     this = kind()
     agent = os.getppid()
-    this.listen_to_signals()
+    os.set_blocking(1, False)
     end_with_parent(signal.SIGTERM)
     adopt_orphans()
     failure = this.start(directory, command)

@@ -1,103 +1,56 @@
-"""Which hosts there are: from a script of the user's, or fixed. The names are Horovod's.
+"""Which hosts there are, by a script of the user's, and the process that runs it every second.
 
-output := { line "\\n" }
-line   := [ host [ ":" slots ] ] [ "#" comment ]
+    output := { line "\\n" }
+    line   := [ host [ ":" slots ] ] [ "#" comment ]
 
-A host with 0 slots is as one that is not named.
+A host with 0 slots is as one that is not named. The process, `discovery.py SLOTS SCRIPT`, writes a line of
+JSON when something has changed, {"hosts": {name: slots}} or {"say": sentence}, and ends with the driver that
+started it: the script may take its time, and a driver may not. Standard library only.
 """
 
 from __future__ import annotations
 
-import enum
+import json
 import os
-import random
 import select
 import signal
 import subprocess
-import threading
+import sys
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), *[".."] * 3)))
 
 from horovod.common import time_limits
 from horovod.common.sentences import facts_of
 from horovod.runner import errors
-from horovod.runner.elastic.blacklist import Blacklist
+from horovod.runner.agents.streams import read, start
 from horovod.runner.errors import DiscoveryError, LaunchError
 from horovod.runner.hosts import checked_host, shortened
-
-__all__ = [
-    "DiscoveredHosts",
-    "DiscoveryError",
-    "FixedHosts",
-    "HostDiscovery",
-    "HostDiscoveryScript",
-    "HostManager",
-    "HostUpdateResult",
-    "RepeatedDiscovery",
-    "hosts_from_output",
-]
+from horovod.runner.processes import end_with_parent
 
 _MOST_OUTPUT = 1 << 20  # bytes: some 50,000 hosts
 _POLL = 0.05  # seconds between two looks at whether the script has ended
 
 
-class HostUpdateResult(enum.IntFlag):
-    """What has changed: a bit mask, whose number is what workers are told."""
+def hosts_of_script(
+    script: str, slots: int = 1, timeout: float = time_limits.DISCOVERY_SCRIPT
+) -> dict[str, int]:
+    """Runs a script, or a shell's command, that prints one `host` or `host:slots` a line; host name -> slots.
 
-    no_update = 0
-    added = 1
-    removed = 2
-    mixed = 3
-
-
-class HostDiscovery(ABC):
-    """Finds the hosts that a job may use."""
-
-    @abstractmethod
-    def find_available_hosts_and_slots(self) -> dict[str, int]:
-        """Host name -> slots (workers that it takes). DiscoveryError when they cannot be found now."""
-
-
-class FixedHosts(HostDiscovery):
-    """Hosts that are known, until `set` says others."""
-
-    def __init__(self, available_hosts: Mapping[str, int]) -> None:
-        self._hosts = dict(available_hosts)
-
-    def find_available_hosts_and_slots(self) -> dict[str, int]:
-        return dict(self._hosts)
-
-    def set(self, available_hosts: Mapping[str, int]) -> None:
-        """These hosts, host name -> slots, and no others from now on."""
-        self._hosts = dict(available_hosts)
-
-
-class HostDiscoveryScript(HostDiscovery):
-    """Runs a script, or a shell's command, that prints one `host` or `host:slots` a line.
-
-    Blank lines and what follows a # are ignored; a host without slots has `slots` of them, and one with 0 is
-    not there. The script gets no input, `timeout` seconds, and is ended with all that it started when these
-    are over.
+    A host without slots has `slots` of them. The script gets no input, `timeout` seconds, and is ended with
+    all that it started when these are over. DiscoveryError: it could not be run, took too long, printed too
+    much or failed; a line is wrong.
     """
-
-    def __init__(
-        self, discovery_script: str, slots: int = 1, *, timeout: float = time_limits.DISCOVERY_SCRIPT
-    ) -> None:
-        self._script = discovery_script
-        self._slots = slots
-        self._timeout = timeout
-
-    def find_available_hosts_and_slots(self) -> dict[str, int]:
-        """DiscoveryError: it could not be run, took too long, printed too much or failed; a line is wrong."""
-        where = f"the host discovery script {shortened(self._script)}"
-        code, output, words = _run(self._script, self._timeout, where)
-        if code != 0:
-            ended = f"exited with code {code}" if code > 0 else f"was killed by signal {-code}"
-            said = f"; it said: {shortened(words.strip())}" if words.strip() else ""
-            raise errors.script_failed(script=where, end=ended, said=said, exit_code=code)
-        return hosts_from_output(output, self._slots, where)
+    where = f"the host discovery script {shortened(script)}"
+    code, output, words = _run(script, timeout, where)
+    if code != 0:
+        ended = f"exited with code {code}" if code > 0 else f"was killed by signal {-code}"
+        said = f"; it said: {shortened(words.strip())}" if words.strip() else ""
+        raise errors.script_failed(script=where, end=ended, said=said, exit_code=code)
+    return hosts_from_output(output, slots, where)
 
 
 def hosts_from_output(output: str, slots: int, where: str) -> dict[str, int]:
@@ -180,132 +133,84 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 class RepeatedDiscovery:
-    """Asks a HostDiscovery again and again: a failure of the first time ends the job, later ones pass.
+    """`find` again and again: a failure of it passes.
 
-    `say` gets a sentence when discovery begins to fail, when it fails otherwise than before, once a minute at
-    most, and when it works again.
+    `say` gets a sentence when it begins to fail, when it fails otherwise than before, once a minute at most,
+    and when it works again.
     """
 
     def __init__(
         self,
-        discovery: HostDiscovery,
+        find: Callable[[], dict[str, int]],
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._discovery = discovery
+        self._find = find
         self._say = say
-        self.has_worked = False
         self._clock = clock
         self._failure, self._said_at = "", 0.0
 
     def find(self) -> dict[str, int] | None:
-        """Host name -> slots; None where it failed and the hosts known before hold. LaunchError at first."""
+        """Host name -> slots; None where it failed and the hosts known before hold."""
         try:
-            hosts = self._discovery.find_available_hosts_and_slots()
-        except Exception as error:  # a HostDiscovery of the user's may raise anything: it is said, or raised
-            if not self.has_worked:
-                raise errors.no_hosts_found(**facts_of(error)) from error
-            now = self._clock()
-            if not self._failure or (
-                str(error) != self._failure and now - self._said_at >= time_limits.DISCOVERY_SAY_AGAIN
-            ):
+            hosts = self._find()
+        except DiscoveryError as error:
+            now, is_other = self._clock(), str(error) != self._failure
+            if not self._failure or (is_other and now - self._said_at >= time_limits.DISCOVERY_SAY_AGAIN):
                 self._failure, self._said_at = str(error), now
                 self._say(f"hosts stay as they are, and are looked for again: {error}")
             return None
         if self._failure:
             self._failure = ""
             self._say("host discovery works again")
-        self.has_worked = True
         return hosts
 
 
-@dataclass(frozen=True)
-class DiscoveredHosts:
-    """Hosts of one moment. `host_assignment_order`: those that may be used, the oldest first.
+class Discovering:
+    """The process, as a driver sees it. `descriptor`: readable when there is news; -1 when it is gone."""
 
-    `host_slots` has all that discovery named, those on the blacklist too.
-    """
+    def __init__(self, script: str, slots: int) -> None:
+        self.descriptor, end = os.pipe()
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        start([sys.executable, "-I", "-S", __file__, str(slots), script], os.environb, (nothing, end, 2))
+        os.close(nothing)
+        os.close(end)
+        os.set_blocking(self.descriptor, False)
+        self._rest = b""
 
-    host_slots: Mapping[str, int] = field(default_factory=dict)
-    host_assignment_order: Sequence[str] = ()
+    def news(self) -> list[dict[str, Any]]:
+        """What it has written since. When it is gone, hosts stay as they are."""
+        data = read(self.descriptor)
+        if data == b"":
+            self.close()
+            return [{"say": "the process that looks for hosts has ended; hosts stay as they are"}]
+        *lines, self._rest = (self._rest + (data or b"")).split(b"\n")
+        return [json.loads(line) for line in lines]
 
-    @property
-    def available_hosts(self) -> set[str]:
-        return set(self.host_assignment_order)
-
-    def get_slots(self, host: str) -> int:
-        """Slots of the host; 0 where discovery did not name it."""
-        return self.host_slots.get(host, 0)
-
-    def count_available_slots(self) -> int:
-        """Slots of all hosts that may be used."""
-        return sum(map(self.get_slots, self.host_assignment_order))
+    def close(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
 
-class HostManager:
-    """What discovery finds, in a stable order, without the hosts that have failed. For any thread.
+def main(slots: int, script: str) -> None:
+    end_with_parent(signal.SIGKILL)
+    discovery = RepeatedDiscovery(lambda: hosts_of_script(script, slots), lambda text: _write({"say": text}))
+    known: dict[str, int] | None = None
+    while True:
+        found = discovery.find()
+        if found is not None and (known is None or list(found.items()) != list(known.items())):
+            known = found
+            _write({"hosts": found})
+        time.sleep(time_limits.DISCOVERY_EVERY)
 
-    `cooldown_range`: (lowest, highest) seconds that a failed host is kept away; None: it never comes back.
-    ValueError for a wrong range.
-    """
 
-    def __init__(
-        self,
-        discovery: HostDiscovery,
-        cooldown_range: tuple[float, float] | None = None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        self._discovery = discovery
-        self._blacklist: Blacklist[str] = Blacklist(cooldown_range, clock, chance)
-        self._lock = threading.Lock()
-        self._slots: dict[str, int] = {}  # guarded by _lock; in order of age
+def _write(record: dict[str, Any]) -> None:
+    print(json.dumps(record), flush=True)
 
-    @property
-    def current_hosts(self) -> DiscoveredHosts:
-        """As of the last update; a host that was put on the blacklist since is not available any more."""
-        with self._lock:
-            usable = [host for host in self._slots if host not in self._blacklist]
-            return DiscoveredHosts(dict(self._slots), tuple(usable))
 
-    def update_available_hosts(self) -> HostUpdateResult:
-        """Look for hosts, and say what has changed. What `discovery` raises is passed on.
-
-        A host that comes back from the blacklist counts as added. A host on it is not told of.
-        """
-        found = self._discovery.find_available_hosts_and_slots()
-        with self._lock:
-            before = self._slots
-            order = self.order_available_hosts(found, list(before))
-            self._slots = {host: found[host] for host in order}
-            returned = self._blacklist.pop_returned()
-            result = HostUpdateResult.no_update
-            for host in {**before, **found}:
-                was, now = before.get(host, 0), found.get(host, 0)
-                if host in self._blacklist:
-                    continue
-                if now > was or (host in returned and now > 0):
-                    result |= HostUpdateResult.added
-                elif now < was:
-                    result |= HostUpdateResult.removed
-            return result
-
-    def blacklist(self, host: str) -> float:
-        """Keep the host away from now on: seconds, or infinity where it never comes back."""
-        with self._lock:
-            return self._blacklist.add(host)
-
-    def is_blacklisted(self, host: str) -> bool:
-        with self._lock:
-            return host in self._blacklist
-
-    def can_return(self) -> bool:
-        """Whether hosts come back from the blacklist at all."""
-        return self._blacklist.range is not None
-
-    @staticmethod
-    def order_available_hosts(available_hosts: Collection[str], ordered_hosts: Sequence[str]) -> list[str]:
-        """The hosts of `ordered_hosts` that are still available, in that order; then those that are new."""
-        kept = [host for host in ordered_hosts if host in available_hosts]
-        return kept + [host for host in available_hosts if host not in set(kept)]
+if __name__ == "__main__":
+    try:
+        main(int(sys.argv[1]), sys.argv[2])
+    except BrokenPipeError:
+        os._exit(0)  # the driver is gone

@@ -25,7 +25,7 @@ What the end of a worker means:
     * An accused worker that does not ask is a failure too. A lost host goes as a whole. A worker that is out
       may end as it likes.
 
-Jobs whose ranks are fixed are decided by `agents.fixed_job`.
+Jobs whose ranks are fixed are decided by `agents.decisions.FixedJob`.
 """
 
 from __future__ import annotations
@@ -33,20 +33,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 
+from horovod.common.agent_messages import Place
+from horovod.runner.agents.decisions import (
+    Action,
+    Decisions,
+    EndJob,
+    Leave,
+    Notify,
+    Publish,
+    Say,
+    Start,
+    Stop,
+)
 from horovod.runner.agents.outcome import End
-from horovod.runner.elastic import formation
-from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Place, Publish, Say, Start, Stop
-from horovod.runner.elastic.limits import SLOT, Limits
-from horovod.runner.elastic.placement import memberships
-from horovod.runner.elastic.reasons import FAILED, Losses, membership, named, too_few
+from horovod.runner.elastic import workers
+from horovod.runner.elastic.reasons import FAILED, Losses, Notices, Wait, membership, named, too_few
+from horovod.runner.elastic.settings import SLOT, Limits
 from horovod.runner.elastic.slots import Slots
-from horovod.runner.elastic.waiting import Notices, Wait
-from horovod.runner.elastic.workers import Worker, Workers
-
-__all__ = ["MembershipMachine"]
+from horovod.runner.elastic.workers import MOST_ACCUSED, Worker, Workers, memberships
 
 
-class MembershipMachine:
+class MembershipMachine(Decisions):
     """Events in, actions out. Not for several threads; call `tick` several times a second.
 
     `hosts`: name -> slots, the first of which has rank 0; more may come by `hosts_found`. `clock`: seconds,
@@ -67,33 +74,19 @@ class MembershipMachine:
         self._workers = Workers()
         self._ranks: tuple[int, ...] = ()  # workers of the generation, by rank
         self._losses = Losses()
-        self._generation = 0
-        self._resets = 0
+        self.generation = 0  # of the last membership that was published
+        self.resets = 0  # how often a membership took the place of another
         self._has_begun = False  # np slots were there
         self._short_since = clock()  # since when nothing can run
         self._notices = Notices()
         self._successes: list[str] = []  # members that ended with code 0
         self._is_draining = False  # nobody is started any more
-        self._is_over = False
+        self.is_over = False
         self._notified: tuple[float, int] | None = None  # when, and of what
-
-    @property
-    def generation(self) -> int:
-        """Of the last membership that was published; 0 before the first."""
-        return self._generation
-
-    @property
-    def resets(self) -> int:
-        """How often a membership took the place of another."""
-        return self._resets
-
-    @property
-    def is_over(self) -> bool:
-        return self._is_over
 
     def worker(self, generation: int, rank: int) -> int | None:
         """The worker that has this rank, if that generation is the present one."""
-        is_known = generation == self._generation and 0 <= rank < len(self._ranks)
+        is_known = generation == self.generation and 0 <= rank < len(self._ranks)
         return self._ranks[rank] if is_known else None
 
     def is_kept(self, number: int) -> bool:
@@ -105,21 +98,16 @@ class MembershipMachine:
         """Another process is to ask in its name: its place if all come; None where there will be none."""
         if (restarting := self._workers.get(number)) is not None:
             restarting.asks_since = None
-        seats = [worker.seat() for worker in self._eligible()]
-        return memberships(self._generation + 1, seats).get(number)
+        return memberships(self.generation + 1, self._eligible()).get(number)
 
     # Events.
 
     def tick(self) -> list[Action]:
-        """Time has passed."""
-        if self._is_over:
-            return []
-        self._slots.update()
         return self._settled([])
 
     def hosts_found(self, hosts: Mapping[str, int]) -> list[Action]:
         """All hosts that there are now: name -> slots, new ones in the order in which they get ranks."""
-        if self._is_over:
+        if self.is_over:
             return []
         self._slots.find(hosts)
         return self._settled([])
@@ -127,7 +115,7 @@ class MembershipMachine:
     def worker_started(self, number: int) -> list[Action]:
         """The process of a Start runs."""
         worker = self._workers.get(number)
-        if self._is_over or worker is None:
+        if self.is_over or worker is None:
             return []
         worker.has_started = True
         return self._settled([])
@@ -139,7 +127,7 @@ class MembershipMachine:
         `after` is: its world cannot be joined a second time.
         """
         worker = self._workers.get(number)
-        if self._is_over or worker is None:
+        if self.is_over or worker is None:
             return []
         worker.has_started = True
         if worker.asks():
@@ -155,32 +143,37 @@ class MembershipMachine:
     def worker_ended(self, number: int, end: End) -> list[Action]:
         """Its process is gone. Ends of workers that nobody knows, or that were lost before, say nothing."""
         worker = self._workers.get(number)
-        if self._is_over or worker is None:
+        if self.is_over or worker is None:
             return []
         self._workers.remove(worker)
-        is_told = worker.is_told or worker.is_stopped or worker.generation != self._generation
+        is_told = worker.is_told or worker.is_stopped or worker.generation != self.generation
         if worker.out and (is_told or not worker.generation or not end.is_success()):
             return self._settled([Say(f"{worker}, which was out, {end.passed_on()}")])
         if end.is_success():  # also of one that is out and does not know: it has done its work
             self._succeed(worker)
             return self._settled([])
         text = f"{worker} {end.passed_on()}"
-        is_the_scripts = end.raised and bool(worker.generation or not self._generation)
+        is_the_scripts = end.raised and bool(worker.generation or not self.generation)
         if is_the_scripts:
             return [self._end_job(end.exit_code(), f"{FAILED}: {text}")]
         self._losses.is_certain |= bool(worker.generation)
         cost, left = self._failed(worker, text, end.exit_code())
         return self._settled([Say(f"{text}; {cost}"), *left])
 
-    def worker_accused(self, by: int, number: int, reason: str) -> list[Action]:
+    def worker_accused(self, by: int, generation: int, rank: int, reason: str) -> list[Action]:
+        """Of a rank of the present generation: what is said of earlier ones is too late."""
+        accused = self.worker(generation, rank)
+        return [] if accused is None else self.accuse(by, accused, reason)
+
+    def accuse(self, by: int, number: int, reason: str) -> list[Action]:
         """A member of the present generation does not hear another one any more.
 
         What is said of other generations, or by others, is late and counts for nothing.
         """
         accuser, worker = self._workers.get(by), self._workers.get(number)
-        if self._is_over or accuser is None or worker is None or by == number:
+        if self.is_over or accuser is None or worker is None or by == number:
             return []
-        if not accuser.generation == worker.generation == self._generation > 0:
+        if not accuser.generation == worker.generation == self.generation > 0:
             return []
         if worker.out:
             soon = self._clock() + self._limits.leave_grace
@@ -194,7 +187,7 @@ class MembershipMachine:
 
     def host_lost(self, host: str, reason: str) -> list[Action]:
         """The host is not reached any more: its workers are gone, or will end by themselves."""
-        if self._is_over:
+        if self.is_over:
             return []
         gone = self._workers.on_host(host)
         for worker in gone:
@@ -209,7 +202,7 @@ class MembershipMachine:
     def worker_left(self, number: int) -> list[Action]:
         """Its process is gone and comes no more, as there is no place for it. Nothing has failed."""
         worker = self._workers.get(number)
-        if self._is_over or worker is None:
+        if self.is_over or worker is None:
             return []
         self._workers.remove(worker)
         return self._settled([])
@@ -220,12 +213,12 @@ class MembershipMachine:
         first = (self._stop_overdue, self._conclude, self._start)
         said = (self._notify, self._tell_wait, self._tell_finish)
         for step in (*first, self._form, self._conclude, self._start, *said):
-            if not self._is_over:
+            if not self.is_over:
                 actions += step(self._clock())
         return actions
 
     def _end_job(self, code: int, message: str) -> EndJob:
-        self._is_over = True
+        self.is_over = True
         return EndJob(code, message)
 
     def _succeed(self, worker: Worker) -> None:
@@ -276,7 +269,7 @@ class MembershipMachine:
         slots = self._slots.hosts()
         if self._is_draining:  # no slots are given or taken any more
             kept = self._workers.kept()
-            if self._generation:
+            if self.generation:
                 return self._workers.members()
             slots = {host: len(kept) for host in {**slots, **{worker.host: 0 for worker in kept}}}
         return self._workers.eligible(slots, self._limits.max_np)
@@ -287,12 +280,12 @@ class MembershipMachine:
 
     def _asking(self) -> list[Worker]:
         """Whose asking makes a new membership necessary."""
-        kept = self._workers.members() if self._generation else self._workers.kept()
+        kept = self._workers.members() if self.generation else self._workers.kept()
         return [worker for worker in kept if worker.asks()]
 
     def _waited(self) -> float:
         """Seconds since the first of them asked; 0 without any."""
-        return formation.waited(self._asking(), self._clock())
+        return workers.waited(self._asking(), self._clock())
 
     def _stop_overdue(self, now: float) -> list[Action]:
         actions: list[Action] = []
@@ -315,7 +308,7 @@ class MembershipMachine:
     def _conclude(self, now: float) -> list[Action]:
         """End the job where nothing can come of it any more."""
         kept, asking = self._workers.kept(), self._asking()
-        if not (self._workers.members() if self._generation else kept):
+        if not (self._workers.members() if self.generation else kept):
             return self._conclude_without_workers(now)
         self._short_since = now
         left = len(self._eligible())
@@ -323,8 +316,8 @@ class MembershipMachine:
         if asking and is_short and self._is_draining and self._waited() >= self._limits.leave_grace:
             why = "another ended with code 0 before hvd.init(), or before calling it again"
             return [self._end_job(1, self._losses.failure(f"{short}: {why}"))]
-        limit, may_reset = self._limits.reset_limit, self._is_draining or not self._generation
-        if asking and not may_reset and limit is not None and self._resets >= limit:
+        limit, may_reset = self._limits.reset_limit, self._is_draining or not self.generation
+        if asking and not may_reset and limit is not None and self.resets >= limit:
             return [self._end_job(1, self._losses.out_of_resets(limit, bool(self._update(now))))]
         if asking and is_short and self._is_hopeless():
             return [self._end_job(1, self._losses.failure(f"{short}; there is no slot for another"))]
@@ -334,7 +327,7 @@ class MembershipMachine:
         if self._is_draining and self._losses.untaken is None:
             return [self._end_job(0, "")]
         code = self._losses.untaken[0] if self._losses.untaken else 1
-        if self._generation or self._is_draining:
+        if self.generation or self._is_draining:
             why = "nobody is left who holds the state of training"
             return [self._end_job(code, f"{FAILED}, and {why}{self._losses.text()}")]
         if self._is_hopeless():
@@ -362,8 +355,8 @@ class MembershipMachine:
             has_begun=True,
             late=[worker for worker in eligible if not worker.asks()],
             without=[worker for worker in self._workers.kept() if worker not in eligible],
-            is_first=not self._generation,
-            lacks_state=formation.lacks_state(eligible, self._generation),
+            is_first=not self.generation,
+            lacks_state=workers.lacks_state(eligible, self.generation),
         )
 
     def _tell_wait(self, now: float) -> list[Action]:
@@ -387,23 +380,23 @@ class MembershipMachine:
         eligible = self._eligible()
         ready = [worker for worker in eligible if worker.asks()]
         is_late = self._waited() >= self._limits.elastic_timeout
-        state = formation.Formation(self._generation, self._needed(), is_late)
-        if not state.is_complete(eligible, self._limits, now):
+        limits, needed = self._limits, self._needed()
+        if not workers.is_complete(eligible, self.generation, needed, is_late, limits, now):
             return [self._end_job(1, self._losses.failure(self._wait().end()))] if is_late else []
-        unheard = formation.never_heard(ready)
+        unheard = workers.never_heard(ready)
         if unheard is None:
             return [self._publish(ready, now)]
-        times = f"in {formation.MOST_ACCUSED} generations in a row"
+        times = f"in {MOST_ACCUSED} generations in a row"
         text = f"{unheard} was not heard by others {times}, and is out ({unheard.accusation})"
         told = self._put_out(unheard, text)
         cost, left = self._failed(unheard, text, 1)
         return [Say(f"{text}; {cost}"), *told, *left, *self._form(now)]
 
     def _publish(self, ready: list[Worker], now: float) -> Publish:
-        self._resets += self._generation > 0
-        self._generation += 1
+        self.resets += self.generation > 0
+        self.generation += 1
         self._slots.begin()
-        places = memberships(self._generation, [worker.seat() for worker in ready])
+        places = memberships(self.generation, ready)
         removed: list[tuple[Worker, str]] = []
         out: dict[int, str] = {}
         eligible = self._eligible()
@@ -415,13 +408,13 @@ class MembershipMachine:
                 removed.append((worker, reason))
                 if self._put_out(worker, reason):
                     out[worker.number] = reason
-        why = membership(self._losses.names, removed, ready, self._generation)
+        why = membership(self._losses.names, removed, ready, self.generation)
         for worker in ready:
             worker.enter(places[worker.number])
         self._ranks = tuple(worker.number for worker in ready)
         self._losses.take_publication()
         self._notified = None
-        return Publish(self._generation, places, why, out)
+        return Publish(self.generation, places, why, out)
 
     def _reason_to_leave(self, worker: Worker, is_eligible: bool) -> str:
         if is_eligible:
@@ -442,7 +435,7 @@ class MembershipMachine:
         self._has_begun = True
         actions = self._dismissed_newcomers()
         most = math.inf if limits.max_np is None else limits.max_np
-        if not self._generation and self._asking():
+        if not self.generation and self._asking():
             most = limits.np  # whoever else there is comes later: those that ask do not wait for it
         room = most - len(self._eligible())
         started: list[Worker] = []
@@ -450,12 +443,12 @@ class MembershipMachine:
             usable = self._slots.usable(host, count)
             while len(started) < room and (slot := self._workers.free_slot(host, count, usable)) is not None:
                 started.append(self._workers.add(host, slot))
-        places = memberships(self._generation + 1, [worker.seat() for worker in self._eligible()])
+        places = memberships(self.generation + 1, self._eligible())
         return [*actions, *(Start(w.number, w.host, places[w.number], w.slot) for w in started)]
 
     def _dismissed_newcomers(self) -> list[Action]:
         """Those whose host or slot has gone: members leave with the next generation, they can at once."""
-        if not self._generation:
+        if not self.generation:
             return []
         eligible = self._eligible()
         gone = [w for w in self._workers.kept() if not w.generation and w not in eligible]
@@ -463,7 +456,7 @@ class MembershipMachine:
 
     def _notify(self, now: float) -> list[Action]:
         """Tell members that another membership would be better, until they ask for it."""
-        if not self._generation or self._is_draining or self._asking():
+        if not self.generation or self._is_draining or self._asking():
             return []
         update = self._update(now)
         broken = self._losses.broken_since
@@ -481,9 +474,9 @@ class MembershipMachine:
     def _update(self, now: float) -> int:
         """How hosts have changed since the last membership, as Notify has it; 0: not."""
         eligible = self._eligible()
-        have_come = formation.have_newcomers_come(eligible, self._limits, now)
+        have_come = workers.have_newcomers_come(eligible, self._limits, now)
         return have_come + 2 * any(worker not in eligible for worker in self._present())
 
     def _present(self) -> list[Worker]:
         """Those of the present generation that run."""
-        return [worker for worker in self._workers if worker.generation == self._generation]
+        return [worker for worker in self._workers if worker.generation == self.generation]

@@ -1,18 +1,18 @@
-"""Why a membership was made or a job ended, in words for the log."""
+"""Why a membership was made, what a job waits for before the next, or why it ended: in words for the log."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from horovod.runner.elastic.workers import Worker
-
-__all__ = ["FAILED", "RESETS", "Losses", "counted", "membership", "named", "too_few"]
 
 # The beginnings are Horovod's: scripts look for them.
 FAILED = "Horovod detected that one or more processes exited with non-zero status"
 RESETS = "Horovod was shutdown because number of resets during elastic job exceeded limit"
 _SHOWN = 4  # losses that a message tells
 _NAMED = 8  # workers, or hosts, that one names
+_NO_STATE = "all workers that hold the state of training are there, and new ones have none"
 
 
 class Losses:
@@ -103,3 +103,126 @@ def named(things: Iterable[object]) -> str:
 
 def counted(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+@dataclass(frozen=True)
+class Wait:
+    """For a membership; `seconds` at most. Before workers are started (`has_begun`), it is one for slots.
+
+    `needed`: workers, or slots, at least; `here`: those that are ready. `slots`: of hosts that can be used.
+    `late`: workers that could be in it, and have not asked; `without`: those that have no slot any more.
+    `is_first`: nobody has been a member before. `lacks_state`: some have, and none of them could be in it.
+    """
+
+    seconds: float
+    needed: int
+    here: int
+    slots: int
+    has_begun: bool = False
+    late: Sequence[Worker] = ()
+    without: Sequence[Worker] = ()
+    is_first: bool = False
+    lacks_state: bool = False
+
+    def survivors(self) -> list[Worker]:
+        """Members that have not asked, and that nobody accuses."""
+        return [worker for worker in self.late if worker.generation and worker.accused_since is None]
+
+    def missing(self) -> int:
+        """How many have to come. Survivors are there, whether they have asked or not; of the first
+        membership, everybody who was started.
+        """
+        coming = [worker for worker in self.late if worker.generation or self.is_first]
+        return self.needed - self.here - len(coming)
+
+    def beginning(self, missing: int) -> str:
+        """What is said when so many are missing."""
+        more = counted(missing, "more worker" if self.has_begun else "more slot")
+        of_all = (
+            f"as at least {self.needed} are needed" if self.has_begun else f"of {self.needed} for the start"
+        )
+        starting = [worker for worker in self.late if not worker.generation]
+        are = "is" if len(starting) == 1 else "are"
+        there = f"; {counted(len(starting), 'worker')} {are} starting" if starting else ""
+        return f"waits for {more}, {of_all}, {self._most()}{there}{self._outside()}"
+
+    def for_state(self) -> str:
+        """What is said when nobody who could go on has the state."""
+        return f"waits for {self._hosts_with_state()} to be listed again, {self._most()}: {_NO_STATE}"
+
+    def for_survivors(self) -> str:
+        """What is said when others have waited for these for a while."""
+        late = self.survivors()
+        runs = "its process runs" if len(late) == 1 else "their processes run"
+        why = f"{runs}, and no other rank has called {'it' if len(late) == 1 else 'them'} silent"
+        return f"waits for {named(late)} to use Horovod again, {self._most()}: {why}"
+
+    def end(self) -> str:
+        """What is said when the time is over."""
+        waited = f"waited {self.seconds:g} s (--elastic-timeout)"
+        hosts = f"hosts that can be used have {counted(self.slots, 'slot')}"
+        if not self.has_begun:
+            return f"{waited} for {counted(self.needed, 'slot')}, which the start needs: {hosts}"
+        if self.lacks_state:
+            return f"{waited} for {self._hosts_with_state()} to be listed again: {_NO_STATE}; {hosts}"
+        ready = f"{self.here} of {self.needed} {'worker' if self.needed == 1 else 'workers'} ready"
+        late = f"; these did not come: {named(self.late)}" if self.late else ""
+        return f"{waited}: {ready}, and {hosts}{late}{self._outside()}"
+
+    def _most(self) -> str:
+        return f"up to {self.seconds:g} s (--elastic-timeout)"
+
+    def _hosts_with_state(self) -> str:
+        gone = list(dict.fromkeys(worker.host for worker in self.without if worker.generation))
+        return f"host {gone[0]}" if len(gone) == 1 else f"one of the hosts {named(gone)}"
+
+    def _outside(self) -> str:
+        has = "has" if len(self.without) == 1 else "have"
+        return f"; {named(self.without)} {has} no slot any more" if self.without else ""
+
+
+class Notices:
+    """Of one job: what was said of its present wait, so that nothing is said twice."""
+
+    def __init__(self) -> None:
+        self._missing = 0  # as was said
+        self._said: set[str] = set()  # of the other two
+        self._finish: tuple[str, float] | None = None  # who was the first, and when; None once it is said
+        self._has_finished = False
+
+    def due(self, wait: Wait, is_long: bool, is_draining: bool) -> list[str]:
+        """Sentences that are to be said now. `is_long`: so that survivors are named; `is_draining`: nobody is
+        started any more.
+        """
+        found = []
+        missing = 0 if is_draining or wait.lacks_state else max(0, wait.missing())
+        if missing > self._missing:
+            found.append(wait.beginning(missing))
+        self._missing = missing
+        if wait.lacks_state and self._is_first("state"):
+            found.append(wait.for_state())
+        if is_long and wait.survivors() and self._is_first("survivors"):
+            found.append(wait.for_survivors())
+        return found
+
+    def _is_first(self, what: str) -> bool:
+        is_first = what not in self._said
+        self._said.add(what)
+        return is_first
+
+    def note_finish(self, who: str, now: float) -> None:
+        """A member has ended well."""
+        if not self._has_finished:
+            self._has_finished, self._finish = True, (who, now)
+
+    def after_finish(self, before: float) -> list[str]:
+        """What is to be said if the first finish was before this time."""
+        if self._finish is None or self._finish[1] > before:
+            return []
+        who, self._finish = self._finish[0], None
+        return [f"{who} has finished; the other ranks finish too, and no worker is started any more"]
+
+    def forget(self) -> None:
+        """Nobody waits."""
+        self._missing = 0
+        self._said.clear()

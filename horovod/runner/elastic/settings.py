@@ -1,100 +1,80 @@
 """What the options of elastic jobs say together: which hosts, how many workers, how long to wait.
 
-Pure: `values` are those of the command line, the config file and the environment, as `settings.merged` gives
-them, by the names of the options: np, min_np, max_np, hosts, hostfile, host_discovery_script, slots_per_host,
-elastic_timeout, reset_limit, blacklist_cooldown_range, blacklist, max_worker_failures, use_mpi. A value that
-is missing or None is not given.
+Pure: `values` are those of the command line, the config file and the environment, by the names of the
+options, as `settings.merged` gives them. A value that is missing or None is not given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from horovod.common import time_limits
 from horovod.common.sentences import facts_of
-from horovod.runner import errors, slurm
-from horovod.runner import hosts as host_lists
-from horovod.runner.elastic.blacklist import checked_range
-from horovod.runner.elastic.discovery import FixedHosts, HostDiscovery, HostDiscoveryScript
-from horovod.runner.elastic.limits import HOST, MAX_WORKER_FAILURES, SLOT, Limits
+from horovod.runner import errors, hosts
+from horovod.runner.errors import flag_of
 
-__all__ = [
-    "ELASTIC_TIMEOUT",
-    "ElasticSettings",
-    "asks_for_elastic",
-    "elastic_settings",
-    "refuse_alone",
-    "refuse_other_hosts",
-    "without_restart_of_others",
-]
-
-ELASTIC_TIMEOUT = 600  # seconds, as with Horovod
-_FLAGS = {
-    "np": "-np",
-    "min_np": "--min-np",
-    "max_np": "--max-np",
-    "slots_per_host": "--slots-per-host",
-    "elastic_timeout": "--elastic-timeout",
-    "reset_limit": "--reset-limit",
-    "blacklist_cooldown_range": "--blacklist-cooldown-range",
-    "blacklist": "--blacklist",
-    "max_worker_failures": "--max-worker-failures",
-    "host_discovery_script": "--host-discovery-script",
-}
+SLOT, HOST = "slot", "host"  # what the death of a worker costs
+# Of one host within FAILURE_WINDOW. A slot that always fails has at most 7 in it, as its cool-down
+# doubles: so one broken GPU does not cost the host, and two do.
+MAX_WORKER_FAILURES = 10
+SHORTEST, LONGEST = 1, 3600  # seconds of a cool-down
 _FOR_ELASTIC = ("max_np", "slots_per_host", "reset_limit", "blacklist_cooldown_range")
 _WITH_VARIABLES = ("elastic_timeout", "blacklist", "max_worker_failures")
-_LOWEST = {"np": 1, "min_np": 1, "max_np": 1, "slots_per_host": 1, "elastic_timeout": 1, "reset_limit": 0}
-_LOWEST["max_worker_failures"] = 1
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How large an elastic job may be, and how long it waits for what; times in seconds.
+
+    `np`: slots that the start waits for. `max_np` None: as many workers as there are slots.
+    `hosts_may_come` False: hosts are those of the beginning, so nobody waits for others.
+    `blacklist`: what the death of a worker costs, its SLOT or its HOST. `cooldown_range`: (lowest, highest)
+    seconds after which that is used again; None: a host never, a slot by a default range.
+    `max_worker_failures`: with SLOT, so many deaths of a host's workers within some minutes cost the host.
+    `elastic_timeout`: of the start's wait for slots, and of each membership's wait for those that belong to
+    it: at first for all that were started, then for survivors, and for `min_np` workers. Whoever has not
+    asked so long after the first one did is left out. A survivor asks when it next uses Horovod, so that a
+    long step, or a checkpoint, takes its time. Those that are waited for are named after `naming_after`.
+    `newcomer_window`: for how long newcomers that are ready wait for others that are starting.
+    `accusation_grace`: how long an accused worker may take to ask; it is `doubtful_grace` where another has
+    failed in this generation: whoever follows that one looks silent too.
+    `leave_grace`: from being told that it is out, or left out, until a worker is stopped. One that works, and
+    that nobody accuses, has the elastic timeout before that.
+    `notify_again`: between two notifications of the same change: one may be lost in a reset.
+    """
+
+    np: int
+    min_np: int
+    max_np: int | None
+    hosts_may_come: bool = True
+    elastic_timeout: float = 600.0
+    reset_limit: int | None = None
+    cooldown_range: tuple[float, float] | None = None
+    blacklist: str = SLOT
+    max_worker_failures: int = MAX_WORKER_FAILURES
+    naming_after: float = time_limits.NAMING_AFTER
+    newcomer_window: float = time_limits.NEWCOMER_WINDOW
+    accusation_grace: float = time_limits.ACCUSATION_GRACE
+    doubtful_grace: float = time_limits.DOUBTFUL_GRACE
+    leave_grace: float = time_limits.LEAVE_GRACE
+    notify_again: float = time_limits.NOTIFY_AGAIN
 
 
 @dataclass(frozen=True)
 class ElasticSettings:
     """Of one elastic job, checked. `script` is "" where the hosts are `fixed_hosts`, in order.
 
-    `slots_per_host`: of a host for which the script says none. `elastic_timeout` and the cool-down range
-    are in seconds; `reset_limit` None: no limit. `blacklist`, `cooldown_range`, `max_worker_failures`: see
-    `Limits`. `restart`: after a loss processes are started again.
+    `slots_per_host`: of a host for which the script says none. `restart`: after a loss processes are started
+    again.
     """
 
-    np: int
-    min_np: int
-    max_np: int | None
+    limits: Limits
     script: str
     fixed_hosts: tuple[tuple[str, int], ...]
     slots_per_host: int
-    elastic_timeout: int
-    reset_limit: int | None
-    cooldown_range: tuple[int, int] | None
     restart: bool = False
-    blacklist: str = SLOT
-    max_worker_failures: int = MAX_WORKER_FAILURES
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> ElasticSettings:
-        """What was made of one by way of JSON."""
-        hosts = tuple((name, slots) for name, slots in record["fixed_hosts"])
-        cooldown = tuple(record["cooldown_range"]) if record["cooldown_range"] else None
-        return cls(**{**record, "fixed_hosts": hosts, "cooldown_range": cooldown})
-
-    def discovery(self) -> HostDiscovery:
-        if self.script:
-            return HostDiscoveryScript(self.script, self.slots_per_host)
-        return FixedHosts(dict(self.fixed_hosts))
-
-    def limits(self) -> Limits:
-        """For the membership machine."""
-        return Limits(
-            np=self.np,
-            min_np=self.min_np,
-            max_np=self.max_np,
-            hosts_may_come=bool(self.script),
-            elastic_timeout=float(self.elastic_timeout),
-            reset_limit=self.reset_limit,
-            cooldown_range=self.cooldown_range,
-            blacklist=self.blacklist,
-            max_worker_failures=self.max_worker_failures,
-        )
 
 
 def asks_for_elastic(values: Mapping[str, Any]) -> bool:
@@ -136,113 +116,95 @@ def refuse_other_hosts(values: Mapping[str, Any], environment: Mapping[str, str]
     """
     if any(_is_given(values, name) for name in ("host_discovery_script", "hosts", "hostfile")):
         return
-    allocation = slurm.allocation(environment)
+    allocation = hosts.allocation(environment)
     if allocation is not None and len(allocation.tasks) > 1:
         listed = ",".join(f"{host.name}:{host.slots}" for host in allocation.tasks)
         raise errors.elastic_in_slurm(hosts=listed, np=values["np"])
 
 
 def _refuse(names: Iterable[str]) -> None:
-    alone = [_FLAGS[name] for name in names]
-    if alone:
+    if alone := list(map(flag_of, names)):
         raise errors.only_elastic(options=alone)
 
 
 def elastic_settings(values: Mapping[str, Any]) -> ElasticSettings:
     """Of a job for which `asks_for_elastic` holds. LaunchError says what is wrong, and what to do."""
-    numbers = {name: _number(values, name) for name in _LOWEST}
-    np = numbers["np"]
+    np = values.get("np")
     if np is None:
         raise errors.elastic_no_np()
     if values.get("use_mpi"):
         raise errors.mpi_not_elastic(option="--mpi")
     if values.get("ddp"):
         raise errors.ddp_not_elastic()
-    min_np, max_np = _sizes(np, numbers["min_np"], numbers["max_np"])
-    script, blacklist = _script(values), values.get("blacklist") or SLOT
-    if blacklist == HOST and numbers["max_worker_failures"] is not None:
-        raise errors.failures_of_hosts()
-    if numbers["slots_per_host"] is not None and not script:
+    script = _script(values)
+    if _is_given(values, "slots_per_host") and not script:
         raise errors.slots_without_script()
-    return ElasticSettings(
-        np=np,
-        min_np=min_np,
-        max_np=max_np,
-        script=script,
-        fixed_hosts=() if script else _fixed_hosts(values, np, blacklist),
-        slots_per_host=numbers["slots_per_host"] or 1,
-        elastic_timeout=numbers["elastic_timeout"] or ELASTIC_TIMEOUT,
-        reset_limit=numbers["reset_limit"],
-        cooldown_range=_cooldown_range(values),
-        restart=bool(values.get("elastic_restart")),
-        blacklist=blacklist,
-        max_worker_failures=numbers["max_worker_failures"] or MAX_WORKER_FAILURES,
-    )
+    limits = _limits(values, np, bool(script))
+    listed = () if script else _fixed_hosts(values, np, limits.blacklist)
+    is_again = bool(values.get("elastic_restart"))
+    return ElasticSettings(limits, script, listed, values.get("slots_per_host") or 1, is_again)
 
 
-def _sizes(np: int, min_np: int | None, max_np: int | None) -> tuple[int, int | None]:
-    """The lowest number of workers, and the highest."""
-    if min_np is not None and min_np > np:
+def _limits(values: Mapping[str, Any], np: int, hosts_may_come: bool) -> Limits:
+    min_np, max_np = values.get("min_np") or np, values.get("max_np")
+    if min_np > np:
         raise errors.min_np_above(min_np=min_np, np=np)
     if max_np is not None and max_np < np:
         raise errors.max_np_below(max_np=max_np, np=np)
-    return min_np or np, max_np
+    if values.get("blacklist") == HOST and _is_given(values, "max_worker_failures"):
+        raise errors.failures_of_hosts()
+    alike = ("elastic_timeout", "reset_limit", "blacklist", "max_worker_failures")
+    given = {name: values[name] for name in alike if _is_given(values, name)}
+    return Limits(np, min_np, max_np, hosts_may_come, cooldown_range=_cooldown_range(values), **given)
 
 
 def _is_given(values: Mapping[str, Any], name: str) -> bool:
     return values.get(name) is not None
 
 
-def _number(values: Mapping[str, Any], name: str) -> int | None:
-    value = values.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < _LOWEST[name]:
-        raise errors.no_whole_number(option=_FLAGS[name], value=value, lowest=_LOWEST[name])
-    return value
-
-
 def _script(values: Mapping[str, Any]) -> str:
     """The script, or "" without one."""
-    script = values.get("host_discovery_script")
+    script: str | None = values.get("host_discovery_script")
     if script is None:
         return ""
-    if not isinstance(script, str) or not script.strip():
+    if not script.strip():
         raise errors.no_script(value=script)
-    for name, flag in (("hosts", "--hosts"), ("hostfile", "--hostfile")):
+    for name in ("hosts", "hostfile"):
         if _is_given(values, name):
-            raise errors.hosts_exclude(options=[flag, "--host-discovery-script"])
+            raise errors.hosts_exclude(options=[flag_of(name), "--host-discovery-script"])
     return script
 
 
 def _fixed_hosts(values: Mapping[str, Any], np: int, blacklist: str) -> tuple[tuple[str, int], ...]:
     """With slots for the start, as no others will come. Without names it is this machine, with `np` slots."""
-    text, file = values.get("hosts"), values.get("hostfile")
-    if text is not None and file is not None:
-        raise errors.hosts_exclude(options=["--hosts", "--hostfile"])
-    hosts: list[host_lists.Host] = []
-    if text is not None:
-        hosts = host_lists.from_text(text)
-    elif file is not None:
-        hosts = host_lists.from_file(file)
-    if len(hosts) < 2 and blacklist == HOST:
-        raise errors.blacklist_one_host(host=hosts[0].name if hosts else "this one")
-    hosts = hosts or host_lists.chosen(np, None, None)
-    slots = sum(host.slots for host in hosts)
+    found = hosts.named(values.get("hosts"), values.get("hostfile"))
+    if len(found) < 2 and blacklist == HOST:
+        raise errors.blacklist_one_host(host=found[0].name if found else "this one")
+    found = found or hosts.chosen(np, None, None)
+    slots = sum(host.slots for host in found)
     if slots < np:
         raise errors.elastic_few_slots(np=np, slots=slots)
-    return tuple((host.name, host.slots) for host in hosts)
+    return tuple((host.name, host.slots) for host in found)
 
 
 def _cooldown_range(values: Mapping[str, Any]) -> tuple[int, int] | None:
+    """horovod.run may be given anything else than two numbers."""
     given = values.get("blacklist_cooldown_range")
     if given is None:
         return None
+    numbers = given if isinstance(given, list) else [given]
     try:
-        lowest, highest = (int(str(number)) for number in given)
-        checked_range((lowest, highest))
-    except (TypeError, ValueError) as error:
-        shown = " ".join(map(str, given)) if isinstance(given, list | tuple) else repr(given)
-        option = "--blacklist-cooldown-range"
+        return checked_range(numbers)
+    except ValueError as error:
+        shown, option = " ".join(map(str, numbers)), "--blacklist-cooldown-range"
         raise errors.wrong_value(**facts_of(error, option=option, value=shown)) from None
+
+
+def checked_range(cooldown_range: Sequence[int]) -> tuple[int, int]:
+    """(lowest, highest) cool-down in seconds. ValueError says what is wrong with it."""
+    if len(cooldown_range) != 2:
+        raise errors.cooldown_no_pair(value=list(cooldown_range))
+    lowest, highest = cooldown_range
+    if not SHORTEST <= lowest <= highest <= LONGEST:
+        raise errors.cooldown_bounds(shortest=SHORTEST, longest=LONGEST, lowest=lowest, highest=highest)
     return lowest, highest

@@ -1,14 +1,14 @@
-"""What the membership machine knows of each worker that runs."""
+"""What is known of each worker that runs; which of them are to be a membership, and their places in it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from horovod.runner.elastic.actions import Place
-from horovod.runner.elastic.placement import Seat
+from horovod.common.agent_messages import Place
+from horovod.runner.elastic.settings import Limits
 
-__all__ = ["Worker", "Workers"]
+MOST_ACCUSED = 3  # generations in a row: whoever asks each time, and is never heard, is out then
 
 
 @dataclass
@@ -49,16 +49,12 @@ class Worker:
         return is_awaited and self.accused_since is not None and now - self.accused_since >= grace
 
     def enter(self, place: Place) -> None:
-        """It has its place in a new generation."""
         if not self.generation:
             self.slot = place.local_rank
         self.accused_in_a_row = self.accused_in_a_row + 1 if self.accusers else 0
         self.accused_since, self.accusation = None, ""
         self.accusers.clear()
         self.generation, self.rank, self.asks_since = place.generation, place.rank, None
-
-    def seat(self) -> Seat:
-        return Seat(self.number, self.host, self.slot, is_new=not self.generation)
 
     def __str__(self) -> str:
         if self.generation:
@@ -132,3 +128,101 @@ class Workers:
         if len(here) >= slots:
             return None
         return min(set(usable) - {worker.slot for worker in here}, default=None)
+
+
+def is_complete(
+    eligible: Sequence[Worker], generation: int, needed: int, is_late: bool, limits: Limits, now: float
+) -> bool:
+    """Whether those of `eligible` that ask are to be the membership after `generation` now.
+
+    `needed`: workers, at least. `is_late`: there is no more time, so that what can be published is. After the
+    first generation survivors wait for each other, and for newcomers only where they are too few. The first
+    waits for all that were started.
+    """
+    ready = [worker for worker in eligible if worker.asks()]
+    if len(ready) < needed or lacks_state(ready, generation):
+        return False
+    if is_late:
+        return True
+    if not generation:
+        return len(ready) == len(eligible)
+    survivors = [worker for worker in eligible if worker.generation]
+    if not all(worker.asks() for worker in survivors):
+        return False
+    return len(survivors) >= needed or have_newcomers_come(eligible, limits, now)
+
+
+def lacks_state(workers: Sequence[Worker], generation: int) -> bool:
+    """Whether a membership of these, after this generation, would not know what training goes on from."""
+    return bool(generation) and not any(worker.generation for worker in workers)
+
+
+def waited(asking: Sequence[Worker], now: float) -> float:
+    """Seconds since the first of these asked; 0 where none asks."""
+    return now - min((worker.asks_since for worker in asking if worker.asks_since is not None), default=now)
+
+
+def have_newcomers_come(eligible: Sequence[Worker], limits: Limits, now: float) -> bool:
+    """Whether there are newcomers that ask: all that run, or one has waited long enough for others."""
+    newcomers = [worker for worker in eligible if not worker.generation]
+    asking = [worker for worker in newcomers if worker.asks()]
+    if not asking:
+        return False
+    return len(asking) == len(newcomers) or waited(asking, now) >= limits.newcomer_window
+
+
+def never_heard(ready: Sequence[Worker]) -> Worker | None:
+    """Of those that ask each time and are accused each time, by others of them: who is accused most, of the
+    highest rank.
+    """
+    numbers = {worker.number for worker in ready}
+    accusers = {worker.number: len(worker.accusers & numbers) for worker in ready}
+    accused = [w for w in ready if accusers[w.number] and w.accused_in_a_row + 1 >= MOST_ACCUSED]
+    return max(accused, key=lambda w: (accusers[w.number], w.rank), default=None)
+
+
+def memberships(generation: int, workers: Sequence[Worker]) -> Mapping[int, Place]:
+    """Worker -> its place; ranks are positions in `workers`.
+
+    Cross ranks: hosts in order of their first rank.
+    """
+    by_host: dict[str, list[Worker]] = {}
+    for worker in workers:
+        by_host.setdefault(worker.host, []).append(worker)
+    local_ranks: dict[int, int] = {}
+    for on_host in by_host.values():
+        local_ranks |= _local_ranks(on_host)
+    hosts = tuple(worker.host for worker in workers)
+    places = {}
+    for rank, worker in enumerate(workers):
+        local_rank = local_ranks[worker.number]
+        across = [host for host, on_host in by_host.items() if len(on_host) > local_rank]
+        places[worker.number] = Place(
+            generation=generation,
+            rank=rank,
+            size=len(workers),
+            local_rank=local_rank,
+            local_size=len(by_host[worker.host]),
+            cross_rank=across.index(worker.host),
+            cross_size=len(across),
+            hosts=hosts,
+        )
+    return places
+
+
+def _local_ranks(on_host: Sequence[Worker]) -> dict[int, int]:
+    """Worker -> its local rank, of the workers of one host.
+
+    A script takes the GPU of its first local rank, and keeps it. So a member's local rank is its slot, as
+    long as that is low enough: numbers that are left to newcomers are no member's GPU.
+    """
+    count = len(on_host)
+    found: dict[int, Worker] = {}
+    for worker in sorted(on_host, key=lambda worker: not worker.generation):
+        if worker.slot < count:
+            found.setdefault(worker.slot, worker)
+    rest = [worker for worker in on_host if found.get(worker.slot) is not worker]
+    rest.sort(key=lambda worker: worker.slot)
+    free = [number for number in range(count) if number not in found]
+    found |= dict(zip(free, rest, strict=True))
+    return {worker.number: number for number, worker in found.items()}

@@ -21,7 +21,7 @@ from horovod.common.launched import detect
 from horovod.common.rendezvous import rendezvous_of
 from horovod.common.rendezvous.places import in_drivers_store
 from horovod.runner.agents import frames
-from horovod.runner.agents.fixed_job import FixedJob
+from horovod.runner.agents.decisions import FixedJob
 from horovod.runner.agents.frames import Frame, FrameParser
 from horovod.runner.agents.job import Job, ToAgent
 from horovod.runner.agents.places import places_of

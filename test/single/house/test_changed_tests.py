@@ -55,7 +55,7 @@ def test_each_folder_of_tests_is_one_of_the_package() -> None:
     ("file", "selected"),
     [
         ("horovod/tune/search.py", {"test/single/tune"}),
-        ("horovod/runner/elastic/limits.py", {"test/single/runner/elastic"}),
+        ("horovod/runner/elastic/slots.py", {"test/single/runner/elastic"}),
         ("horovod/lab/report/style.css", {"test/single/lab/report"}),
         ("horovod/native/transport/mpi/mpi.cc", {*ELSEWHERE["horovod/native/transport/mpi"]}),
         ("horovod/common/numpy_codec/gone.py", {"test/single/codec"}),

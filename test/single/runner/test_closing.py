@@ -117,6 +117,5 @@ def test_what_asks_for_compression(
     values: dict[str, object], environment: dict[str, str], asked: str
 ) -> None:
     assert closing.asked(values, environment) == asked
-    said = closing.of(values, environment).lines()
+    said = Closing(closing.asked(values, environment)).lines()
     assert len(said) == bool(asked)
-    assert closing.of(values, environment, is_explained=True).lines() == []

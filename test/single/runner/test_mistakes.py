@@ -169,13 +169,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
     monkeypatch.setattr(processes, "adopt_orphans", lambda: None)
     monkeypatch.setattr(processes, "end_descendants", lambda **_: None)
-    monkeypatch.setattr(by_agents.Driver, "run", run)
+    monkeypatch.setattr(by_agents, "Run", NoRun)
     monkeypatch.setattr(Supervision, "ending", lambda *_: Ending(0))
 
 
-def run(_driver: by_agents.Driver, _job: object, supervision: Supervision, *_: object) -> int:
-    supervision.take(0, "note uses hvd")
-    return 0
+class NoRun:
+    """In the place of a job's."""
+
+    def __init__(self, _driver: object, _job: object, supervision: Supervision, *_: object) -> None:
+        supervision.take(0, "note uses hvd")
+
+    def exit_code(self) -> int:
+        return 0
 
 
 def typed(line: str, monkeypatch: pytest.MonkeyPatch) -> int:

@@ -9,7 +9,7 @@ import pytest
 from refusals import refused
 
 from horovod.common.networks import Choice, Description
-from horovod.runner import command_line, config_file, errors, hosts, rendezvous, settings
+from horovod.runner import command_line, errors, hosts, rendezvous, settings
 from horovod.runner.agents import host_facts
 from horovod.runner.agents.preparation import Prepared
 from horovod.runner.hosts import Host
@@ -149,7 +149,7 @@ def test_compression_is_ddps_with_the_flag_only(tmp_path: Path) -> None:
     path.write_text(
         "ddp: {enabled: true, master_addr: gate, master_port: 29500}\nparams: {compression: int4}"
     )
-    values, warnings = config_file.load(str(path))
+    values, warnings = settings.load(str(path))
     assert warnings == []
     assert values == {"ddp": True, "master_addr": "gate", "master_port": 29500, "compression": "int4"}
     assert environment("ls", values) == {"HOROVOD_DDP_COMPRESSION": "int4"}

@@ -2,8 +2,9 @@
 
 import pytest
 
-from horovod.runner.agents import environment
-from horovod.runner.forwarding import Forwarding, forwarded_variables, sent_by_mpirun, warnings_of_mpirun
+from horovod.runner.agents import frames
+from horovod.runner.by_mpirun import Forwarding, sent_by_mpirun, warnings_of_mpirun
+from horovod.runner.starting import forwarded_variables
 
 MINE = {"PATH": "p", "HF_TOKEN": "s", "HOROVOD_SIMD": "x", "NCCL_AUTH_TOKEN": "s", "DATA": "d", "HOME": "h"}
 
@@ -41,8 +42,8 @@ def test_an_mpi_that_sends_everything_is_warned_about() -> None:
 
 def test_the_environment_on_its_way_to_an_agent() -> None:
     sent = {b"A": b"1\n2=3", b"B": b"", b"C": b"\xff'\""}
-    data = environment.packed(sent)
-    assert environment.unpacked(data) == sent and environment.unpacked(b"") == {}
+    data = frames.packed_environment(sent)
+    assert frames.unpacked_environment(data) == sent and frames.unpacked_environment(b"") == {}
     for broken in (data[:-1], data + b"more", b"name\0", b"=\0", b"\0"):
         with pytest.raises(ValueError, match="it is no list of variables"):
-            environment.unpacked(broken)
+            frames.unpacked_environment(broken)

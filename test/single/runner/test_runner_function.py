@@ -26,7 +26,7 @@ import horovod.runner
 from horovod.common import agent_channel, time_limits
 from horovod.common.agent_channel import Place, Removed
 from horovod.common.exceptions import HorovodInternalError, LostRank, WrongArgument
-from horovod.runner import errors, function_job, function_rank, launch, launchers, payload, run_function
+from horovod.runner import errors, function_rank, launch, launchers, payload, run_function
 from horovod.runner.agents import places
 from horovod.runner.agents.supervision import Ending
 from horovod.runner.errors import FunctionFailed
@@ -352,7 +352,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Have the job's own process run this code: `answer` is the file to write; `request` and `rest` came."""
     begin = """
 import json, os, sys; sys.path[:] = json.loads(sys.argv[1]); answer = open(int(sys.argv[2]), "wb")
-from horovod.runner.function_job import read_record, write_record
+from horovod.runner.run_function import read_record, write_record
 request = read_record(sys.stdin.buffer); rest = sys.stdin.buffer.read()
 """
     monkeypatch.setattr(run_function, "_START_JOB", begin + code)
@@ -394,13 +394,13 @@ time.sleep(60)
 """,
     )
 
+    read_record = run_function.read_record
+
     def interrupted(file: Any) -> dict[str, Any]:
-        assert function_job.read_record(file) == {"code": 0}
+        assert read_record(file) == {"code": 0}
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(
-        run_function, "function_job", SimpleNamespace(**vars(function_job) | {"read_record": interrupted})
-    )
+    monkeypatch.setattr(run_function, "read_record", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_function._job({}, b"")
     assert told.exists()
@@ -419,23 +419,23 @@ def test_what_does_not_end_when_told_to_is_killed(monkeypatch: pytest.MonkeyPatc
 
 
 class Job:
-    """function_job.main on pipes, with `start` in the place of the launcher's."""
+    """run_function.run_job on pipes, with `start` in the place of the launcher's."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, start: Callable[..., Any]) -> None:
         self._patch = monkeypatch
-        monkeypatch.setattr(function_job.launch, "start", start)
-        monkeypatch.setattr(function_job, "end_with_parent", lambda number: None)
+        monkeypatch.setattr(run_function.launch, "start", start)
+        monkeypatch.setattr(run_function, "end_with_parent", lambda number: None)
 
     def answer(self, request: dict[str, Any], contents: bytes = b"") -> tuple[dict[str, Any], bytes]:
         asked = io.BytesIO()
-        function_job.write_record(asked, request)
+        run_function.write_record(asked, request)
         asked.write(contents)
         asked.seek(0)
         self._patch.setattr(sys, "stdin", SimpleNamespace(buffer=asked))
         reader, writer = os.pipe()
-        function_job.main(writer)
+        run_function.run_job(writer)
         with open(reader, "rb") as file:
-            return function_job.read_record(file), file.read()
+            return run_function.read_record(file), file.read()
 
 
 def test_the_jobs_own_process_starts_what_it_is_asked_for(

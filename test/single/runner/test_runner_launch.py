@@ -30,7 +30,7 @@ def ending(monkeypatch: pytest.MonkeyPatch, what: Ending | BaseException) -> Non
             raise what
         return what
 
-    monkeypatch.setattr(launch, "_launch", launched)
+    monkeypatch.setattr(launch, "start", launched)
 
 
 def test_what_it_says_without_a_job(

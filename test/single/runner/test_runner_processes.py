@@ -25,14 +25,14 @@ print(len(children()), flush=True)
 # In a process of its own, which has no children that an earlier test left.
 REAPS = """
 import subprocess, time
-from horovod.runner.processes import children, reap
+from horovod.runner.processes import children, ended_children
 sleeping = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
-print(reap(), flush=True)
+print(len(ended_children()), flush=True)
 for process in sleeping:
     process.kill()
 counted, deadline = 0, time.monotonic() + 20
 while counted < 2 and time.monotonic() < deadline:
-    counted += reap()
+    counted += len(ended_children())
 print(counted, len(children()), flush=True)
 """
 

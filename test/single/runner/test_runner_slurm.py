@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from refusals import refused
 
-from horovod.runner import errors, slurm
+from horovod.runner import errors, hosts
 from horovod.runner.errors import LaunchError
 from horovod.runner.hosts import Host
 from horovod.runner.job_hosts import job_hosts_of
@@ -26,7 +26,7 @@ JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]"}
     ],
 )
 def test_node_lists(text: str, names: list[str]) -> None:
-    assert slurm.node_names(text) == names
+    assert hosts.node_names(text) == names
 
 
 @pytest.mark.parametrize(
@@ -34,12 +34,12 @@ def test_node_lists(text: str, names: list[str]) -> None:
 )
 def test_wrong_node_lists_are_refused(text: str) -> None:
     with pytest.raises(LaunchError) as error:
-        slurm.node_names(text)
+        hosts.node_names(text)
     assert text in (error.value.facts.get("value"), error.value.facts.get("where", "").partition(" ")[2])
 
 
 def slots(ranks: int, **more: str) -> list[int]:
-    found = slurm.allocation({**JOB, **more})
+    found = hosts.allocation({**JOB, **more})
     assert found is not None
     return [host.slots for host in found.hosts_for(ranks)]
 
@@ -64,7 +64,7 @@ def test_wrong_counts_are_refused(text: str) -> None:
 
 def test_the_number_of_ranks() -> None:
     def ranks(**more: str) -> int | None:
-        found = slurm.allocation({**JOB, **more})
+        found = hosts.allocation({**JOB, **more})
         assert found is not None
         return found.ranks
 
@@ -77,11 +77,11 @@ def test_the_number_of_ranks() -> None:
 
 
 def test_jobs_of_no_known_kind() -> None:
-    assert slurm.allocation({}) is None
+    assert hosts.allocation({}) is None
     with refused(errors.slurm_no_hosts, job="7"):
-        slurm.allocation({"SLURM_JOB_ID": "7"})
+        hosts.allocation({"SLURM_JOB_ID": "7"})
     with refused(errors.lsf, hosts="a:2,b:4"):
-        slurm.allocation({"LSB_JOBID": "1", "LSB_MCPU_HOSTS": "a 2 b 4"})
+        hosts.allocation({"LSB_JOBID": "1", "LSB_MCPU_HOSTS": "a 2 b 4"})
 
 
 def test_where_a_job_runs(tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ import pytest
 from refusals import refused
 
 from horovod.runner import errors
-from horovod.runner.agents.output import RankOutput
-from horovod.runner.agents.records import ERROR, OUTPUT, Record
-from horovod.runner.agents.writing import Writer
+from horovod.runner.agents.frames import Frame
+from horovod.runner.agents.output import RankOutput, Writer
+from horovod.runner.agents.records import ERROR, OUTPUT
 from horovod.runner.streams import Sink, discard_full, say
 
 WHOLE = bytes(range(256)) * 4096  # 1 MiB: many times what a pipe holds
@@ -273,11 +273,11 @@ def closed(one: Writer, *pipes: int) -> list[bytes]:
 
 def test_a_writer_shows_what_it_is_given_in_order_and_says_when() -> None:
     one, out, err = writer()
-    one.show(0, [Record(OUT, b"a\n"), Record(ERR, b"b\n")], "host0", 20)
+    one.show(0, [Frame(OUT, b"a\n"), Frame(ERR, b"b\n")], "host0", 20)
     one.say("a word")
     one.pass_on(b"of ssh\n")
     one.label(1, "0.2")
-    one.show(1, [Record(OUT, b"half")], "host1", 5)
+    one.show(1, [Frame(OUT, b"half")], "host1", 5)
     one.label(1, "")
     shown: list[tuple[str, int]] = []
     deadline = busy.limit(20)
@@ -293,7 +293,7 @@ def test_a_writer_shows_what_it_is_given_in_order_and_says_when() -> None:
 
 def test_a_writer_waits_for_its_reader_and_nobody_else_does() -> None:
     one, out, err = writer()
-    one.show(0, [Record(OUT, bytes(1 << 20)), Record(OUT, b"\n")], "host0", 1 << 20)
+    one.show(0, [Frame(OUT, bytes(1 << 20)), Frame(OUT, b"\n")], "host0", 1 << 20)
     one.say("late")
     one.end()
     assert not one.has_ended(0.1) and one.done() == []
@@ -311,7 +311,7 @@ def test_a_writer_whose_reader_is_gone_tells_it_once_and_goes_on(tmp_path: Path)
     one, out, err = writer(folder=str(tmp_path))
     os.close(out)
     for _ in range(3):
-        one.show(1, [Record(OUT, b"words\n"), Record(ERR, b"others\n")], "h", 1)
+        one.show(1, [Frame(OUT, b"words\n"), Frame(ERR, b"others\n")], "h", 1)
         time.sleep(0.05)
     assert closed(one, err) == [b"[1]<stderr>:others\n" * 3]
     (error,) = one.errors()

@@ -16,7 +16,7 @@ from refusals import refused
 
 from horovod.common import time_limits
 from horovod.runner import errors, launch, tune_launch
-from horovod.runner.agents.streams import HANDLED
+from horovod.runner.processes import ENDING
 from horovod.runner.tune_launch import Candidate, JobFailed, candidates, seconds_in, tune, without_own
 from horovod.torch import autotune
 
@@ -141,7 +141,7 @@ signal.pause()
     assert (tmp_path / "told").read_text() == "13"
 
 
-@pytest.mark.parametrize("number", HANDLED)
+@pytest.mark.parametrize("number", ENDING)
 def test_a_signal_ends_the_job_that_runs(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,7 +157,7 @@ signal.signal(signal.SIGTERM, end)
 os.kill(os.getppid(), {int(number)})
 signal.pause()
 """
-    before = [signal.getsignal(each) for each in HANDLED]
+    before = [signal.getsignal(each) for each in ENDING]
     jobs = jobs_of(script)
     monkeypatch.setattr(tune_launch, "_Jobs", lambda *_: jobs)
     values: dict[str, Any] = {"np": 2}
@@ -165,7 +165,7 @@ signal.pause()
     assert file.read_text() == "ended"
     said = capsys.readouterr().err.splitlines()[-1]
     assert said == f"horovodrun: stopped by {signal.Signals(number).name}, all ranks were ended"
-    assert before == [signal.getsignal(each) for each in HANDLED]
+    assert before == [signal.getsignal(each) for each in ENDING]
 
 
 def test_a_signal_between_two_jobs() -> None:

@@ -19,7 +19,7 @@ import horovod
 import horovod.torch as hvd
 from horovod.common.absent import ABSENT
 from horovod.common.options import OPTIONS, UNSERVED
-from horovod.runner import command_line, config_file, errors, settings
+from horovod.runner import command_line, errors, settings
 from horovod.runner.errors import LaunchError
 
 sys.path.append(str(Path(__file__).parents[3]))  # last: a sanitized build may stand before this folder
@@ -179,10 +179,10 @@ def test_config_file_keys(tmp_path: Path) -> None:
         file.write_text(f"{section}: {{{inner}: 1}}\n" if inner else f"{section}: mpi\n")
         if served:
             with contextlib.suppress(LaunchError):  # 1 is no log level
-                assert config_file.load(str(file))[1] == []
+                assert settings.load(str(file))[1] == []
         else:
             with refused(errors.config_unserved, key=key, value=1):
-                config_file.load(str(file))
+                settings.load(str(file))
 
 
 def test_variables() -> None:

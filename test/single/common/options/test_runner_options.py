@@ -10,7 +10,7 @@ from refusals import refused
 
 from horovod.common.options import BY_VARIABLE, CORE, GROUPS, LAUNCHER, OPTIONS, PYTHON, UNSERVED, Option
 from horovod.common.options.launcher import COMPLETION_FILE
-from horovod.runner import command_line, config_file, configuration_page, errors, settings
+from horovod.runner import command_line, configuration_page, errors, settings
 from horovod.runner.errors import LaunchError
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -80,7 +80,7 @@ def test_compression_is_passed_on(tmp_path: Path) -> None:
     assert core_environment(["--compression", text]) == {"HOROVOD_COMPRESSION": text}
     path = tmp_path / "config.yaml"
     path.write_text("params: {compression: 'topk:k=100'}\n")
-    values, warnings = config_file.load(str(path))
+    values, warnings = settings.load(str(path))
     assert warnings == [] and core_environment([], values) == {"HOROVOD_COMPRESSION": "topk:k=100"}
     assert core_environment(["--compression", "none"], values) == {"HOROVOD_COMPRESSION": "none"}
     forced = {"HOROVOD_COMPRESSION": "topk:k=100", "HOROVOD_COMPRESSION_FORCE": "1"}
@@ -162,7 +162,7 @@ def test_config_file_sets_what_the_command_line_does_not(tmp_path: Path) -> None
         "library_options: {thread_affinity: [0, 4], mpi_threads_disable: true}\n"
         "controller: mpi\nsurprise: 1\n"
     )
-    values, warnings = config_file.load(str(path))
+    values, warnings = settings.load(str(path))
     assert [warning.rpartition("key ")[2] for warning in warnings] == [
         "logging.hide_timestamp, which does nothing; did you mean logging.with_timestamp?",
         "surprise, which does nothing",
@@ -208,7 +208,7 @@ def test_wrong_config_files_are_refused(
     path = tmp_path / "config.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with refused(LaunchError, code, path=str(path), key=key) as error:
-        config_file.load(str(path))
+        settings.load(str(path))
     assert part in str(error.value)
 
 
@@ -224,18 +224,18 @@ def test_config_files_that_are_none(kind: str, tmp_path: Path) -> None:
     elif kind == "folder":
         path.mkdir()
     elif kind == "large":
-        path.write_bytes(b"#" * (config_file.MOST_BYTES + 1))
+        path.write_bytes(b"#" * (settings.MOST_BYTES + 1))
     code = {"large": "config_too_long", "folder": "config_unreadable"}.get(kind, "config_no_file")
     with refused(LaunchError, code, path=str(path)) as caught:
-        config_file.load(str(path))
+        settings.load(str(path))
     assert "\n" not in str(caught.value)
 
 
 def test_a_config_file_as_large_as_may_be_behind_a_link(tmp_path: Path) -> None:
     text = b"verbose: 1\n"
-    (tmp_path / "file").write_bytes(text + b"#" * (config_file.MOST_BYTES - len(text)))
+    (tmp_path / "file").write_bytes(text + b"#" * (settings.MOST_BYTES - len(text)))
     (tmp_path / "link").symlink_to(tmp_path / "file")
-    values, warnings = config_file.load(str(tmp_path / "link"))
+    values, warnings = settings.load(str(tmp_path / "link"))
     assert values == {} and len(warnings) == 1, "the key is unknown, and was read"
 
 
@@ -244,7 +244,7 @@ def test_off_is_a_choice_of_a_config_file(tmp_path: Path, word: str) -> None:
     """YAML takes it for false."""
     path = tmp_path / "config.yaml"
     path.write_text(f"autotune: {{reuse: {word}}}\n")
-    assert config_file.load(str(path)) == ({"autotune_reuse": "off"}, [])
+    assert settings.load(str(path)) == ({"autotune_reuse": "off"}, [])
 
 
 def test_a_switch_is_no_choice_where_there_is_no_such_word() -> None:
@@ -257,9 +257,9 @@ def test_a_switch_is_no_choice_where_there_is_no_such_word() -> None:
 def test_an_empty_config_file_is_fine(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("# nothing\n")
-    assert config_file.load(str(path)) == ({}, [])
+    assert settings.load(str(path)) == ({}, [])
     with refused(errors.config_unreadable, path=str(tmp_path / "none.yaml")):
-        config_file.load(str(tmp_path / "none.yaml"))
+        settings.load(str(tmp_path / "none.yaml"))
 
 
 def test_the_launchers_variables() -> None:

@@ -19,18 +19,16 @@ import pytest
 from horovod.common import time_limits
 from horovod.runner import processes
 from horovod.runner.agents import wrapper
-from horovod.runner.agents.connections import Ways
-from horovod.runner.agents.driver import Driver, Told
-from horovod.runner.agents.environment import packed
-from horovod.runner.agents.fixed_job import FixedJob
+from horovod.runner.agents.decisions import FixedJob
+from horovod.runner.agents.driver import Driver, JobInput, Run, Told
+from horovod.runner.agents.frames import packed_environment
 from horovod.runner.agents.job import Job
-from horovod.runner.agents.job_input import JobInput
-from horovod.runner.agents.output import RankOutput
-from horovod.runner.agents.supervision import Ending, Limits, Supervision
-from horovod.runner.agents.writing import Writer
+from horovod.runner.agents.output import RankOutput, Writer
+from horovod.runner.agents.reaching import Ways
+from horovod.runner.agents.supervision import Ending, Supervision
 from horovod.runner.shell import Ssh
 
-TOLD = packed({b"PATH": os.environb[b"PATH"], b"GIVEN": b"told"})
+TOLD = packed_environment({b"PATH": os.environb[b"PATH"], b"GIVEN": b"told"})
 
 
 @dataclass
@@ -53,13 +51,13 @@ class Jobs:
         names = hosts.split()
         words = [sys.executable, "-I", "-S", wrapper.__file__, "/", "sh", "-c", script]
         job = Job(FixedJob([(name, 1) for name in names]), words)
-        supervision = Supervision(len(names), Limits(start_timeout))
+        supervision = Supervision(len(names), start_timeout)
         told = Told(TOLD, TOLD, b"", lambda facts: refusal)
         with Driver(Ways(Ssh())) as driver:
             if meets:
                 driver.meet(names, 30.0)
             writer = Writer(RankOutput(len(names), *streams))
-            code = driver.run(job, supervision, writer, told, JobInput(self.input))
+            code = Run(driver, job, supervision, writer, told, JobInput(self.input)).exit_code()
         for stream in streams:
             stream.close()
         for reader in readers:

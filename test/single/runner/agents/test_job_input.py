@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from horovod.runner.agents.job_input import PART, WINDOW, JobInput
+from horovod.runner.agents.driver import PART, WINDOW, JobInput
 
 
 @contextlib.contextmanager

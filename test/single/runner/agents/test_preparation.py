@@ -21,9 +21,9 @@ from horovod.common import software, time_limits
 from horovod.common.networks import Choice
 from horovod.runner import errors, shell
 from horovod.runner.agents import frames, host_facts, reaching
-from horovod.runner.agents.connections import Ways
 from horovod.runner.agents.driver import Driver, Interrupted
 from horovod.runner.agents.preparation import Preparation, Prepared, build_refusal
+from horovod.runner.agents.reaching import Ways
 from horovod.runner.errors import HostsRefused, Unreachable
 from horovod.runner.processes import children
 from horovod.runner.shell import Srun, Ssh
@@ -71,7 +71,7 @@ def test_every_host_that_fails_is_named_with_the_reason(ssh_log: Path) -> None:
         "shut": errors.connection_refused(),
         "odd": errors.unexplained(exit_code=3, said="something odd"),
         "bare": errors.no_python(path=sys.executable),
-        "old": errors.no_horovod(path=reaching.agent_words(Ssh(), "old")[-1].split()[-3]),
+        "old": errors.no_horovod(path=Ways(Ssh()).words("old")[-1].split()[-3]),
         "mute": errors.unexplained(exit_code=0, said="it said nothing"),
     }
     error = refusal("good1", *failures)
@@ -122,17 +122,23 @@ def test_ssh_is_given_the_port_and_key() -> None:
 
 
 def test_how_an_agent_is_started() -> None:
-    assert reaching.agent_words(None, "localhost")[1:3] == ["-I", "-S"]
-    there = reaching.agent_words(Ssh(2222), "b")
-    assert there[0] == "ssh" and there[-2] == "b" and there[-1].endswith("agents/agent.py ssh facts")
-    by_srun = reaching.agent_words(Srun(), "b")
-    assert by_srun[0] == "srun" and "--nodelist=b" in by_srun and by_srun[-1] == "facts"
+    assert Ways().words("localhost")[1:3] == ["-I", "-S"]
+    there = Ways(Ssh(2222)).words("b.invalid")
+    assert there[0] == "ssh" and there[-2] == "b.invalid" and there[-1].endswith("agents/agent.py ssh facts")
+    by_srun = Ways(Srun()).words("b.invalid")
+    assert by_srun[0] == "srun" and "--nodelist=b.invalid" in by_srun and by_srun[-1] == "facts"
     assert "ssh" not in by_srun
     ways = Ways(Ssh())
     assert ways.words("localhost")[-1] == "here"
     assert ways.is_here("localhost") and not ways.is_here("b.invalid")
-    told = reaching.ssh_environment({b"LC_ALL": b"de_DE", b"LC_CTYPE": b"C.UTF-8"})
-    assert told == {b"LC_CTYPE": b"C.UTF-8", b"LC_MESSAGES": b"C"}, "its messages are read"
+
+
+def test_ssh_speaks_english_and_the_ranks_there_hear_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its messages are read."""
+    monkeypatch.setenv("LC_ALL", "de_DE")
+    told = Ways(Ssh()).environment("b.invalid")
+    assert b"LC_ALL" not in told and told[b"LC_MESSAGES"] == b"C" and told[b"PATH"] == os.environb[b"PATH"]
+    assert Ways(Ssh()).environment("localhost") is Ways(Srun()).environment("b.invalid") is os.environb
 
 
 # a made driver
@@ -325,17 +331,17 @@ def test_a_launcher_in_a_slurm_job_asks_by_srun(tmp_path: Path) -> None:
         (tmp_path / name).write_text("")
         (tmp_path / name).chmod(0o755)
     own = {"PATH": str(tmp_path)}
-    assert shell.shell_for(own, 23, "key") == Ssh(23, "key")
-    by_srun = shell.shell_for({**own, "SLURM_JOB_ID": "1"}, None, None)
+    assert shell.shell_for({"ssh_port": 23, "ssh_identity_file": "key"}, own) == Ssh(23, "key")
+    by_srun = shell.shell_for({}, {**own, "SLURM_JOB_ID": "1"})
     assert str(by_srun) == "srun"
     words = by_srun.command("n1", ["a", "b c"])
     assert words[0] == "srun" and words[-3:] == ["--nodelist=n1", "a", "b c"]
     assert (str(Ssh()), str(Ssh(23))) == ("ssh port 22", "ssh port 23")
     (tmp_path / "srun").unlink()
-    assert isinstance(shell.shell_for({**own, "SLURM_JOB_ID": "1"}, None, None), Ssh)
+    assert isinstance(shell.shell_for({}, {**own, "SLURM_JOB_ID": "1"}), Ssh)
     (tmp_path / "ssh").unlink()
     with refused(errors.no_ssh):
-        shell.shell_for(own, None, None)
+        shell.shell_for({}, own)
 
 
 @pytest.mark.parametrize("folder", ["torch-2.4.1+cpu.dist-info", "torch-2.4.1+cpu-py3.11.egg-info"])

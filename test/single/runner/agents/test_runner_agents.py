@@ -19,13 +19,24 @@ from horovod.common import time_limits
 from horovod.common.agent_messages import MessageParser, Place, object_in, packed
 from horovod.common.networks import Choice
 from horovod.runner import by_agents, errors, job_hosts, launchers, starting
-from horovod.runner.agents import environment, frames, link, records
-from horovod.runner.agents.fixed_job import FixedJob
+from horovod.runner.agents import frames, link, records
+from horovod.runner.agents.decisions import (
+    Action,
+    Decisions,
+    EndJob,
+    FixedJob,
+    Leave,
+    Notify,
+    Publish,
+    Start,
+    Stop,
+)
 from horovod.runner.agents.frames import Frame, FrameParser, Order
 from horovod.runner.agents.job import (
     CloseAgent,
     Finish,
     Job,
+    KeyValueStore,
     Label,
     Over,
     Report,
@@ -38,10 +49,7 @@ from horovod.runner.agents.job import (
 from horovod.runner.agents.link import is_unanswered
 from horovod.runner.agents.outcome import End
 from horovod.runner.agents.places import places_of, variables_of
-from horovod.runner.agents.records import Record
-from horovod.runner.agents.store import KeyValueStore
 from horovod.runner.agents.streams import Outbox
-from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Start, Stop
 from horovod.runner.hosts import Host
 from horovod.runner.job_hosts import JobHosts
 from horovod.runner.payload import fresh_name
@@ -228,7 +236,7 @@ def test_a_place_on_its_way() -> None:
 # a job
 
 
-class Elastic:
+class Elastic(Decisions):
     """Decisions as those of a job whose hosts come and go: whatever a test says."""
 
     def __init__(self) -> None:
@@ -459,12 +467,12 @@ def test_whoever_does_not_end_is_given_up() -> None:
 
 
 def test_what_a_worker_writes_is_credited_to_its_host_when_it_is_whole_records() -> None:
-    driver, whole = two_hosts(), records.record(records.OUTPUT, b"words")
-    for part, found in ((whole[:7], []), (whole[7:], [Record(records.OUTPUT, b"words")])):
+    driver, whole = two_hosts(), frames.frame(records.OUTPUT, b"words")
+    for part, found in ((whole[:7], []), (whole[7:], [Frame(records.OUTPUT, b"words")])):
         driver.job.heard("b", Frame(frames.OUTPUT, (2).to_bytes(4, "big") + part), driver.now)
         assert driver.effects() == [Wrote(2, found, "b", len(part))]
     nonsense = Frame(frames.OUTPUT, (2).to_bytes(4, "big") + b"no record")
-    with pytest.raises(ValueError, match="no record begins with"):
+    with pytest.raises(ValueError, match="no frame begins with"):
         driver.job.heard("b", nonsense, driver.now)
 
 
@@ -509,7 +517,7 @@ def test_an_agent_keeps_the_function_that_workers_call(tmp_path: Path) -> None:
     variables = {b"HOROVOD_RUN_PAYLOAD": name.encode(), b"TMPDIR": bytes(tmp_path)}
     folder = Path(tempfile.gettempdir()) / name
     told = [
-        frames.frame(frames.ENVIRONMENT, environment.packed(variables)),
+        frames.frame(frames.ENVIRONMENT, frames.packed_environment(variables)),
         frames.in_parts(frames.PAYLOAD, data),
         Order(0, ["sh", "-c", f"sha256sum {folder}/payload"], {}).frame(),
     ]
@@ -701,7 +709,7 @@ def test_agents_start_ranks_unless_an_mpi_is_asked_for(
 
     values = {**values, "hosts": "a:1,b:1"}
     monkeypatch.setattr(launchers, "installed_mpirun", missing)
-    assert isinstance(starting.way_of(values, ["true"]), starting.ByAgents)
+    assert not isinstance(starting.way_of(values, ["true"]), starting.ByMpirun)
     for asked, row in (
         ({"launcher": "mpi"}, errors.no_mpi),
         ({"use_mpi": True}, errors.no_mpi),
@@ -714,7 +722,7 @@ def test_agents_start_ranks_unless_an_mpi_is_asked_for(
     monkeypatch.setattr(launchers, "installed_flavour", lambda mpirun: "Open MPI 5")
     for asked in ({"launcher": "mpi"}, {"use_mpi": True}):
         assert starting.way_of(asked) == starting.ByMpirun("/mpi/bin/mpirun", "Open MPI 5")
-    assert isinstance(starting.way_of(values), starting.ByAgents), "also where there is an MPI"
+    assert not isinstance(starting.way_of(values), starting.ByMpirun), "also where there is an MPI"
 
 
 @pytest.mark.parametrize("option", ["mpi_args", "binding_args"])

@@ -22,8 +22,7 @@ from host_agents import HostAgent, host_agent
 
 from horovod.common import time_limits
 from horovod.runner.agents import agent, frames
-from horovod.runner.agents.environment import packed
-from horovod.runner.agents.frames import Order
+from horovod.runner.agents.frames import Order, packed_environment
 from horovod.runner.agents.warm import WarmServer, can_be_warm
 
 NULL = os.open(os.devnull, os.O_RDWR)
@@ -101,7 +100,7 @@ class RestartingHost:
         self._agent, self._python = agent, python
         self.hear = agent.hear
         variables = {**os.environb, b"HOROVOD_ELASTIC_RESTART": b"1"}
-        agent.say(frames.frame(frames.ENVIRONMENT, packed(variables)))
+        agent.say(frames.frame(frames.ENVIRONMENT, packed_environment(variables)))
 
     def start(self, worker: int, cold: str) -> None:
         """`cold`: what a shell does where there is no server."""
@@ -156,7 +155,7 @@ def test_commits_have_a_folder_if_workers_may_be_started_again(restarts: bool, t
     said = tmp_path / "said"
     variables = {**os.environb, b"HOROVOD_ELASTIC_RESTART": b"1" if restarts else b"0"}
     with host_agent() as host:
-        host.say(frames.frame(frames.ENVIRONMENT, packed(variables)))
+        host.say(frames.frame(frames.ENVIRONMENT, packed_environment(variables)))
         host.say(Order(3, ["sh", "-c", f'echo "$HOROVOD_COMMITS_FOLDER" > {said}'], {}).frame())
         assert host.hear(frames.ENDED) == {"worker": 3, "status": 0}
         folder = said.read_text().strip()

@@ -16,7 +16,7 @@ from horovod.common.time_limits import (
 )
 from horovod.runner import streams
 from horovod.runner.agents import supervision
-from horovod.runner.agents.supervision import Ending, Limits, Supervision
+from horovod.runner.agents.supervision import Ending, Supervision
 
 STEP = 0.1  # seconds between two looks
 
@@ -33,8 +33,9 @@ class Watched:
         verbose: bool = False,
     ) -> None:
         self.now = 1000.0
-        limits = Limits(start_timeout, exit_timeout)
-        self.job = Supervision(ranks, limits, is_elastic, verbose, clock=lambda: self.now)
+        self.job = Supervision(
+            ranks, start_timeout, exit_timeout, is_elastic, verbose, clock=lambda: self.now
+        )
         self.said: list[str] = []
 
     def hear(self, *reports: tuple[int, str]) -> Watched:

@@ -12,13 +12,15 @@ import busy
 import pytest
 
 from horovod.runner.agents import wrapper
-from horovod.runner.agents.records import Record, RecordParser
+from horovod.runner.agents.frames import Frame
+from horovod.runner.agents.records import RecordParser
 from horovod.runner.processes import send
 
 CHANGED = """
 import sys, time
 from pathlib import Path
 from horovod.runner.agents import wrapper
+from horovod.runner.agents.frames import Frame
 {before}
 sys.exit(wrapper.run(sys.argv[1], sys.argv[2:]))
 """
@@ -35,18 +37,18 @@ class Wrapper:
         self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=own)
         assert self.process.stdout is not None
         self.pipe = self.process.stdout
-        self._parser, self._records = RecordParser(), list[Record]()
+        self._parser, self._records = RecordParser(), list[Frame]()
 
     def said(self, kind: bytes) -> bytes:
-        return b"".join(record.payload for record in self._records if record.kind == kind)
+        return b"".join(record.body for record in self._records if record.kind == kind)
 
     def reports(self) -> list[str]:
-        return [record.payload.decode() for record in self._records if record.kind == b"R"]
+        return [record.body.decode() for record in self._records if record.kind == b"R"]
 
     def hear(self, word: str) -> str:
         """Until it writes or reports what begins so, which it returns."""
         while True:
-            found = [each.payload for each in self._records if each.payload.startswith(word.encode())]
+            found = [each.body for each in self._records if each.body.startswith(word.encode())]
             if found:
                 return found[0].decode()
             data = os.read(self.pipe.fileno(), 1 << 16)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from horovod.runner.agents.decisions import Action, EndJob, Publish, Start
 from horovod.runner.agents.outcome import End
-from horovod.runner.elastic.actions import Action, EndJob, Publish, Start
-from horovod.runner.elastic.limits import Limits
 from horovod.runner.elastic.membership import MembershipMachine
+from horovod.runner.elastic.settings import Limits
 
 KILLED = End(signal_number=9)
 AnyAction = TypeVar("AnyAction", bound=Action)
@@ -78,7 +78,7 @@ class Job(Decided):
         return self.take(self.machine.hosts_found(hosts))
 
     def accuse(self, by: int, worker: int) -> list[Action]:
-        return self.take(self.machine.worker_accused(by, worker, "silent for 3 s"))
+        return self.take(self.machine.accuse(by, worker, "silent for 3 s"))
 
     def started(self) -> list[tuple[int, str, int, int]]:
         return [(s.worker, s.host, s.slot, s.place.rank) for s in self.all(Start)]

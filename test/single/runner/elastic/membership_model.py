@@ -1,6 +1,6 @@
 """What the membership machine may do, and has to: its rules once more, for a driver and its workers."""
 
-# private: _slots, _hosts, _blacklist: they are told only by whom the machine starts
+# private: _slots, _lost, _blacklist: they are told only by whom the machine starts
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import TypeVar
 
+from horovod.common.agent_messages import Place
 from horovod.common.time_limits import FAILURE_WINDOW, SLOT_COOLDOWN
+from horovod.runner.agents.decisions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
 from horovod.runner.agents.outcome import End
-from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Place, Publish, Say, Start, Stop
-from horovod.runner.elastic.limits import SLOT, Limits
 from horovod.runner.elastic.membership import MembershipMachine
 from horovod.runner.elastic.reasons import FAILED, RESETS
+from horovod.runner.elastic.settings import SLOT, Limits
 
 Key = TypeVar("Key", str, tuple[str, int])
 HOSTS = "abcd"
@@ -131,7 +132,7 @@ class Model:
 
     def check_blacklist(self, hosts: set[str], slots: set[tuple[str, int]]) -> None:
         """These have failed now."""
-        away = {host for host in HOSTS if self.machine._slots._hosts.is_blacklisted(host)}
+        away = {host for host in HOSTS if host in self.machine._slots._lost}
         barred = {(host, slot) for host in HOSTS for slot in range(MOST_SLOTS)}
         barred = {each for each in barred if each in self.machine._slots._blacklist}
         shortest = self.limits.cooldown_range[0] if self.limits.cooldown_range else None
@@ -429,7 +430,7 @@ class Model:
         counts = by != worker and {by, worker} <= set(self.members) & set(self.host)
         if counts and worker not in self.out:
             self.accused.setdefault(worker, self.now)
-        actions = self.machine.worker_accused(by, worker, "silent for 3 s")
+        actions = self.machine.accuse(by, worker, "silent for 3 s")
         assert counts or not actions
         self.take(actions)
 

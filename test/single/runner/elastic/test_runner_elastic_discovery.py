@@ -12,16 +12,9 @@ import pytest
 from refusals import refused
 
 from horovod.runner import errors
-from horovod.runner.elastic.blacklist import Blacklist, checked_range
-from horovod.runner.elastic.discovery import (
-    FixedHosts,
-    HostDiscovery,
-    HostDiscoveryScript,
-    HostManager,
-    HostUpdateResult,
-    RepeatedDiscovery,
-    hosts_from_output,
-)
+from horovod.runner.elastic.discovery import RepeatedDiscovery, hosts_from_output, hosts_of_script
+from horovod.runner.elastic.settings import Limits, checked_range
+from horovod.runner.elastic.slots import Blacklist, Slots
 from horovod.runner.errors import DiscoveryError
 
 
@@ -42,12 +35,12 @@ def script(folder: Path, text: str) -> str:
 
 def test_output_of_a_script(tmp_path: Path) -> None:
     lines = "echo node-2:4; echo; echo '# none'; echo '  node1  # spare'; echo 10.0.0.7:12"
-    found = HostDiscoveryScript(script(tmp_path, lines), 3).find_available_hosts_and_slots()
+    found = hosts_of_script(script(tmp_path, lines), 3)
     assert list(found.items()) == [("node-2", 4), ("node1", 3), ("10.0.0.7", 12)]
 
 
 def test_a_script_may_be_a_command_of_a_shell() -> None:
-    assert HostDiscoveryScript("echo a:2; echo b", 1).find_available_hosts_and_slots() == {"a": 2, "b": 1}
+    assert hosts_of_script("echo a:2; echo b", 1) == {"a": 2, "b": 1}
 
 
 @pytest.mark.parametrize("slots", ["0", "00"])
@@ -58,7 +51,7 @@ def test_a_host_without_slots_is_not_there(slots: str) -> None:
 
 
 def test_no_hosts_are_no_error() -> None:
-    assert HostDiscoveryScript("true", 1).find_available_hosts_and_slots() == {}
+    assert hosts_of_script("true", 1) == {}
 
 
 @pytest.mark.parametrize(
@@ -88,7 +81,7 @@ def test_a_wrong_line_is_named(output: str, line: int, because: str) -> None:
 )
 def test_a_script_that_fails(command: str, code: str, facts: dict[str, object], words: str) -> None:
     with refused(DiscoveryError, code, **facts) as error:
-        HostDiscoveryScript(command, 1).find_available_hosts_and_slots()
+        hosts_of_script(command, 1)
     assert words in str(error.value)
 
 
@@ -97,7 +90,7 @@ def test_a_script_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> No
     command = f"sleep 60 & echo $$ $! >{pids}; wait"
     began = time.monotonic()
     with refused(errors.script_too_slow, seconds=0.5):
-        HostDiscoveryScript(command, 1, timeout=0.5).find_available_hosts_and_slots()
+        hosts_of_script(command, 1, timeout=0.5)
     assert time.monotonic() - began < busy.patience(20)
     left = list(map(int, pids.read_text().split()))
     assert len(left) == 2
@@ -106,43 +99,31 @@ def test_a_script_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> No
 
 def test_what_a_script_leaves_running_is_not_waited_for() -> None:
     began = time.monotonic()
-    assert HostDiscoveryScript("sleep 60 & echo a", 1).find_available_hosts_and_slots() == {"a": 1}
+    assert hosts_of_script("sleep 60 & echo a", 1) == {"a": 1}
     assert time.monotonic() - began < busy.patience(20)
 
 
 def test_a_script_gets_no_input_and_leaks_no_descriptor() -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
-        assert HostDiscoveryScript("cat; echo a", 1).find_available_hosts_and_slots() == {"a": 1}
+        assert hosts_of_script("cat; echo a", 1) == {"a": 1}
     assert len(os.listdir("/proc/self/fd")) == before
-
-
-class Answers(HostDiscovery):
-    """One after the other."""
-
-    def __init__(self, *answers: dict[str, int] | Exception) -> None:
-        self._answers = iter(answers)
-
-    def find_available_hosts_and_slots(self) -> dict[str, int]:
-        answer = next(self._answers)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-
-def test_a_failure_of_the_first_time_ends_the_job() -> None:
-    said: list[str] = []
-    with refused(errors.no_hosts_found, why="no quota"):
-        RepeatedDiscovery(Answers(DiscoveryError("no quota")), said.append).find()
-    assert said == []
 
 
 def test_later_failures_are_said_once_a_minute_and_pass() -> None:
     said: list[str] = []
     broken = DiscoveryError("no quota")
-    answers = Answers({"a": 1}, broken, broken, OSError("soon"), OSError("no disk"), {"a": 2})
+    answers: list[dict[str, int] | DiscoveryError] = [{"a": 1}, broken, broken]
+    answers += [DiscoveryError("soon"), DiscoveryError("no disk"), {"a": 2}]
     times = iter([100.0, 100.0 + 1, 100.0 + 59, 100.0 + 60])
-    discovery = RepeatedDiscovery(answers, said.append, lambda: next(times))
+
+    def find() -> dict[str, int]:
+        answer = answers.pop(0)
+        if isinstance(answer, DiscoveryError):
+            raise answer
+        return answer
+
+    discovery = RepeatedDiscovery(find, said.append, lambda: next(times))
     assert [discovery.find() for _ in range(6)] == [{"a": 1}, None, None, None, None, {"a": 2}]
     assert said == [
         "hosts stay as they are, and are looked for again: no quota",
@@ -151,63 +132,39 @@ def test_later_failures_are_said_once_a_minute_and_pass() -> None:
     ]
 
 
-def test_the_manager_says_what_has_changed() -> None:
-    hosts = FixedHosts({"a": 2})
-    manager = HostManager(hosts)
-    changes = []
-    for found in ({"a": 2}, {"a": 2}, {"a": 2, "b": 1}, {"a": 1, "b": 1}, {"a": 1, "b": 3}, {"c": 1}, {}):
-        hosts.set(found)
-        changes.append(manager.update_available_hosts())
-    result = HostUpdateResult
-    assert changes == [
-        *(result.added, result.no_update, result.added, result.removed, result.added),
-        *(result.mixed, result.removed),
-    ]
-    assert (int(result.added), int(result.removed), int(result.mixed)) == (1, 2, 3)
+def slots_of(
+    hosts: dict[str, int], clock: Clock | None = None, cooldown: tuple[int, int] | None = None
+) -> Slots:
+    return Slots(Limits(np=1, min_np=1, max_np=None, cooldown_range=cooldown), hosts, clock or Clock(), ())
 
 
 def test_the_oldest_hosts_come_first() -> None:
-    hosts = FixedHosts({"c": 1, "a": 1})
-    manager = HostManager(hosts)
-    manager.update_available_hosts()
-    hosts.set({"a": 2, "b": 1, "c": 1})
-    manager.update_available_hosts()
-    assert manager.current_hosts.host_assignment_order == ("c", "a", "b")
-    assert manager.current_hosts.count_available_slots() == 4
-    assert manager.current_hosts.get_slots("a") == 2 and manager.current_hosts.get_slots("x") == 0
-    hosts.set({"a": 2, "b": 1})
-    manager.update_available_hosts()
-    hosts.set({"c": 1, "a": 2, "b": 1})  # it comes back as the youngest
-    manager.update_available_hosts()
-    assert manager.current_hosts.host_assignment_order == ("a", "b", "c")
-    assert HostManager.order_available_hosts({"a", "b"}, ["c", "b"]) == ["b", "a"]
+    slots = slots_of({"c": 1, "a": 1})
+    slots.find({"a": 2, "b": 1, "c": 1})
+    assert list(slots.hosts().items()) == [("c", 1), ("a", 2), ("b", 1)] and slots.count() == 4
+    slots.find({"a": 2, "b": 1})
+    slots.find({"c": 1, "a": 2, "b": 1})  # it comes back as the youngest
+    assert list(slots.hosts()) == ["a", "b", "c"]
 
 
 def test_a_failed_host_stays_away_without_a_cooldown() -> None:
     clock = Clock()
-    manager = HostManager(FixedHosts({"a": 2, "b": 1}), clock=clock)
-    manager.update_available_hosts()
-    assert manager.blacklist("a") == float("inf") and not manager.can_return()
-    assert manager.is_blacklisted("a") and not manager.is_blacklisted("b")
+    slots = slots_of({"a": 2, "b": 1}, clock)
+    slots.begin()
+    assert slots.lose("a") == "host a is on the blacklist"
     clock.now += 1e9
-    assert manager.update_available_hosts() == HostUpdateResult.no_update
-    assert manager.current_hosts.available_hosts == {"b"}
-    assert manager.current_hosts.count_available_slots() == 1
-    assert manager.current_hosts.host_slots == {"a": 2, "b": 1}
+    assert slots.hosts() == {"b": 1} and slots.count() == slots.possible() == 1
 
 
 def test_a_failed_host_comes_back_after_its_cooldown() -> None:
     clock = Clock()
-    manager = HostManager(FixedHosts({"a": 2}), (10, 3600), clock=clock, chance=lambda: 0.5)
-    manager.update_available_hosts()
-    assert manager.blacklist("a") == pytest.approx(10.5) and manager.can_return()
-    clock.now += 10.4
-    assert manager.is_blacklisted("a") and manager.update_available_hosts() == HostUpdateResult.no_update
-    clock.now += 0.2
-    assert not manager.is_blacklisted("a")
-    assert manager.update_available_hosts() == HostUpdateResult.added
-    assert manager.update_available_hosts() == HostUpdateResult.no_update
-    assert manager.current_hosts.available_hosts == {"a"}
+    slots = slots_of({"a": 2}, clock, (10, 3600))
+    slots.begin()
+    assert slots.lose("a") in ("host a is on the blacklist for 10 s", "host a is on the blacklist for 11 s")
+    clock.now += 9.9
+    assert slots.hosts() == {} and slots.possible() == 2
+    clock.now += 1.2
+    assert slots.hosts() == {"a": 2}
 
 
 @pytest.mark.parametrize("chance", [lambda: 0.0, lambda: 0.999])
@@ -245,10 +202,7 @@ def test_slots_of_a_host_are_away_one_by_one() -> None:
     assert blacklist.add(("a", 1)) == 20, "it has failed before"
 
 
-@pytest.mark.parametrize("wrong", [(0, 5), (5, 4), (1, 3601), (float("nan"), 5), (1,), (1, 2, 3)])
-def test_a_wrong_range_is_refused(wrong: tuple[float, float]) -> None:
-    row = errors.cooldown_bounds if len(wrong) == 2 else errors.cooldown_no_pair
-    with refused(row):
+@pytest.mark.parametrize("wrong", [(0, 5), (5, 4), (1, 3601), (1,), (1, 2, 3)])
+def test_a_wrong_range_is_refused(wrong: tuple[int, ...]) -> None:
+    with refused(errors.cooldown_bounds if len(wrong) == 2 else errors.cooldown_no_pair):
         checked_range(wrong)
-    with refused(row):
-        HostManager(FixedHosts({}), wrong)

@@ -8,10 +8,11 @@ from __future__ import annotations
 import pytest
 from elastic_jobs import KILLED, Job, two_hosts
 
+from horovod.common.agent_messages import Place
+from horovod.runner.agents.decisions import EndJob, Leave, Notify, Publish, Say, Start, Stop
 from horovod.runner.agents.outcome import End
-from horovod.runner.elastic.actions import EndJob, Leave, Notify, Place, Publish, Say, Start, Stop
-from horovod.runner.elastic.limits import HOST, SLOT
 from horovod.runner.elastic.reasons import FAILED, RESETS
+from horovod.runner.elastic.settings import HOST, SLOT
 
 # The start.
 

@@ -12,7 +12,7 @@ import pytest
 from membership_model import HOSTS, MOST_SLOTS, Model
 
 from horovod.runner.agents.outcome import End
-from horovod.runner.elastic.limits import HOST, SLOT, Limits
+from horovod.runner.elastic.settings import HOST, SLOT, Limits
 
 SEEDS = int(os.environ.get("HOROVOD_TEST_CASES", "120"))
 STEPS = 40
@@ -154,7 +154,7 @@ class World:
         late = [machine.tick(), machine.hosts_found({"a": 1}), machine.host_lost("a", "late")]
         for worker in self.model.host:
             late += [machine.worker_asks(worker, 0), machine.worker_ended(worker, End(1))]
-            late += [machine.worker_started(worker), machine.worker_accused(worker, worker + 1, "late")]
+            late += [machine.worker_started(worker), machine.accuse(worker, worker + 1, "late")]
         assert not any(late)
 
 

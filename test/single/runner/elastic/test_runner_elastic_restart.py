@@ -9,11 +9,20 @@ import pytest
 from elastic_jobs import KILLED, Decided
 
 from horovod.common.time_limits import ACCUSATION_GRACE, LEAVE_AFTER_CHANGE, LEAVE_AFTER_ERROR
-from horovod.runner.agents.decisions import Decisions
+from horovod.runner.agents.decisions import (
+    Action,
+    Decisions,
+    EndJob,
+    Leave,
+    Notify,
+    Publish,
+    Say,
+    Start,
+    Stop,
+)
 from horovod.runner.agents.outcome import End
 from horovod.runner.agents.restart_job import RestartJob
-from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
-from horovod.runner.elastic.limits import HOST, SLOT, Limits
+from horovod.runner.elastic.settings import HOST, SLOT, Limits
 
 TERMINATED, LEFT = End(signal_number=15), End(75)
 THREE = {"a": 1, "b": 1, "c": 1}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from elastic_jobs import KILLED, Job, two_hosts
 
+from horovod.runner.agents.decisions import EndJob, Leave, Publish, Say, Stop
 from horovod.runner.agents.outcome import End
-from horovod.runner.elastic.actions import EndJob, Leave, Publish, Say, Stop
-from horovod.runner.elastic.limits import HOST
 from horovod.runner.elastic.reasons import FAILED
+from horovod.runner.elastic.settings import HOST
 
 
 def test_the_time_is_over_and_enough_have_asked() -> None:

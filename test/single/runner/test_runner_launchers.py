@@ -19,7 +19,7 @@ from horovod.runner import by_mpirun, errors, hosts, job_hosts, launchers
 from horovod.runner.agents.supervision import Ending
 from horovod.runner.errors import LaunchError
 from horovod.runner.hosts import Host
-from horovod.runner.launchers.job import Job
+from horovod.runner.launchers import Job
 from horovod.runner.shell import Ssh
 from horovod.runner.starting import ByMpirun
 
