@@ -62,9 +62,9 @@ int64_t Engine::submit(int process_set, Submission submission) {
   submissions_.require_open();
   const ProcessSets::Pointer set = sets_.find(process_set);
   if (!set->is_member()) {
-    throw InvalidArgument(Said::not_a_member, {.tensor = submission.request.name,
-                                               .ranks = {transport_.rank()},
-                                               .others = {{"set", set->to_text()}}});
+    throw InvalidArgument(
+        Said::not_a_member,
+        {.tensor = submission.request.name, .ranks = {transport_.rank()}, .others = {{"set", set->to_text()}}});
   }
   settle(&submission, set->ranks());
   submission.submitted = steady_clock::now();
@@ -154,7 +154,8 @@ bool Engine::round() {
   if (const Failure failure = in_flight_.look(); failure.is_any()) throw InternalError(failure);
   progressed |= carry_out_responses();
   // Only when nothing is left to be carried out is this rank's cache what the coordinator takes it for.
-  if (negotiation_.responses().empty() && !life_.is_over()) progressed |= announce() || report_blocked() || answer_pass_queries();
+  if (negotiation_.responses().empty() && !life_.is_over())
+    progressed |= announce() || report_blocked() || answer_pass_queries();
   if (!life_.is_over()) progressed |= negotiation_.coordinate(now());
   progressed |= carry_out_responses();
   inspect_stalls();

@@ -57,10 +57,10 @@ class Engine {
   ResultMemory& results() { return *results_; }
   void stop_timeline();                // when it has been told of what a GPU is still doing
   void shutdown() EXCLUDES(joining_);  // waits until all ranks have stopped, and fails what is pending; may be repeated
-  bool has_failed() const { return life_.has_failed(); }  // stopped because something failed, on this rank or another
+  bool has_failed() const { return life_.has_failed(); }        // stopped because something failed, on this rank or another
   bool has_ended() const { return submissions_.are_closed(); }  // for whatever reason: nothing is accepted any more
-  bool step(std::chrono::microseconds elapsed);  // one round, later by that; true if anything happened
-  std::chrono::microseconds cpu_time();          // of the engine's thread so far, collectives included; 0 without a thread
+  bool step(std::chrono::microseconds elapsed);                 // one round, later by that; true if anything happened
+  std::chrono::microseconds cpu_time();  // of the engine's thread so far, collectives included; 0 without a thread
 
  private:
   using TimePoint = std::chrono::steady_clock::time_point;

@@ -38,7 +38,7 @@ void Execution::run_together(ProcessSet& set, const std::vector<Item>& items, bo
     give_out_agreed();
   } catch (const std::exception& error) {
     parts_.transport.cancel();  // the tensors' memory goes with their handles
-    hooks_.on_failure();          // before a GPU goes on with what is there: who copies from it looks at this afterwards
+    hooks_.on_failure();        // before a GPU goes on with what is there: who copies from it looks at this afterwards
     parts_.sets.abort_gpu();
     const Failure cause = Failure::of(error);
     const bool is_own = cause.kind == ErrorKind::TensorChanged || cause.said == Said::no_memory;

@@ -32,8 +32,8 @@ class Execution {
     Submissions& submissions;
   };
   struct Hooks {
-    std::function<void()> on_failure;        // of an operation: nothing more can be carried out
-    std::function<Failure()> reason_heard;   // then: why other ranks say that the job ends, if they do
+    std::function<void()> on_failure;       // of an operation: nothing more can be carried out
+    std::function<Failure()> reason_heard;  // then: why other ranks say that the job ends, if they do
     std::function<void()> on_set_added;
   };
   Execution(const Parts& parts, Hooks hooks) : parts_(parts), hooks_(std::move(hooks)) {}

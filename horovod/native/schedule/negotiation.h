@@ -71,8 +71,9 @@ class Negotiation {
   const bool coordinates_, in_order_;
 
   std::deque<Response> responses_;
-  Deadlocks deadlocks_;                                      // on rank 0
-  std::vector<std::pair<int, Announcement>> early_, later_;  // by rank: of sets not yet added; of a rank that is ahead of others
+  Deadlocks deadlocks_;  // on rank 0
+  std::vector<std::pair<int, Announcement>> early_,
+      later_;  // by rank: of sets not yet added; of a rank that is ahead of others
 };
 
 }  // namespace hvd
