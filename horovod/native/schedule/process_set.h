@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "observe/counters.h"
@@ -30,6 +29,7 @@ class ProcessSet {
   // `id` is what users know the set by, and may be used again when the set is gone; `serial` is not. `ranks` ascend.
   ProcessSet(const EngineContext& engine, int id, uint32_t serial, std::vector<int> ranks);
 
+  int rank() const { return rank_; }  // this one's
   int id() const { return id_; }
   uint32_t serial() const { return serial_; }
   const std::vector<int>& ranks() const { return ranks_; }
@@ -83,8 +83,6 @@ class ProcessSet {
   std::vector<Response> decide();
   Coordinator& coordinator() { return *coordinator_; }
   size_t position_of(int rank) const;  // in ranks()
-
-  std::unordered_set<std::string> names_in_flight;  // submitted here and not done; guarded by the engine's mutex
 
  private:
   struct Begun {

@@ -1,0 +1,268 @@
+#include "schedule/negotiation.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.h"
+
+namespace hvd {
+
+Negotiation::Negotiation(Transport& transport, const ProcessSets& sets, BackwardPasses& passes, Observers& observers,
+                         bool in_order)
+    : transport_(transport),
+      sets_(sets),
+      passes_(passes),
+      observers_(observers),
+      coordinates_(transport.rank() == 0),
+      in_order_(in_order) {}
+
+// ---- what it hears --------------------------------------------------------------------------------------------------
+
+bool Negotiation::receive(TimePoint now) {
+  bool has_heard = false;
+  while (const std::optional<Message> message = transport_.receive()) {
+    has_heard = true;
+    if (!coordinates_) {
+      on_responses(*message);
+      continue;
+    }
+    for (const Announcement& one : read_announcements(message->bytes, message->from)) on_announcement(message->from, one, now);
+  }
+  return has_heard;
+}
+
+void Negotiation::on_responses(const Message& message) {
+  ProcessSet& all = *sets_.by_serial(0);
+  for (Response& response : read_responses(message.bytes, message.from)) {
+    if (response.kind == ResponseKind::kAnnounced && all.has_peers()) {
+      all.hear_peer(message.from, response.announced.front());
+    } else if (message.from == 0 && response.kind != ResponseKind::kAnnounced) {
+      responses_.push_back(std::move(response));
+    } else {
+      throw InternalError(Said::not_to_say, {.ranks = {message.from}, .others = {{"who", transport_.describe(message.from)}}});
+    }
+  }
+}
+
+void Negotiation::on_announcement(int from, const Announcement& announcement, TimePoint now) {
+  // Now, though it may be heard later: by then the rank may have said that it waits again.
+  const bool asks = announcement.blocked_on.empty() && announcement.no_pass_at.empty() && announcement.answers == 0;
+  if (asks) deadlocks_.unblock(from);
+  const ProcessSets::Pointer set = sets_.by_serial(announcement.set);
+  // Null: removed meanwhile, as the rank will find out by itself; or, if others are ahead of this rank, not yet added.
+  if (set == nullptr && !sets_.has_existed(announcement.set)) early_.push_back({from, announcement});
+  if (set == nullptr) return;
+  bool is_later = set->is_ahead(from, announcement);
+  for (const auto& [rank, waiting] : later_) is_later = is_later || (rank == from && announcement.answers == 0);
+  if (is_later && announcement.blocked_on.empty()) {
+    later_.push_back({from, announcement});
+  } else {
+    hear(from, announcement, now);
+  }
+}
+
+void Negotiation::hear_early(TimePoint now) {
+  for (const auto& [from, announcement] : std::exchange(early_, {})) on_announcement(from, announcement, now);
+}
+
+void Negotiation::hear(int from, const Announcement& announcement, TimePoint now) {
+  const ProcessSets::Pointer set = sets_.by_serial(announcement.set);
+  if (!announcement.blocked_on.empty()) {
+    set->coordinator().note_waiting(announcement.blocked_on);
+    return deadlocks_.block({from, announcement.set, announcement.blocked_on, announcement.may_yield});
+  }
+  if (!announcement.no_pass_at.empty()) return set->coordinator().on_no_pass(set->position_of(from), announcement.no_pass_at);
+  std::vector<uint32_t> unknown = set->on_announcement(from, announcement, now);
+  if (!unknown.empty()) post(from, {announcement.set, ResponseKind::kAskInFull, {}, std::move(unknown), {}});
+}
+
+// Announcements that waited until others had come as far as their rank. True if any was heard.
+bool Negotiation::hear_later(TimePoint now) {
+  std::vector<std::pair<int, Announcement>> waiting;
+  const size_t before = later_.size();
+  for (auto& [from, announcement] : std::exchange(later_, {})) {
+    const bool waits = std::ranges::any_of(waiting, [&, rank = from](const auto& one) { return one.first == rank; });
+    if (waits || sets_.by_serial(announcement.set)->is_ahead(from, announcement)) {
+      waiting.push_back({from, std::move(announcement)});
+    } else {
+      hear(from, announcement, now);
+    }
+  }
+  later_ = std::move(waiting);
+  return later_.size() != before;
+}
+
+// ---- what it announces ----------------------------------------------------------------------------------------------
+
+void Negotiation::announce(std::vector<Submitted> submitted, bool is_leaving, TimePoint now) {
+  std::map<uint32_t, std::vector<Submission>> by_set;
+  for (Submitted& one : submitted) by_set[one.set->serial()].push_back(std::move(one.submission));
+  if (is_leaving) by_set.try_emplace(0);
+  std::vector<Announcement> announcements;
+  for (auto& [serial, submissions] : by_set) {
+    const ProcessSets::Pointer set = sets_.by_serial(serial);
+    announcements.push_back(set->announce(std::move(submissions), !sets_.has_existed(1) && !is_leaving));
+    announcements.back().is_leaving = is_leaving && serial == 0;
+    tell_peers(announcements.back());
+    for (Response& run : set->runs_of(announcements.back())) responses_.push_back(std::move(run));
+  }
+  for (Listener* listener : observers_.listeners()) listener->on_round();
+  if (coordinates_) {
+    // Rank 0's caches are its mirrors': no id can be unknown.
+    for (const Announcement& one : announcements) sets_.by_serial(one.set)->on_announcement(0, one, now);
+  } else {
+    ByteWriter writer;
+    transport_.post(0, write(announcements, &writer));
+  }
+}
+
+void Negotiation::announce_leaving(TimePoint now) {
+  Announcement last;
+  last.is_leaving = true;
+  say(last, now);
+}
+
+// Ranks that have started the same operations need not wait for rank 0's answer. Rank 0 hears of it as the coordinator.
+void Negotiation::tell_peers(const Announcement& begun) {
+  if (!sets_.by_serial(begun.set)->tells_peers()) return;
+  ByteWriter writer;
+  std::vector<Response> told(1);
+  told.front().kind = ResponseKind::kAnnounced;
+  told.front().announced = {begun};
+  const std::span<const std::byte> bytes = write(told, &writer);
+  for (int rank = 1; rank < transport_.size(); ++rank) {
+    if (rank != transport_.rank()) transport_.post(rank, bytes);
+  }
+}
+
+void Negotiation::report_blocked(const std::map<int64_t, bool>& blocked, TimePoint now) {
+  for (const auto& [handle, may_yield] : blocked) {
+    for (const auto& [serial, set] : sets_.all()) {
+      const std::string* name = set->name_of(handle);
+      if (name == nullptr) continue;
+      Announcement report;
+      report.set = serial;
+      report.blocked_on = *name;
+      report.may_yield = may_yield;
+      say(report, now);
+    }
+  }
+}
+
+bool Negotiation::answer_pass_queries(TimePoint now) {
+  if (!passes_.can_answer()) return false;
+  for (const Announcement& answer : passes_.take_answers()) say(answer, now);
+  return true;
+}
+
+void Negotiation::say(const Announcement& announcement, TimePoint now) {
+  if (coordinates_) return on_announcement(0, announcement, now);
+  ByteWriter writer;
+  transport_.post(0, write({announcement}, &writer));
+}
+
+bool Negotiation::follow(const Response& response, ProcessSet& set) {
+  if (response.kind == ResponseKind::kForget) {
+    set.forget(response.ids);
+  } else if (response.kind == ResponseKind::kAskOfPass) {
+    passes_.ask(response.set, response.items.front().name);
+  } else if (response.kind == ResponseKind::kAskInFull) {
+    ByteWriter writer;
+    transport_.post(0, write({set.announce_in_full(response.ids)}, &writer));
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// ---- on rank 0: what it responds ------------------------------------------------------------------------------------
+
+bool Negotiation::coordinate(TimePoint now) {
+  if (!coordinates_) return false;
+  const bool has_responded = issue(now);
+  ask_of_passes();
+  release_deadlocked(now);
+  return has_responded;
+}
+
+bool Negotiation::issue(TimePoint now) {
+  bool has_responded = false;
+  do {
+    for (const auto& [serial, set] : sets_.all()) {
+      const std::vector<Response> responses = set->decide();
+      if (responses.empty()) continue;
+      has_responded = true;
+      ByteWriter writer;
+      const std::span<const std::byte> bytes = write(responses, &writer);
+      for (const int rank : set->ranks()) {
+        if (rank != 0) transport_.post(rank, bytes);
+      }
+      if (set->is_member()) responses_.insert(responses_.end(), responses.begin(), responses.end());
+    }
+  } while (hear_later(now));
+  return has_responded;
+}
+
+void Negotiation::post(int rank, Response response) {
+  if (rank == 0) return responses_.push_back(std::move(response));
+  ByteWriter writer;
+  transport_.post(rank, write({std::move(response)}, &writer));
+}
+
+void Negotiation::ask_of_passes() {
+  for (const auto& [serial, set] : sets_.all()) {
+    for (auto& [position, question] : set->coordinator().pass_queries()) {
+      post(set->ranks()[position], {serial, ResponseKind::kAskOfPass, {{0, std::move(question), 0, {}, {}}}, {}, {}});
+    }
+  }
+}
+
+void Negotiation::release_deadlocked(TimePoint now) {
+  bool has_answers = false;
+  const auto missing = [this](const BlockedCaller& caller) {
+    const ProcessSets::Pointer set = sets_.by_serial(caller.set);
+    return set == nullptr ? std::vector<int>{} : set->coordinator().missing(set->position_of(caller.rank), caller.name);
+  };
+  for (const BlockedCaller& caller : deadlocks_.take_released(missing)) {
+    if (sets_.by_serial(caller.set)->coordinator().release(caller.name)) {
+      has_answers = true;
+      continue;
+    }
+    post(caller.rank, {caller.set, ResponseKind::kRelease, {{0, caller.name, 0, {}, {}}}, {}, {}});
+  }
+  if (has_answers) issue(now);
+}
+
+// ---- the end --------------------------------------------------------------------------------------------------------
+
+bool Negotiation::end_stalled(TimePoint now, const LivenessMonitor& liveness) {
+  if (!observers_.is_inspection_due(now)) return false;
+  std::vector<StalledOperation> incomplete;
+  for (const auto& [serial, set] : sets_.all()) {
+    for (StalledOperation& one : set->coordinator().incomplete(now)) incomplete.push_back(std::move(one));
+  }
+  const StallReport report = observers_.inspect(now, incomplete);
+  if (!report.must_shut_down) return false;
+  const std::string text = report.warning + liveness.accuse(incomplete);
+  const Failure reason{Said::stalled, {.ranks = report.missing, .values = report.names, .others = {{"report", text}}}};
+  ByteWriter writer;
+  const std::vector<Response> responses = {{0, ResponseKind::kShutdown, {}, {}, reason}};
+  const std::span<const std::byte> bytes = write(responses, &writer);
+  for (int rank = 1; rank < transport_.size(); ++rank) transport_.post(rank, bytes);
+  transport_.flush();
+  responses_.assign(responses.begin(), responses.end());
+  return true;
+}
+
+Failure Negotiation::reason_to_end(bool of_begun) const {
+  size_t answered = 0;
+  for (const Response& one : responses_) {
+    if (one.kind == ResponseKind::kRun && !one.begins) ++answered;
+    if (one.kind != ResponseKind::kShutdown) continue;
+    if (one.error.is_any()) return one.error;
+    return of_begun && answered <= sets_.by_serial(0)->begun_count() ? Failure(Said::shut_down) : Failure();
+  }
+  return {};
+}
+
+}  // namespace hvd
