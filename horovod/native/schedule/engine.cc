@@ -33,7 +33,7 @@ Engine::Engine(Transport& transport, const Settings& settings, Drive drive, bool
              *results_, in_order}),
       liveness_(transport, sets_, in_flight_, observers_.stall_limits(), log_),
       submissions_(settings_, handles_),
-      negotiation_(transport_, sets_, passes_, observers_, in_order),
+      negotiation_(transport_, sets_, passes_, observers_),
       execution_({transport_, settings_, sets_, gpu_, in_flight_, liveness_, handles_, submissions_},
                  {.on_failure = [this] { life_.advance(Life::kFailing); },
                   .reason_heard = [this] { return reason_heard(); },

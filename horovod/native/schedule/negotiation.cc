@@ -7,14 +7,8 @@
 
 namespace hvd {
 
-Negotiation::Negotiation(Transport& transport, const ProcessSets& sets, BackwardPasses& passes, Observers& observers,
-                         bool in_order)
-    : transport_(transport),
-      sets_(sets),
-      passes_(passes),
-      observers_(observers),
-      coordinates_(transport.rank() == 0),
-      in_order_(in_order) {}
+Negotiation::Negotiation(Transport& transport, const ProcessSets& sets, BackwardPasses& passes, Observers& observers)
+    : transport_(transport), sets_(sets), passes_(passes), observers_(observers), coordinates_(transport.rank() == 0) {}
 
 // ---- what it hears --------------------------------------------------------------------------------------------------
 

@@ -24,8 +24,8 @@ class Negotiation {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  // All of it outlives this one. `in_order`: see EngineContext.
-  Negotiation(Transport& transport, const ProcessSets& sets, BackwardPasses& passes, Observers& observers, bool in_order);
+  // All of it outlives this one.
+  Negotiation(Transport& transport, const ProcessSets& sets, BackwardPasses& passes, Observers& observers);
 
   // Hears what other ranks have sent. True if they had.
   bool receive(TimePoint now);
@@ -68,7 +68,7 @@ class Negotiation {
   const ProcessSets& sets_;
   BackwardPasses& passes_;
   Observers& observers_;
-  const bool coordinates_, in_order_;
+  const bool coordinates_;
 
   std::deque<Response> responses_;
   Deadlocks deadlocks_;  // on rank 0
