@@ -33,6 +33,7 @@ def test_the_commands_of_the_page_are_understood() -> None:
         assert benchmark.arguments(words).parts
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(330)  # some 30 s on two cores that have nothing else to do
 def test_every_part_runs_and_reaches_the_page(hosts_can_be: None, tmp_path: Path) -> None:
     pytest.importorskip("mpi4py", reason="MPI_Allreduce is called through mpi4py, which is not installed")

@@ -26,6 +26,7 @@ def abandoned() -> set[str]:
     return {name for name, pid in pids.items() if not Path(f"/proc/{pid}").exists()}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_two_made_hosts(hosts_can_be: None, tmp_path: Path) -> None:
     (script,) = blocks("docs/lab.md", "python")

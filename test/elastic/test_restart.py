@@ -37,7 +37,9 @@ class RestartedJob(Job):
 
 
 @pytest.mark.timeout(2 * LIMIT)
-@pytest.mark.parametrize(("rank", "point", "step"), [(0, "step", 13), (1, "kept", 12)])
+@pytest.mark.parametrize(
+    ("rank", "point", "step"), [(0, "step", 13), pytest.param(1, "kept", 12, marks=pytest.mark.slow)]
+)
 def test_training_goes_on_from_the_newest_commit(rank: int, point: str, step: int, tmp_path: Path) -> None:
     job = RestartedJob(tmp_path / "job", at_step("killed", rank, step, point))
     options = ["--elastic-restart", "-np", "3", "--min-np", "1", "--blacklist", "host", *hosts(3)]

@@ -18,6 +18,7 @@ def test_training_goes_on(seed: int) -> None:
     assert not record["complaints"], f"{shown(record)}\n{seen.err[-6000:]}"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_ten_events() -> None:
     """`make test-soak` has 200, on made hosts."""
@@ -28,7 +29,9 @@ def test_ten_events() -> None:
 
 
 @pytest.mark.timeout(330)
-@pytest.mark.parametrize(("way", "victim"), [("plain", 0), ("compress", 1), ("backend", 2)])
+@pytest.mark.parametrize(
+    ("way", "victim"), [("plain", 0), ("compress", 1), pytest.param("backend", 2, marks=pytest.mark.slow)]
+)
 def test_survivors_make_a_new_process_group(way: str, victim: int) -> None:
     """DDP inside of hvd.elastic.run: groups are left, and made again."""
     death = Event("killed", victim, moment=Moment("idle", step=7))

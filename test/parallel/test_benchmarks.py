@@ -138,6 +138,7 @@ def test_codecs_of_another_build_beside_this_one(tmp_path: Path) -> None:
     assert all(re.fullmatch(r"[\d.]+x \([\d.]+ to [\d.]+\)", row[3]) for row in rows)
 
 
+@pytest.mark.slow
 def test_the_cost_of_hooks_beside_another_checkout() -> None:
     done = run("hook_cost.py", str(BENCHMARKS.parent), "--rounds", "3")
     assert len(re.findall(r"[+-][\d.]+ us \[[+-][\d.]+, [+-][\d.]+\]", done.stdout)) == 2

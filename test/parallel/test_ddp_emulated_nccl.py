@@ -127,7 +127,7 @@ def check(on_gpus: Ran, on_cpu: Ran) -> None:
     assert on_gpus.of_torch("allreduce", "allreduce_coalesced") < 0.01 * on_gpus.of_jobs("tensor_bytes")
 
 
-@pytest.mark.parametrize("transport", ["nccl", "host"])
+@pytest.mark.parametrize("transport", ["nccl", pytest.param("host", marks=pytest.mark.slow)])
 def test_a_gpt_that_knows_nothing_of_us(transport: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(TINY_GPT)
@@ -147,6 +147,7 @@ def test_what_is_not_compressed_is_the_process_groups(tmp_path: Path) -> None:
     assert "backend nccl" in plain.output and "HOROVOD" not in plain.output
 
 
+@pytest.mark.slow
 def test_the_tutorials_script(tmp_path: Path) -> None:
     words = [str(EXAMPLES / "pytorch_ddp.py"), "--compression", "bit8", "--model", "deeplabv3_resnet18"]
     words += ["--image-size", "33", "--batch-size", "2", "--train-images", "8", "--test-images", "4"]

@@ -93,7 +93,9 @@ LEFT = r"\bShutDown: |\bDisagreement: rank 1 .*'allreduce\.g0'"
 
 
 @pytest.mark.parametrize("how", ["killed", "ends", "killed within"])
-@pytest.mark.parametrize(("np", "transport"), [(2, "auto"), (3, "auto"), (3, "tcp")])
+@pytest.mark.parametrize(
+    ("np", "transport"), [(2, "auto"), pytest.param(3, "auto", marks=pytest.mark.slow), (3, "tcp")]
+)
 def test_others_of_a_rank_that_is_gone_hear_of_it(script: Path, np: int, transport: str, how: str) -> None:
     words = [sys.executable, str(script), how]
     ranks = run_separately(np, words, env={"HOROVOD_TRANSPORT": transport})

@@ -61,7 +61,8 @@ def said(program: Path, method: str, how: str) -> str:
     return done.stdout
 
 
-METHODS = pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+FORKSERVER = pytest.param("forkserver", marks=pytest.mark.slow)
+METHODS = pytest.mark.parametrize("method", ["fork", "spawn", FORKSERVER])
 
 
 @METHODS
@@ -78,7 +79,7 @@ def test_a_rank_that_exits_leaves_in_order(program: Path, method: str) -> None:
     assert text.endswith("[5, 0]\n") and "lost rank" not in text
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver"])
+@pytest.mark.parametrize("method", ["fork", FORKSERVER])
 def test_a_forked_rank_that_an_exception_ends_is_lost(program: Path, method: str) -> None:
     text = said(program, method, "raises")
     assert "ArithmeticError: it went wrong" in text

@@ -131,6 +131,7 @@ def test_ranks_that_the_script_spawns(place: Place) -> None:
     assert "Finished running basic DDP example on rank 1." in place.output
 
 
+@pytest.mark.slow
 def test_a_recipe_for_imagenet_on_dummy_data(place: Place) -> None:
     """Two epochs of four steps each, of accumulated gradients; resumed for a third."""
     script, checkpoint = str(SCRIPTS / "imagenet_dummy.py"), place.folder / "imagenet.pt"

@@ -26,7 +26,7 @@ LIMIT = 400.0  # seconds: kernels run by threads of the host, several ranks on t
         (2, "host", "scatter", ["operations", "errors", "sparse"]),
         pytest.param(2, "host", "scatter", ["compression", "streams"], marks=pytest.mark.slow),
         pytest.param(2, "host", "auto", ["training", "batch norm"], marks=pytest.mark.slow),
-        (4, "nccl", "scatter", ["compression"]),
+        pytest.param(4, "nccl", "scatter", ["compression"], marks=pytest.mark.slow),
         pytest.param(4, "nccl", "scatter", [*FILES], marks=pytest.mark.slow),
         pytest.param(4, "host", "scatter", [*FILES], marks=pytest.mark.slow),
     ],
@@ -37,7 +37,8 @@ def test_what_runs_on_a_gpu(np: int, transport: str, algorithm: str, files: list
 
 
 @pytest.mark.timeout(LIMIT + 30)
-@pytest.mark.parametrize("file", ["operations", pytest.param("training", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("file", ["operations", "training"])
 def test_ranks_that_share_a_gpu_go_by_the_host(file: str) -> None:
     more = {"HOROVOD_TEST_SHARED_GPU": "1", "HOROVOD_ALLREDUCE_ALGORITHM": "scatter"}
     run_test_files(4, [FILES[file]], LIMIT, **emulated_gpus(), **more)

@@ -73,6 +73,7 @@ def end_after_first_epoch(command: list[str], folder: Path) -> None:
     assert not (folder / "3.pth.tar").exists(), "it was faster than this test"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_resumed_run_ends_with_the_same_model(tmp_path: Path) -> None:
     folders = [tmp_path / "whole", tmp_path / "broken"]

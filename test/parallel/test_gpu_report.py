@@ -260,6 +260,7 @@ def environment(mark: str) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # where the emulated CUDA has to be built; seconds otherwise
 def test_on_the_emulated_gpu_it_is_killed_and_goes_on(tmp_path: Path) -> None:
     page, out = tmp_path / "benchmarks.md", tmp_path / "out"

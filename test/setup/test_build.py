@@ -98,6 +98,7 @@ def test_kernels_share_no_symbols_with_the_rest(textbook_build: tuple[Path, str]
         assert not foreign, f"{path.name} of {path.parts[-5]}: {foreign}"
 
 
+@pytest.mark.slow
 def test_without_mpi(textbook_build: tuple[Path, str], sources: Path, tmp_path: Path) -> None:
     typed("HOROVOD_WITHOUT_MPI=1 python setup.py build --build-lib build/without_mpi", sources)
     library = sources / "build" / "without_mpi"

@@ -22,6 +22,7 @@ KERNELS = ROOT / "horovod" / "native" / "cuda" / "kernels"
 FLAGGED = re.compile(r"VIMNMX\S* R\d+, U?P\d")
 
 pytestmark = [
+    pytest.mark.slow,  # nvcc compiles for all GPUs
     pytest.mark.timeout(3000),
     pytest.mark.skipif(find_nvcc() is None, reason="no nvcc on this machine"),
 ]

@@ -99,7 +99,8 @@ def test_only_what_belongs_there_is_installed(installed: Path) -> None:
         assert (package / name).exists(), name
 
 
-@pytest.mark.parametrize("how", [pytest.param("installed", marks=INSTALLS), "editable"])
+@INSTALLS
+@pytest.mark.parametrize("how", ["installed", "editable"])
 def test_a_users_script_has_types(how: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """With PyTorch from this environment, whose own horovod stands behind the one that is installed."""
     torch, home = find_spec("torch"), request.getfixturevalue(how)

@@ -253,6 +253,7 @@ def test_a_wheel_with_code_for_gpus(tmp_path: Path) -> None:
         test_cuda_library.test_without_a_driver_it_says_so(package)
 
 
+@pytest.mark.slow
 def test_headers_are_fetched_by_a_python_without_pip(tmp_path: Path) -> None:
     """As Debian's is where only what README names was installed."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
