@@ -300,7 +300,7 @@ def test_process_sets_before_init() -> None:
 
 # Those that gather what comes in over time; all others are what they were made as, whoever has them.
 GATHERING = {
-    "Canvas", "ElasticOutcome", "Operation", "Outcome", "Recovery", "Result", "Worker", "_Meeting",
+    "Canvas", "ElasticOutcome", "Operation", "Outcome", "Recovery", "Result", "Worker",
     "_Noted", "_Process", "_State",
 }  # fmt: skip
 
