@@ -6,8 +6,8 @@ remembers the job it was made in, and runs in that.
 
 Processes that were forked by one that had called hvd.init() are in none. The engine's thread is not in them,
 its locks may be held for ever, and MPI and the shared memory are the parent's. Most of them never notice:
-workers of a DataLoader ask for rank() at most. The core guards itself too (native/base/process.h); here it is
-said before Python waits for a lock of its own.
+workers of a DataLoader ask for rank() at most. The core guards itself too (native/base/process.h). Python
+checks first, before it takes its own locks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _forked_by = ""  # as "rank 3"; "" where this process is no such child
 
 
 class Wording(NamedTuple):
-    """What errors about a job say in the words of whoever formed it: hvd.init(), unless somebody else did.
+    """Texts of errors about a job, which name the call that formed it: hvd.init(), unless it was another.
 
     Attributes:
         forming: what forms the job, as "hvd.init()".

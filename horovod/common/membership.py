@@ -307,7 +307,7 @@ class Membership:
 
 
 def _described(comm: Any, process_sets: Sequence[ProcessSet]) -> dict[str, Any]:
-    """What this rank's init() asks for, to be compared with others'; an error too, so that all hear of it."""
+    """This rank's arguments of init(), to compare with the others'; or its error, so that all raise it."""
     described = []
     try:
         for process_set in process_sets:
@@ -345,7 +345,7 @@ def _is_on(variable: str) -> bool:
 
 
 def _read(rank: int, text: bytes, own: dict[str, Any], forming: str) -> dict[str, Any]:
-    """What a rank's init() asks for, as this rank's ``own``. ValueError, about ``forming``, for all else."""
+    """Parses a rank's arguments, in the form of ``own``. ValueError, about ``forming``, for any other form."""
     try:
         wanted: dict[str, Any] = json.loads(text)
         error = wanted["error"]

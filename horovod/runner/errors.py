@@ -52,7 +52,7 @@ class FunctionFailed(Explained, RuntimeError):
 
 
 def flag_of(option: str) -> str:
-    """The option's flag: its name, with hyphens."""
+    """The flag of an option that is called as its flag: not of np, use_mpi, use_gloo, prefix_timestamp."""
     return f"--{option.replace('_', '-')}"
 
 

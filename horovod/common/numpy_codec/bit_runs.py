@@ -100,7 +100,7 @@ def bit8_decode(
 def scaled_values(
     codes: NDArray[np.uint8], scales: NDArray[np.uint8], block_size: int, fmt: MinifloatFormat
 ) -> Float32s:
-    """What codes stand for under the scale bytes of their blocks."""
+    """Values of codes: each times the scale of its block."""
     scale = per_element(scales, block_size, codes.size).astype(np.int64)
     values = decode_minifloat(codes, fmt, scale - SCALE_BIAS)
     values[scale == SCALE_NAN] = np.nan

@@ -45,7 +45,7 @@ class NamedCodec:
         return _ROTATED if self.rotated else FORMATS[self.format]
 
     def _options(self) -> dict[str, Any]:
-        """What encoding and decoding take alike."""
+        """The arguments that encoding and decoding share."""
         options: dict[str, Any] = {"block_size": self.block_size} if self._format().layout.scale_bytes else {}
         if self.format == "bit8":
             options["fmt"] = bit_runs.VARIANTS[self.variant]

@@ -50,7 +50,7 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
              "otherwise"),
     row("bind", group=HOSTS, variable="HOROVOD_BIND", key="params.bind", default="none",
         choices=("none", "auto"), is_new=True,
-        help="auto: give each rank cores of its own, of one NUMA node where that can be, and its engine's "
+        help="auto: bind each rank to its own cores, of one NUMA node if possible, and its engine's "
              "thread a hyper-thread of them; none where a host has fewer cores than ranks"),
     row("ddp", group=DDP, key="ddp.enabled", type="bool", is_new=True,
         help="for scripts of torch.distributed: set MASTER_ADDR, RANK, WORLD_SIZE, LOCAL_RANK and so on, as "

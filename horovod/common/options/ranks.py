@@ -35,7 +35,8 @@ RANK_OPTIONS: tuple[Option, ...] = (
              "itself"),
     of_each_rank("cycle_time_ms", group=PERFORMANCE, variable="HOROVOD_CYCLE_TIME", default=1.0,
         tries=("0.1", "0.25", "0.5", "1", "2", "5", "10", "20"),
-        help="milliseconds that submissions nobody waits for are gathered before they are negotiated"),
+        help="milliseconds for which submissions are gathered before they are negotiated, if no caller waits "
+             "for one"),
     of_job("cache_capacity", group=PERFORMANCE, default=1024,
         help="agreed requests remembered, so that a repeated one is announced by a number; 0: off"),
     of_job("disable_group_fusion", default=False,
@@ -69,7 +70,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
     of_job("tcp_timeout_seconds", default=10.0, is_new=True,
         help="seconds, 2 or more, after which a rank of which nothing is heard over TCP is lost; 0: never"),
     of_job("tcp_checksums", default=False, is_new=True,
-        help="have every piece of data over TCP checked by a CRC-32C of its own, as messages always are"),
+        help="check every piece of data over TCP by a CRC-32C, as messages always are"),
     of_job("gpu_transport", group=PERFORMANCE, default="auto", choices=("auto", "nccl", "host"), is_new=True,
         help="what carries the bytes of GPU tensors: nccl, or the host, through its memory; auto is nccl "
              "where every rank has NCCL and a GPU of its own, and all GPUs of a host reach each other"),
