@@ -345,7 +345,7 @@ def _is_on(variable: str) -> bool:
 
 
 def _read(rank: int, text: bytes, own: dict[str, Any], forming: str) -> dict[str, Any]:
-    """Parses a rank's arguments, in the form of ``own``. ValueError, about ``forming``, for any other form."""
+    """Parses a rank's arguments, in the form of ``own``. ValueError about ``forming`` for another form."""
     try:
         wanted: dict[str, Any] = json.loads(text)
         error = wanted["error"]

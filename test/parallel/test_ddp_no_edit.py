@@ -28,7 +28,11 @@ import lean_torch  # as test/lean_torch/sitecustomize.py, which is not found bes
 def tell():
     lines = pathlib.Path("/proc/self/io").read_text().splitlines()
     written = next(line.split()[1] for line in lines if line.startswith("wchar"))
-    (pathlib.Path(os.environ["HOROVOD_TEST_BYTES"]) / str(os.getpid())).write_text(written)
+    counts = pathlib.Path(os.environ["HOROVOD_TEST_BYTES"])
+    # In one step, as multiprocessing's resource tracker may still end after the job.
+    part = counts / f".{os.getpid()}"
+    part.write_text(written)
+    part.rename(counts / str(os.getpid()))
 
 atexit.register(tell)
 """
@@ -63,7 +67,7 @@ class Place:
         done = job({**self._environment, "HOROVOD_TEST_BYTES": str(self._counts), **variables})
         self.output = done.stdout
         assert done.returncode == 0, done.stdout
-        return sum(int(file.read_text()) for file in self._counts.iterdir())
+        return sum(int(file.read_text()) for file in self._counts.glob("[0-9]*"))
 
 
 @pytest.fixture(scope="module")
