@@ -110,6 +110,11 @@ class Tuned:
         self._has = {own.knob.name: own.start for own in self.knobs}
         self._since: Decision | None = None
 
+    def add(self, own: OwnKnob) -> None:
+        """One more that may be tuned, or one again that is changed in another way; before the first step."""
+        self.knobs = [known for known in self.knobs if known.knob.name != own.knob.name] + [own]
+        self._has[own.knob.name] = own.start
+
     def before_reduction(self) -> None:
         """Cheap: what may be tuned in Python seldom is anything."""
         if self.knobs and self._since is not (agreed := jobs.current().own(Tuning).agreed()):

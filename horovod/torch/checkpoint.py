@@ -51,16 +51,33 @@ class Peers(Protocol):
 
 
 class Checkpoint:
-    """Saves and restores what a reducer of gradients remembers between steps."""
+    """Saves and restores what a reduction remembers between steps.
 
-    def __init__(self, residuals: Residuals, memory: Memory, peers: Peers) -> None:
-        self._residuals, self._memory, self._peers = residuals, memory, peers
+    While ``peers`` are unknown it keeps what is loaded as it is, as residuals are of some rank.
+    """
+
+    def __init__(self, residuals: Residuals, memory: Memory, peers: Peers | None) -> None:
+        self._residuals, self._memory, self._known_peers = residuals, memory, peers
+        self._loaded: Mapping[str, Any] | None = None  # while peers are unknown
         self._rank, self._size = 0, 1  # among the peers, also when the job is over
         # Every rank's residuals as they were gathered or loaded, true until the next reduction.
         self._everybodys: dict[int, Any] | None = None
 
+    @property
+    def _peers(self) -> Peers:
+        assert self._known_peers is not None
+        return self._known_peers
+
+    def meet(self, peers: Peers, names: Collection[str] | None = None) -> None:
+        """The peers are these from now on. Raises and warns as ``load_state_dict``, of what was loaded."""
+        self._known_peers = peers
+        if self._loaded is not None:
+            self.load_state_dict(self._loaded, names)
+            self._loaded = None
+
     def _look_around(self) -> None:
-        self._rank, self._size = self._peers.position() or 0, self._peers.size() or 1
+        if (peers := self._known_peers) is not None:
+            self._rank, self._size = peers.position() or 0, peers.size() or 1
 
     def on_reduction(self) -> None:
         """What is known here of other ranks' residuals is no longer true."""
@@ -69,6 +86,8 @@ class Checkpoint:
 
     def state_dict(self) -> dict[str, Any]:
         """Empty where there is nothing to save."""
+        if self._known_peers is None:
+            return dict(self._loaded or {})
         residuals = dict(self._everybodys or {})
         if self._residuals:
             residuals[self._rank] = self._residuals.state_dict()
@@ -84,6 +103,9 @@ class Checkpoint:
         Residuals that are not there for this rank, or of no parameter called one of ``names``, begin anew,
         with a warning. ValueError for what ``state_dict()`` does not return: then nothing has changed.
         """
+        if self._known_peers is None:
+            self._loaded = saved
+            return
         self._check(saved)
         if saved:
             self._look_around()

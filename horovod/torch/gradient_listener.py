@@ -15,7 +15,7 @@ import functools
 import inspect
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -27,19 +27,17 @@ from horovod.common.exceptions import WrongUse
 from horovod.common.gradient_life import GradientLife, Life, TooManyPasses
 from horovod.common.process_sets import ProcessSet
 from horovod.common.sentences import type_name
-from horovod.torch import autotune, devices, errors, shared_parameters
+from horovod.torch import devices, errors, shared_parameters
 from horovod.torch.amp import settle_before_unscaling
 from horovod.torch.compiling import breaks_graphs
-from horovod.torch.compression import short_name
 from horovod.torch.extra_gradients import ExtraGradients
 from horovod.torch.functions import broadcast_object
-from horovod.torch.gradients import GradientReducer, Reduction, wait_for_all
+from horovod.torch.gradients import GradientReducer, Pending, wait_for_all
 from horovod.torch.missing_gradients import MissingGradients, ask_after_pass, take_part
 from horovod.torch.parameters import Groups, checked_passes, default_name, group_members
 from horovod.torch.reduce_ops import OP_NAMES, Average
 from horovod.torch.seen_gradient import SeenGradient
 from horovod.torch.wire_names import WireNames, suffix_of
-from horovod.torch.workloads import Workload
 
 __all__ = ["GradientListener", "listening", "listening_here"]
 
@@ -89,7 +87,7 @@ class GradientListener(torch.optim.Optimizer):
     _life: GradientLife[torch.Tensor]
     _missing: MissingGradients
     _requires_update: set[torch.Tensor]
-    _handles: dict[torch.Tensor, tuple[Reduction | None, Any]]
+    _handles: dict[torch.Tensor, tuple[Pending | None, Any]]
     _seen: dict[torch.Tensor, SeenGradient]
     _end_of_pass: Callable[[], Callable[[], None] | None]
     _wait_in_backward: bool
@@ -368,9 +366,9 @@ class GradientListener(torch.optim.Optimizer):
         """In a step: wait for what all ranks have started by now. Further contributions are settled later."""
         self._finish(may_yield=False, which=lambda parameter: not self._missing.is_further(parameter))
 
-    def _in_flight(self) -> dict[Reduction, list[torch.Tensor]]:
+    def _in_flight(self) -> dict[Pending, list[torch.Tensor]]:
         """What is being reduced, and the parameters of each reduction."""
-        members: dict[Reduction, list[torch.Tensor]] = {}
+        members: dict[Pending, list[torch.Tensor]] = {}
         for parameter, (reduction, _) in self._handles.items():
             if reduction is not None and not reduction.is_over:
                 members.setdefault(reduction, []).append(parameter)
@@ -383,7 +381,7 @@ class GradientListener(torch.optim.Optimizer):
         """Wait for what is being reduced. RuntimeError if somebody has changed gradients meanwhile."""
         changed: list[torch.Tensor] = []
 
-        def finish(reduction: Reduction, members: list[torch.Tensor]) -> None:
+        def finish(reduction: Pending, members: list[torch.Tensor]) -> None:
             if may_yield and not reduction.wait_or_yield():
                 return
             changed.extend(member for member in members if not self._seen[member].is_untouched(member))
@@ -499,14 +497,12 @@ class GradientListener(torch.optim.Optimizer):
             origin._opt_called = True
 
     def _note_end_of_step(self) -> None:
-        """Ranks have reduced a step's gradients: the autotuner counts it. Not where only some ranks do."""
+        """Ranks have reduced a step's gradients. Not where only some ranks do."""
         if self._active and self.process_set.process_set_id == 0:
-            autotune.step_ended(self._reducer.tuned, self._workload)
+            self._reducer.step_ended("optimizer", self._trained)
 
-    def _workload(self) -> Workload:
-        compressors = sorted(set(map(short_name, self._reducer.rules.compressors)))
-        parameters, knobs = list(self._all_parameters()), self._reducer.tuned.knobs
-        return Workload("optimizer", type(self).__name__, parameters, ", ".join(compressors), knobs)
+    def _trained(self) -> tuple[str, Sequence[torch.Tensor]]:
+        return type(self).__name__, list(self._all_parameters())
 
     @breaks_graphs
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -12,28 +11,22 @@ import torch
 from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch import errors
-from horovod.torch.autotune import Tuned
-from horovod.torch.checkpoint import Checkpoint
-from horovod.torch.complex_numbers import as_reals
 from horovod.torch.compression import Compression, Rules, short_name
-from horovod.torch.compression.first_step import FirstStep
-from horovod.torch.compression.memory import Memory
 from horovod.torch.handles import operation_of, synchronize, wait_or_yield
 from horovod.torch.movements import start_sparse_allreduce
 from horovod.torch.object_exchange import ProcessSetPeers
 from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, Max, ReduceArguments, Sum, reduce_arguments
-from horovod.torch.residuals import Residuals
-from horovod.torch.submission import Kept, start_allreduce
-from horovod.torch.workloads import NONE, compression_knob, weakly
+from horovod.torch.reduction import Gradient, Reduction
+from horovod.torch.submission import start_allreduce
 
-__all__ = ["GradientReducer", "Reduction", "Wait", "wait_for_all"]
+__all__ = ["GradientReducer", "Pending", "Wait", "wait_for_all"]
 
 Wait = Callable[[], object]
 Entry = tuple[str, torch.Tensor, torch.Tensor]  # name, parameter, what is reduced for it
 
 
-class Reduction:
-    """The reduction of a gradient or a group, from when it has been started.
+class Pending:
+    """The reduction of a gradient or a group that has been started.
 
     Attributes:
         is_over: it has been waited for: gradients are reduced, or it has failed.
@@ -47,7 +40,7 @@ class Reduction:
         self._finish = finish
 
     @classmethod
-    def of_all(cls, parts: Sequence[Reduction], then: Wait | None = None) -> Reduction:
+    def of_all(cls, parts: Sequence[Pending], then: Wait | None = None) -> Pending:
         """Several as one, and what to do when they are over."""
         if len(parts) == 1 and then is None:
             return parts[0]
@@ -83,20 +76,13 @@ class Reduction:
         return self.is_over or all(wait_or_yield(handle) for handle in self.handles)
 
 
-class GradientReducer:
-    """The reduction of a DistributedOptimizer: op, factors, compression and ranks, decided once for all
-    gradients.
+class GradientReducer(Reduction):
+    """The Reduction of a DistributedOptimizer: op, factors and ranks, decided once for all gradients.
 
     ``has_sparse_gradients`` says that gradients are sparse also where none has been seen yet. ValueError when
     ``compression`` is nothing that Rules takes, or its codes cannot be reduced by ``op``.
 
     Attributes:
-        rules: which parameter is compressed how.
-        memory: what compressors remember between steps, by the parameter's name.
-        residuals: what they have lost of gradients, and is still owed, by the parameter's name.
-        first_step: how gradients travel, for rank 0 to say.
-        checkpoint: how the two are saved and restored.
-        tuned: what the autotuner may change of it, between steps.
         in_flight: handles of reductions that have been started, and not waited for.
         suffix: of the names of operations, not of parameters; another optimizer may have equal names.
     """
@@ -110,18 +96,12 @@ class GradientReducer:
         process_set: ProcessSet = global_process_set,
         has_sparse_gradients: bool = False,
     ) -> None:
+        is_of_all = process_set is global_process_set  # some ranks alone could not agree on anything
+        super().__init__(Rules(compression), ProcessSetPeers(process_set), is_tuned=is_of_all)
         self.op = op
         self.sparse_as_dense = sparse_as_dense
-        self.rules = Rules(compression)
-        self.first_step = FirstStep(self.rules)
-        self.memory = Memory()
-        self.residuals = Residuals(any(getattr(c, "error_feedback", False) for c in self.rules.compressors))
-        self.checkpoint = Checkpoint(self.residuals, self.memory, ProcessSetPeers(process_set))
         self.in_flight: set[int] = set()
         self.suffix = ""
-        self._is_compressed = True
-        is_of_all = process_set is global_process_set  # some ranks alone could not agree on anything
-        self.tuned = Tuned(compression_knob(self.rules, weakly(self._compress)) if is_of_all else ())
         self._process_set = process_set
         self._has_sparse_gradients = has_sparse_gradients
         # Average divides by size() in the core; predividing moves part of that before the sum.
@@ -130,16 +110,9 @@ class GradientReducer:
         for compressor in self.rules.compressors if op not in (Average, Sum) else []:
             _check_not_added(op, compressor, self.rules.said)
 
-    def go_on_from(self, other: GradientReducer) -> None:
-        """Take over copies of what another one of the same parameters remembers."""
-        self.residuals.follow(other.residuals.source)
-        remembered = other.checkpoint.state_dict()
-        if remembered:
-            self.checkpoint.load_state_dict(copy.deepcopy(remembered))
-
     def end_step(self) -> None:
         """All gradients of a step have been reduced, or there is nobody to reduce them with."""
-        if not self.first_step.is_over and self._process_set.included() and self._is_compressed:
+        if not self.first_step.is_over and self._process_set.included() and self.is_compressed:
             self.first_step.end(self._process_set.rank() or 0, self._process_set.size() or 1)
 
     def fill_missing(self, parameter: torch.Tensor) -> None:
@@ -178,12 +151,12 @@ class GradientReducer:
 
     def start(
         self, names: Sequence[str], parameters: Sequence[torch.Tensor], grouped: bool, again: int = 0
-    ) -> Reduction:
+    ) -> Pending:
         """Start to reduce the parameters' gradients, as a group if ``grouped``.
 
         ``again`` tells further contributions to one step from the first, which is 0.
         """
-        parts: list[Reduction] = []
+        parts: list[Pending] = []
         dense: list[Entry] = []
         with waiting_on_failure(parts):
             for name, parameter in zip(names, parameters, strict=True):
@@ -202,12 +175,12 @@ class GradientReducer:
                 if parameter in self._sparse_dims:
                     parameter.grad = gradient.to_sparse(self._sparse_dims[parameter])
 
-        return Reduction.of_all(parts, give_back_sparse if dense and self._sparse_dims else None)
+        return Pending.of_all(parts, give_back_sparse if dense and self._sparse_dims else None)
 
-    def start_dense(self, entries: Sequence[Entry], grouped: bool, again: int = 0) -> Reduction:
+    def start_dense(self, entries: Sequence[Entry], grouped: bool, again: int = 0) -> Pending:
         """Start to reduce dense tensors in place; if ``grouped``, all that travel alike together."""
         self.tuned.before_reduction()
-        parts: list[Reduction] = []
+        parts: list[Pending] = []
         alike: dict[int, tuple[Any, list[Entry]]] = {}
         for number, entry in enumerate(entries):
             compressor = self.compressor_of(*entry[:2])
@@ -215,40 +188,14 @@ class GradientReducer:
         with waiting_on_failure(parts):
             for compressor, members in alike.values():
                 parts.append(self._start_alike(members, compressor, grouped, again))
-        return Reduction.of_all(parts)
+        return Pending.of_all(parts)
 
-    def _compress(self, text: str) -> None:
-        """From the next step on: as the rules say, or with "none" nothing. The same on all ranks."""
-        self._is_compressed = text != NONE
-
-    def compressor_of(self, name: str, parameter: torch.Tensor) -> Any:
-        """How a parameter's gradient travels now."""
-        return self.rules.gradient_compressor(name, parameter) if self._is_compressed else Compression.none
-
-    def _start_alike(self, entries: Sequence[Entry], compressor: Any, grouped: bool, again: int) -> Reduction:
-        names, _, tensors = zip(*entries, strict=True)
-        name = self._label(names[0], grouped, again)
+    def _start_alike(self, entries: Sequence[Entry], compressor: Any, grouped: bool, again: int) -> Pending:
         if not self.in_flight:
-            self.checkpoint.on_reduction()
-            self.residuals.rescale()
-        reals = [as_reals(tensor) for tensor in tensors]
-        handle = start_allreduce(
-            tensors,
-            name,
-            self._arguments,
-            compressor,
-            self._process_set,
-            into=tensors,
-            grouped=grouped,
-            kept=[
-                Kept(
-                    self.memory.of(each, compressor, tensor),
-                    self.residuals.of(each, tensor, compressor),
-                    self.first_step.note(each, tensor, compressor),
-                )
-                for each, tensor in zip(names, reals, strict=True)
-            ],
-        )
+            self.begin()
+        gradients = [Gradient(name, tensor, compressor) for name, _, tensor in entries]
+        label = self._label(gradients[0].name, grouped, again)
+        handle = self.reduce(gradients, label, self._arguments, self._process_set, grouped=grouped)
         self.in_flight.add(handle)
 
         def wait() -> None:
@@ -261,7 +208,7 @@ class GradientReducer:
                 raise
             self.in_flight.discard(handle)
 
-        return Reduction([handle], wait)
+        return Pending([handle], wait)
 
     def agree_on(self, number: int) -> tuple[int, int]:
         """The smallest and the largest of the numbers that ranks have. All ranks make the call."""
@@ -284,7 +231,7 @@ class GradientReducer:
 
     def _start_sparse(
         self, name: str, parameter: torch.Tensor, gradient: torch.Tensor, again: int
-    ) -> Reduction:
+    ) -> Pending:
         self.first_step.note(name, gradient._values(), Compression.none)
         label = self._label(name, False, again)
         handles, finish = start_sparse_allreduce(gradient, label, self.op, self._process_set)
@@ -292,7 +239,7 @@ class GradientReducer:
         def wait() -> None:
             parameter.grad = finish()
 
-        return Reduction(handles, wait)
+        return Pending(handles, wait)
 
 
 def _gradient_of(name: str, parameter: torch.Tensor) -> torch.Tensor:
@@ -335,7 +282,7 @@ def wait_for_all(waits: Sequence[Wait]) -> None:
 
 
 @contextlib.contextmanager
-def waiting_on_failure(parts: Sequence[Reduction]) -> Iterator[None]:
+def waiting_on_failure(parts: Sequence[Pending]) -> Iterator[None]:
     """What was started inside the block is waited for if the block fails: nobody else knows of it."""
     try:
         yield

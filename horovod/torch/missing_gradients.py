@@ -22,7 +22,7 @@ from horovod.common.exceptions import HorovodInternalError
 from horovod.common.gradient_life import Decision, GradientLife
 from horovod.common.process_sets import ProcessSet
 from horovod.torch import before_accumulation
-from horovod.torch.gradients import GradientReducer, Reduction
+from horovod.torch.gradients import GradientReducer, Pending
 from horovod.torch.reduce_ops import Average, Sum
 from horovod.torch.seen_gradient import SeenGradient
 
@@ -43,7 +43,7 @@ class _Optimizer(Protocol):
     _missing: MissingGradients
     _reducer: GradientReducer
     _parameter_names: dict[torch.Tensor, str]
-    _handles: dict[torch.Tensor, tuple[Reduction | None, Any]]
+    _handles: dict[torch.Tensor, tuple[Pending | None, Any]]
     _seen: dict[torch.Tensor, SeenGradient]
 
     def _takes_part(self, parameter: torch.Tensor) -> bool: ...

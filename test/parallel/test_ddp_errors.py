@@ -17,8 +17,9 @@ import datetime, os, sys, time
 import torch, torch.distributed as dist
 from horovod.common import membership
 from horovod.common.exceptions import HorovodInternalError
-from horovod.torch.compression import Compression, resolved
-from horovod.torch.ddp.reducer import Gradient, GroupReducer
+from horovod.torch.compression import Compression, Rules, resolved
+from horovod.torch.ddp.reducer import GroupReducer
+from horovod.torch.reduction import Gradient, Reduction
 
 how = sys.argv[1]
 rank = int(os.environ["RANK"])
@@ -38,7 +39,7 @@ try:
         def fail(*args):
             raise HorovodInternalError("no luck")
         membership.Membership._enter = fail
-    reducer = GroupReducer(group)
+    reducer = GroupReducer(Reduction(Rules("none")), group)
     reduce(reducer, "first")
     if how == "child":
         child = os.fork()

@@ -15,8 +15,9 @@ REDUCES = """
 import datetime, os, signal, sys, threading, time
 from pathlib import Path
 import torch, torch.distributed as dist
-from horovod.torch.compression import Compression, Compressor, resolved
-from horovod.torch.ddp.reducer import Gradient, GroupReducer
+from horovod.torch.compression import Compression, Compressor, Rules, resolved
+from horovod.torch.ddp.reducer import GroupReducer
+from horovod.torch.reduction import Gradient, Reduction
 
 class Picky(Compressor):
     combine = "gather"
@@ -30,7 +31,7 @@ class Picky(Compressor):
 dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=40))
 rank, how = dist.get_rank(), sys.argv[1]
 elements = 10_000_000 if how == "killed within" else 50_000
-reducer = GroupReducer()
+reducer = GroupReducer(Reduction(Rules("none")))
 for step in range(6):
     if step == 3 and rank == 1 and how == "killed":
         os.kill(os.getpid(), signal.SIGKILL)

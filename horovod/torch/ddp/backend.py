@@ -22,8 +22,9 @@ from horovod.torch.ddp.callback_thread import CallbackThread
 from horovod.torch.ddp.delegates import register_gloo_and_nccl
 from horovod.torch.ddp.future_work import FutureWork
 from horovod.torch.ddp.large_sums import FirstSums, LargeSums, agree
-from horovod.torch.ddp.reducer import Gradient, GroupReducer
+from horovod.torch.ddp.reducer import GroupReducer
 from horovod.torch.reduce_ops import Average, Sum
+from horovod.torch.reduction import Gradient, Reduction
 
 __all__ = ["HorovodProcessGroup"]
 
@@ -93,11 +94,12 @@ class HorovodProcessGroup(dist.ProcessGroup):
 
     def _note_exact(self, op: Any, tensors: Sequence[torch.Tensor]) -> None:
         for tensor in tensors if _is_sum(op) and not self._sums.are_exact else ():
-            self._first_sums.note(tensor, NoneCompressor)
+            self._first_sums.note("", tensor, NoneCompressor)
 
     def _start(self, tensors: Sequence[torch.Tensor], op: Any) -> dist.Work:
         with self._lock:  # threads of a script may come with the first sums together
-            self._reducer = self._reducer or GroupReducer(self)
+            if self._reducer is None:
+                self._reducer = GroupReducer(Reduction(self._sums.rules, first_step=self._first_sums), self)
             future = self._reducer.start(self._gradients(tensors), Average if _is_mean(op) else Sum)
         elements = sum(tensor.numel() for tensor in tensors)
         what = f"rank {self.rank()}: compressed allreduce of {elements} elements"
@@ -106,10 +108,8 @@ class HorovodProcessGroup(dist.ProcessGroup):
     def _gradients(self, tensors: Sequence[torch.Tensor]) -> list[Gradient]:
         """Names come again, by which ranks know each other's requests; a reducer waits for those in use."""
         number = next(self._numbers) % MOST_AT_A_TIME
-        compressor = self._sums.compressor
         return [
-            Gradient(f"sum.{number}.{i}", tensor, compressor, None, self._first_sums.note(tensor, compressor))
-            for i, tensor in enumerate(tensors)
+            Gradient(f"sum.{number}.{i}", tensor, self._sums.compressor) for i, tensor in enumerate(tensors)
         ]
 
     # What a subclass in Python has to say by itself.

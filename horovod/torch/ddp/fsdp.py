@@ -30,12 +30,12 @@ from horovod.common.basics import basics
 from horovod.common.process_sets import global_process_set
 from horovod.torch.complex_numbers import as_reals
 from horovod.torch.compression import UNSET, Compression, Rules, compressor_name
-from horovod.torch.compression.first_step import FirstStep
 from horovod.torch.ddp import alone, errors, group_job
 from horovod.torch.ddp.agreement import check_agreement
 from horovod.torch.ddp.state import VARIABLES
 from horovod.torch.handles import complete_all, together
 from horovod.torch.reduce_ops import Average, ReduceArguments, Sum
+from horovod.torch.reduction import Reduction
 from horovod.torch.requests import start_reducescatter
 from horovod.torch.tensors import check_served
 
@@ -61,11 +61,11 @@ def compress_fsdp(model: torch.nn.Module, compression: Any = UNSET) -> None:
             ranks disagree, on every rank.
         RuntimeError: this torch lets nobody replace FSDP's reduce-scatter.
     """
-    rules = Rules(compression, VARIABLES)
+    reduction = Reduction(Rules(compression, VARIABLES))
     names = dict(model.named_parameters())
-    rules.check_names(names)
-    _check_compressors(rules)
-    units = _units(model, rules)
+    reduction.rules.check_names(names)
+    _check_compressors(reduction.rules)
+    units = _units(model, reduction)
     if not units and alone.is_alone():
         alone.tell_alone("compress_fsdp()")
         return
@@ -74,7 +74,7 @@ def compress_fsdp(model: torch.nn.Module, compression: Any = UNSET) -> None:
         raise errors.nothing_sharded(evidence=evidence, first=first)
     _agree(units)
     compressed = [unit for unit in units if any(_codec(shard.compressor) for shard in unit.shards)]
-    first_step = _FirstStep(rules, units, compressed)
+    first_step = _FirstStep(reduction, units, compressed)
     # In the order of the units, which is every rank's: a job is begun by all of its ranks together.
     engines = {group: _OwnEngine(group) for group in dict.fromkeys(unit.group for unit in compressed)}
     for unit in compressed:
@@ -109,8 +109,8 @@ class _FirstStep:
     Where there is none, that is said at once.
     """
 
-    def __init__(self, rules: Rules, units: Sequence[_Unit], compressed: Sequence[_Unit]) -> None:
-        self._first_step = FirstStep(rules)
+    def __init__(self, reduction: Reduction, units: Sequence[_Unit], compressed: Sequence[_Unit]) -> None:
+        self._first_step = reduction.first_step
         self._ranks = max(dist.get_world_size(unit.group) for unit in units)
         self._left = {id(unit.shards) for unit in compressed if _is_trained(unit)}  # others never come
         for unit in units:
@@ -299,7 +299,7 @@ def _fsdp_module() -> Any:
     return cls
 
 
-def _units(model: torch.nn.Module, rules: Rules) -> list[_Unit]:
+def _units(model: torch.nn.Module, reduction: Reduction) -> list[_Unit]:
     """The units that have parameters. What is in them, and in which order, torch says to nobody: this reads
     what FSDP keeps for itself.
     """
@@ -316,7 +316,7 @@ def _units(model: torch.nn.Module, rules: Rules) -> list[_Unit]:
                     name = name_of.get(id(each.sharded_param))
                     if name is None:
                         raise errors.unit_outside()
-                    how = rules.gradient_compressor(name, each.sharded_param)
+                    how = reduction.compressor_of(name, each.sharded_param)
                     elements = each.padded_sharded_param_size.numel()
                     shards.append(_Shard(name, each.sharded_param, how, elements))
                 units[id(managed)] = _Unit(module, shards, managed.mesh_info.shard_process_group)

@@ -81,30 +81,30 @@ class LargeSums:
 _MOST_SUMS = 10_000  # that are remembered where no optimizer of torch's ever steps
 
 
-class FirstSums:
+class FirstSums(FirstStep):
     """Has rank 0 of a group say how the sums travelled that were made until an optimizer's first step."""
 
     def __init__(self, sums: LargeSums, rank: int, ranks: int) -> None:
         least = f"sums of fewer than {sums.min_elements} elements ({MIN_ELEMENTS})"
-        self._first_step = FirstStep(sums.rules, "sums", least)
+        super().__init__(sums.rules, "sums", least)
         self._group = rank, ranks
         self._sums = 0
         self._hook: Any = None
 
-    def note(self, tensor: torch.Tensor, compressor: Any) -> NoteSent:
-        """A sum is about to be made, of a floating-point tensor if it is to count."""
-        if self._first_step.is_over:
+    def note(self, name: str, tensor: torch.Tensor, compressor: Any) -> NoteSent:
+        """A sum is about to be made, of a floating-point tensor if it is to count. Each counts by itself."""
+        if self.is_over:
             self.close()
             return nobody_asks
         if not tensor.is_floating_point() or tensor.layout != torch.strided:
             return nobody_asks
         if self._hook is None:
-            self._hook = register_optimizer_step_post_hook(lambda *_: self._first_step.end(*self._group))
+            self._hook = register_optimizer_step_post_hook(lambda *_: self.end(*self._group))
         self._sums += 1
         if self._sums > _MOST_SUMS:
-            self._first_step.end(*self._group)
+            self.end(*self._group)
             return nobody_asks
-        return self._first_step.note(f"sum {self._sums}", tensor, compressor)
+        return super().note(f"sum {self._sums}", tensor, compressor)
 
     def close(self) -> None:
         """Hear of no optimizer any more."""

@@ -10,7 +10,7 @@ import contextlib
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,39 +21,17 @@ from horovod.common.exceptions import HorovodInternalError
 from horovod.common.options import BY_VARIABLE
 from horovod.common.process_sets import global_process_set
 from horovod.torch import autotune, devices
-from horovod.torch.compression.first_step import NoteSent, nobody_asks
-from horovod.torch.compression.memory import Memory
 from horovod.torch.ddp import errors, group_job
 from horovod.torch.ddp.agreement import check_agreement, terms_as_bytes, terms_from_bytes
 from horovod.torch.ddp.completion import CompletionThread
 from horovod.torch.reduce_ops import Average, ReduceArguments, Sum
-from horovod.torch.residuals import Residuals
-from horovod.torch.submission import Kept, start_allreduce
+from horovod.torch.reduction import Gradient, Reduction
 from horovod.torch.tensors import check_served, is_addressable
-from horovod.torch.workloads import Workload
+from horovod.torch.workloads import own_knob, weakly
 
-__all__ = ["BUCKET_MB", "Gradient", "GroupReducer"]
+__all__ = ["BUCKET_MB", "GroupReducer"]
 
 BUCKET_MB = "HOROVOD_DDP_BUCKET_MB"
-
-
-class Gradient(NamedTuple):
-    """A tensor to reduce in place: contiguous, of any shape and dtype; ``compressor`` is resolved.
-
-    With ``source``, of the same shape, strides and dtype, that is what is reduced, and the result goes to
-    ``tensor``. ``note_sent`` hears how small a compressor of Python makes it.
-    """
-
-    name: str
-    tensor: torch.Tensor
-    compressor: Any
-    source: torch.Tensor | None = None
-    note_sent: NoteSent = nobody_asks
-
-    def fill(self) -> None:
-        """Have in ``tensor`` what is to be reduced."""
-        if self.source is not None:
-            self.tensor.copy_(self.source)
 
 
 class GroupReducer:
@@ -63,30 +41,28 @@ class GroupReducer:
     algorithm, and as ``hvd.init`` for ranks that do not fit.
 
     Args:
+        reduction: of the model whose gradients they are.
         process_group: None is the default one.
         algorithm: as HOROVOD_ALLREDUCE_ALGORITHM, which counts where it is None.
-        error_feedback: whether what compressors lose is kept for the next gradient of that name, where they
-            want it.
 
     Attributes:
         rank, size: of this process in the group.
-        residuals, memory: what compressors have lost of gradients, and what they remember, by name.
     """
 
     def __init__(
         self,
+        reduction: Reduction,
         process_group: dist.ProcessGroup | None = None,
         *,
         algorithm: str | None = None,
-        error_feedback: bool = False,
     ) -> None:
         group = process_group if process_group is not None else dist.group.WORLD
         if group is None:
             raise errors.no_process_group()
         self.rank, self.size = group.rank(), group.size()
-        self.residuals = Residuals(error_feedback)
-        self.memory = Memory()
+        self._reduction = reduction
         self.gather(BY_VARIABLE[BUCKET_MB].read(os.environ))
+        reduction.tuned.add(own_knob(BUCKET_MB, weakly(self.gather)))
         self._held_bytes: int | None = None  # of what is gathered, while the engine is held
         self._is_closed = False
         self._last_metrics: dict[str, int] = {}
@@ -130,7 +106,7 @@ class GroupReducer:
                 gradient.fill()
             return devices.done_future(device)
         if self._completion.is_idle:
-            self.residuals.rescale()
+            self._reduction.begin()
         if device not in self._origins:
             self._origins[device] = devices.Origin.beside(device)
         origin = self._origins[device]
@@ -139,11 +115,12 @@ class GroupReducer:
         mode = torch.inference_mode() if is_inference else torch.no_grad()
         self._await_earlier(gradients)
         started: list[int] = []
-        future = devices.new_future(device)
+        future, arguments = devices.new_future(device), ReduceArguments(op, 1.0, 1.0)
         self._under_way.update((gradient.name, future) for gradient in gradients)
         try:
             with self._job.entered(), mode, origin.resumed(), self._gathered(gradients, is_last):
-                self._start(gradients, ReduceArguments(op, 1.0, 1.0), started)
+                for one in gradients:  # announced together
+                    started.append(self._reduction.reduce([one], one.name, arguments, global_process_set))
         except HorovodInternalError as error:
             raise self._completion.failure or error from None
         except BaseException as error:
@@ -197,12 +174,10 @@ class GroupReducer:
             return dict(self._last_metrics)
         return self._job.run(member.metrics, global_process_set)
 
-    def note_step(self, tuned: autotune.Tuned, workload: Callable[[], Workload]) -> None:
-        """Ranks have made a step since the last call, which the autotuner counts. All make the call at one
-        place.
-        """
+    def note_step(self, trained: Callable[[], tuple[str, Sequence[torch.Tensor]]]) -> None:
+        """Ranks have made a step since the last call: see ``Reduction.step_ended``."""
         if self.size > 1 and not self._is_closed and self._completion.failure is None:
-            self._job.run(autotune.step_ended, tuned, workload)
+            self._job.run(self._reduction.step_ended, "ddp", trained)
 
     @property
     def is_tuned(self) -> bool:
@@ -226,23 +201,6 @@ class GroupReducer:
         self._job.refuse_child()
         if self._completion.failure is not None:
             raise self._completion.failure
-
-    def _start(self, gradients: Sequence[Gradient], arguments: ReduceArguments, started: list[int]) -> None:
-        """Append the handles of all, which travel together."""
-        for name, tensor, compressor, source, note_sent in gradients:
-            state = self.memory.of(name, compressor, tensor)
-            keeps = self.residuals.is_kept
-            feedback = self.residuals.of(name, tensor, compressor) if keeps else None
-            handle = start_allreduce(
-                [tensor if source is None else source],
-                name,
-                arguments,
-                compressor,
-                global_process_set,
-                into=[tensor],
-                kept=[Kept(state, feedback, note_sent)],
-            )
-            started.append(handle)
 
 
 def _checked(gradients: Sequence[Gradient], op: int) -> int:

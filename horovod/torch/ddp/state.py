@@ -13,17 +13,14 @@ from torch.nn.parallel import DistributedDataParallel
 from horovod import _native as native
 from horovod.common.variable_names import COMPRESSION, DDP_COMPRESSION
 from horovod.torch import autotune
-from horovod.torch.checkpoint import Checkpoint
 from horovod.torch.compression import UNSET, NoneCompressor, Rules, compressor_name
-from horovod.torch.compression.first_step import FirstStep
 from horovod.torch.ddp import errors
 from horovod.torch.ddp.choice import Choice, Trial
 from horovod.torch.ddp.division import Division, gradients_in, ranks_with_input
 from horovod.torch.ddp.originals import Originals
 from horovod.torch.ddp.parameter_names import ParameterNames
-from horovod.torch.ddp.reducer import BUCKET_MB, Gradient, GroupReducer
-from horovod.torch.residuals import Residuals
-from horovod.torch.workloads import NONE, Workload, compression_knob, own_knob, weakly
+from horovod.torch.ddp.reducer import GroupReducer
+from horovod.torch.reduction import Gradient, Reduction
 
 __all__ = ["VARIABLES", "CompressionState"]
 
@@ -66,10 +63,10 @@ class CompressionState:
         may_turn_off: bool = False,
     ) -> None:
         self.rules = Rules(compression, VARIABLES)
-        self.first_step = FirstStep(self.rules)
         self.process_group = process_group
         self.algorithm = algorithm
         self.may_turn_off = may_turn_off
+        self._begin_reduction()
         self.division = Division()
         self._originals = Originals()
         self._names = ParameterNames(model)
@@ -82,14 +79,13 @@ class CompressionState:
             self._model = weakref.ref(model)
             self.process_group = process_group or model.process_group
         self._reducer: GroupReducer | None = None
-        self._checkpoint: Checkpoint | None = None
         self._trial: Trial | None = None
-        self._tuned = autotune.Tuned()
         self._agreed: set[str] = set()  # names of which ranks have compared compressor, shape and dtype
-        self._loaded: Mapping[str, Any] | None = None  # a checkpoint, until there are residuals to restore
-        self._loss_scale: Any = None
-        self._is_compressed = True  # this step
         self._divisor = 1  # of this step
+
+    def _begin_reduction(self) -> None:
+        self._reduction = Reduction(self.rules, may_turn_off=self.may_turn_off)
+        self.first_step = self._reduction.first_step
 
     @property
     def choice(self) -> Choice | None:
@@ -107,8 +103,7 @@ class CompressionState:
         if self._reducer is None:
             group = self.process_group = self.process_group or dist.group.WORLD
             assert group is not None  # DistributedDataParallel needs one too
-            keeps = any(getattr(compressor, "error_feedback", False) for compressor in self.rules.compressors)
-            reducer = GroupReducer(group, algorithm=self.algorithm, error_feedback=keeps)
+            reducer = GroupReducer(self._reduction, group, algorithm=self.algorithm)
             try:
                 reducer.agree(
                     {
@@ -121,50 +116,35 @@ class CompressionState:
             except BaseException:
                 reducer.close()
                 raise
-            reducer.residuals.follow(self._loss_scale)
-            self._checkpoint = Checkpoint(reducer.residuals, reducer.memory, GroupPeers(group))
-            if self._loaded is not None:
-                self._checkpoint.load_state_dict(self._loaded, self._known_names())
-            self._is_compressed = any(each is not NoneCompressor for each in self.rules.compressors)
-            if not self._is_compressed:
+            self._reduction.checkpoint.meet(GroupPeers(group), self._known_names())
+            is_compressed = any(each is not NoneCompressor for each in self.rules.compressors)
+            self._reduction.is_compressed = is_compressed
+            if not is_compressed:
                 if not self._names.is_numbering:
                     reducer.close()  # ranks agree on everything, and nothing is sent through it
             elif self.may_turn_off and reducer.size > 1 and not reducer.is_tuned:
                 self._trial = Trial(group)
-            self._reducer, self._tuned = reducer, self._tuned_by(reducer)
+            self._reducer = reducer
         return self._reducer
 
     def begin_step(self, device: torch.device) -> None:
         """The first bucket of a backward pass is about to be reduced, from ``device``."""
         reducer = self.begin()
-        assert self._checkpoint is not None and self.process_group is not None
-        self._checkpoint.on_reduction()
+        assert self.process_group is not None
         reducer.let_go()  # of a backward pass that has failed
-        reducer.note_step(self._tuned, self._workload)
+        reducer.note_step(self._trained)
         if self._trial is not None and self._trial.choice is None:
-            self._is_compressed = self._trial.begin_step(device)
-            if self._trial.choice is not None and not self._is_compressed:
-                self._checkpoint.load_state_dict(None)  # nobody will pay what is owed
+            self._reduction.is_compressed = self._trial.begin_step(device)
+            if self._trial.choice is not None and not self._reduction.is_compressed:
+                self._reduction.checkpoint.load_state_dict(None)  # nobody will pay what is owed
                 reducer.close()
                 self._originals.stop()
         model = self._model() if self._model is not None else None
         self._divisor = ranks_with_input(model, self.process_group, device)
 
-    def _workload(self) -> Workload:
+    def _trained(self) -> tuple[str, Sequence[torch.Tensor]]:
         model = self._model() if self._model is not None else None
-        parameters = [] if model is None else list(model.parameters())
-        name = "a model" if model is None else type(model.module).__name__
-        compressors = sorted(set(map(compressor_name, self.rules.compressors)))
-        return Workload("ddp", name, parameters, ", ".join(compressors), self._tuned.knobs)
-
-    def _tuned_by(self, reducer: GroupReducer) -> autotune.Tuned:
-        """What tuning may change here, on all ranks before the same step."""
-        gather, compress = map(weakly, (reducer.gather, self._compress))
-        knobs = [own_knob(BUCKET_MB, gather), *compression_knob(self.rules, compress, self.may_turn_off)]
-        return autotune.Tuned(knobs)
-
-    def _compress(self, text: str) -> None:
-        self._is_compressed = text != NONE
+        return ("a model", []) if model is None else (type(model.module).__name__, list(model.parameters()))
 
     @property
     def divisor(self) -> int:
@@ -183,19 +163,19 @@ class CompressionState:
         if bucket.buffer().is_sparse:
             self.first_step.note(names[0], bucket.buffer()._values(), NoneCompressor)
             return []
-        if not self._is_compressed and self.first_step.is_over:
+        if not self._reduction.is_compressed and self.first_step.is_over:
             return []
         compressors = [
             self.rules.gradient_compressor(name, parameter)
             for name, parameter in zip(names, parameters, strict=True)
         ]
         gradients = gradients_in(bucket)
-        noted = list(map(self.first_step.note, names, gradients, compressors))
-        if not self._is_compressed:
+        if not self._reduction.is_compressed:
+            for each in zip(names, gradients, compressors, strict=True):
+                self.first_step.note(*each)
             return []
         sources = self._originals.take(bucket) if self._may_keep_originals() else [None] * len(names)
-        entries = zip(names, gradients, compressors, sources, noted, strict=True)
-        return [Gradient(*entry) for entry in entries]
+        return list(map(Gradient, names, gradients, compressors, sources))
 
     def _may_keep_originals(self) -> bool:
         """Unless the hook multiplies all of the bucket, or Originals knows too little of the model."""
@@ -225,9 +205,7 @@ class CompressionState:
         Error feedback changes with it. ValueError unless it is finite and above 0. A scaler that works on a
         GPU has its scale there: the host waits for it in every step, as in scaler.step().
         """
-        residuals = self._reducer.residuals if self._reducer is not None else Residuals(is_kept=False)
-        residuals.follow(scale)  # raises what is wrong with it
-        self._loss_scale = scale
+        self._reduction.residuals.follow(scale)
 
     def end_step(self) -> None:
         """The last bucket of a backward pass has been reduced."""
@@ -252,16 +230,21 @@ class CompressionState:
             **vars(self),
             "process_group": None,
             "division": Division(),
-            "first_step": FirstStep(self.rules),
+            "first_step": None,
+            "_reduction": (self._reduction.residuals.source, self.state_dict()),
             "_originals": Originals(),
             "_model": None,
             "_reducer": None,
-            "_checkpoint": None,
             "_trial": None,
-            "_tuned": autotune.Tuned(),
             "_agreed": set(),
-            "_loaded": self.state_dict(),
         }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        loss_scale, saved = state["_reduction"]
+        self._begin_reduction()
+        self._reduction.residuals.follow(loss_scale)
+        self._reduction.checkpoint.load_state_dict(saved)
 
     def metrics(self) -> dict[str, int]:
         """The counters of hvd.metrics(), of this model's gradients; empty before one was reduced."""
@@ -278,19 +261,14 @@ class CompressionState:
 
         Residuals are this rank's, and everybody's after ``consolidate_residuals``: float32, in host memory.
         """
-        if self._checkpoint is None:
-            return dict(self._loaded or {})
-        return self._checkpoint.state_dict()
+        return self._reduction.checkpoint.state_dict()
 
     def load_state_dict(self, saved: Mapping[str, Any] | None) -> None:
         """Go on from what ``state_dict()`` returned. Empty or None is a new beginning.
 
         Residuals that are not there for this rank begin anew, with a warning.
         """
-        if self._checkpoint is None:
-            self._loaded = saved
-        else:
-            self._checkpoint.load_state_dict(saved, self._known_names())
+        self._reduction.checkpoint.load_state_dict(saved, self._known_names())
 
     def consolidate_residuals(self, to: int = 0) -> None:
         """Gather all ranks' residuals on rank ``to`` of the job, whose state_dict() then has them, until
@@ -301,8 +279,7 @@ class CompressionState:
         if self.process_group is None and not dist.is_initialized():
             return  # nobody to gather from
         self.begin()
-        assert self._checkpoint is not None
-        self._checkpoint.consolidate(to)
+        self._reduction.checkpoint.consolidate(to)
 
 
 class GroupPeers:

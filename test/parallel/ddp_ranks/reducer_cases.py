@@ -16,9 +16,10 @@ import torch.distributed as dist
 from ddp_training import all_equal
 
 from horovod import _native as native
-from horovod.torch.compression import Compression, Compressor, resolved
-from horovod.torch.ddp.reducer import Gradient, GroupReducer
+from horovod.torch.compression import Compression, Compressor, Rules, resolved
+from horovod.torch.ddp.reducer import GroupReducer
 from horovod.torch.reduce_ops import Average
+from horovod.torch.reduction import Gradient, Reduction
 from horovod.torch.tensors import NATIVE_DTYPES
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "single" / "support"))
@@ -45,6 +46,11 @@ def gradient(rank: int, place: int, step: int, shape: tuple[int, ...], dtype: to
 
 def buckets(size: int, shapes: Shapes = SHAPES, dtype: torch.dtype = torch.float32, step: int = 0) -> Buckets:
     return [[gradient(r, i, step, shape, dtype) for i, shape in enumerate(shapes)] for r in range(size)]
+
+
+def new_reducer(group: dist.ProcessGroup | None = None, algorithm: str | None = None) -> GroupReducer:
+    """Of gradients that say themselves how they travel."""
+    return GroupReducer(Reduction(Rules("none")), group, algorithm=algorithm)
 
 
 def reduced(

@@ -20,7 +20,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from horovod.torch import Compression, ddp
 from horovod.torch.ddp import originals
-from horovod.torch.ddp.reducer import Gradient, GroupReducer
+from horovod.torch.ddp.reducer import GroupReducer
+from horovod.torch.reduction import Gradient
 
 COMPRESSIONS = {
     "bit8": "bit8",

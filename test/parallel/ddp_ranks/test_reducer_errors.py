@@ -8,22 +8,23 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from reducer_cases import Halves, Positives, assert_same_on_all_ranks
+from reducer_cases import Halves, Positives, assert_same_on_all_ranks, new_reducer
 from refusals import refused
 
 from horovod.common.exceptions import Disagreement
 from horovod.torch import errors as of_tensors
 from horovod.torch.compression import Compression, resolved
 from horovod.torch.ddp import errors
-from horovod.torch.ddp.reducer import Gradient, GroupReducer
+from horovod.torch.ddp.reducer import GroupReducer
 from horovod.torch.reduce_ops import Max, Sum
+from horovod.torch.reduction import Gradient
 
 bit8 = resolved(Compression.bit8)
 
 
 @pytest.fixture
 def reducer() -> Iterator[GroupReducer]:
-    made = GroupReducer()
+    made = new_reducer()
     yield made
     made.close()
 
@@ -91,13 +92,13 @@ def test_what_cannot_be_reduced(reducer: GroupReducer, rank: int, size: int) -> 
     with refused(of_tensors.wrong_layout, tensor="x"):
         reducer.start([Gradient("x", x.to_sparse(), bit8)])
     with pytest.raises(ValueError, match="tree"):
-        GroupReducer(algorithm="tree")
+        new_reducer(algorithm="tree")
     reducer.start([]).wait()
     works(reducer, rank, size)
 
 
 def test_close(rank: int, size: int) -> None:
-    reducer = GroupReducer()
+    reducer = new_reducer()
     x = torch.full((200, 300), float(rank))
     future = reducer.start([Gradient("x", x, resolved(Positives))], Sum)
     reducer.close()
@@ -109,7 +110,7 @@ def test_close(rank: int, size: int) -> None:
 
 
 def test_counters_stay_when_it_is_closed(rank: int, size: int) -> None:
-    reducer = GroupReducer()
+    reducer = new_reducer()
     reducer.start([Gradient("x", torch.ones(64, 64), bit8)]).wait()
     counted = reducer.metrics()
     assert counted["operations"] == 1 + (size > 1)  # ranks have told each other of themselves
@@ -123,10 +124,10 @@ def test_a_wrong_setting_of_one_rank_is_told_to_all(
     if rank == size - 1:
         monkeypatch.setenv("HOROVOD_CYCLE_TIME", "soon")
     with refused(errors.wrong_settings) as caught:
-        GroupReducer()
+        new_reducer()
     assert list(caught.value.values) == [size - 1] and "HOROVOD_CYCLE_TIME" in caught.value.values[size - 1]
     monkeypatch.delenv("HOROVOD_CYCLE_TIME", raising=False)
-    made = GroupReducer()
+    made = new_reducer()
     works(made, rank, size)
     made.close()
 
@@ -145,7 +146,7 @@ class Leaves(Halves):
 def test_what_would_end_a_thread_is_an_error_of_the_gradients(rank: int, size: int) -> None:
     if size == 1:
         pytest.skip("nothing travels")
-    reducer = GroupReducer()
+    reducer = new_reducer()
     future = reducer.start([Gradient("x", torch.ones(64, 64), resolved(Leaves))])
     said = "SystemExit: enough" if rank == size - 1 else "shut down"  # of the future, which keeps the text
     with pytest.raises(RuntimeError, match=said):

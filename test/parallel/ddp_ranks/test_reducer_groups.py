@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from reducer_cases import assert_same_bits, buckets, engines_make, named, reduced
+from reducer_cases import assert_same_bits, buckets, engines_make, named, new_reducer, reduced
 
-from horovod.torch.ddp.reducer import Gradient, GroupReducer
+from horovod.torch.ddp.reducer import GroupReducer
 from horovod.torch.reduce_ops import Average
+from horovod.torch.reduction import Gradient
 
 
 def completers() -> set[threading.Thread]:
@@ -32,7 +33,7 @@ def engines() -> int:
 
 def test_two_reducers_may_be_used_in_turns(rank: int, size: int) -> None:
     """As the two models of a GAN are: from two threads too, and each has its own order."""
-    first, second = GroupReducer(), GroupReducer(algorithm="scatter")
+    first, second = new_reducer(), new_reducer(algorithm="scatter")
     steps = [buckets(size, step=step) for step in range(6)]
     wanted = {
         "auto": engines_make(steps, named("bit8"), Average, "auto"),
@@ -63,14 +64,14 @@ def test_some_ranks_have_reducers_of_their_own(rank: int, size: int) -> None:
     mine = int(rank >= size // 2)
     members = halves[mine]
     for _ in range(1 + mine):
-        reducer = GroupReducer(groups[mine])
+        reducer = new_reducer(groups[mine])
         assert (reducer.rank, reducer.size) == (members.index(rank), len(members))
         ranks = buckets(size)
         own = [ranks[member] for member in members]
         wanted = engines_make([own], named("int8"), Average, "auto")[0]
         assert_same_bits(reduced(reducer, ranks[rank], named("int8")), wanted)
         reducer.close()
-    everybody = GroupReducer()
+    everybody = new_reducer()
     wanted = engines_make([buckets(size)], named("int8"), Average, "auto")[0]
     assert_same_bits(reduced(everybody, buckets(size)[rank], named("int8")), wanted)
     everybody.close()
@@ -82,7 +83,7 @@ def test_some_ranks_have_reducers_of_their_own(rank: int, size: int) -> None:
 def test_a_reducer_that_is_forgotten_ends_its_thread(rank: int, size: int) -> None:
     gc.collect()
     before, engines_before = completers(), engines()
-    reducer = GroupReducer()
+    reducer = new_reducer()
     x = torch.full((50, 60), float(rank))
     future = reducer.start([Gradient("x", x, named("bit8"))])
     own = completers() - before
@@ -100,7 +101,7 @@ def test_each_job_has_a_timeline_of_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rank: int, size: int
 ) -> None:
     monkeypatch.setenv("HOROVOD_TIMELINE", str(tmp_path / "trace.json"))
-    reducers = [GroupReducer(), GroupReducer()]
+    reducers = [new_reducer(), new_reducer()]
     for reducer in reducers:
         reduced(reducer, buckets(size)[rank], named("bit8"))
     for reducer in reducers:

@@ -16,7 +16,7 @@ from refusals import refused
 from torch import nn
 
 import horovod.torch as hvd
-from horovod.torch import errors, functions, gradient_listener, gradients
+from horovod.torch import errors, functions, gradient_listener, gradients, reduction
 
 
 def make_model() -> nn.Sequential:
@@ -244,7 +244,7 @@ def test_the_process_set_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append((root, process_set))
         return obj
 
-    monkeypatch.setattr(gradients, "start_allreduce", start_allreduce)
+    monkeypatch.setattr(reduction, "start_allreduce", start_allreduce)
     monkeypatch.setattr(gradients, "start_sparse_allreduce", start_sparse_allreduce)
     monkeypatch.setattr(gradient_listener, "broadcast_object", broadcast_object)
     with mirrored_job(4, rank=3):

@@ -25,6 +25,7 @@ from horovod.common.numpy_codec import named_codec
 from horovod.torch.compression import Rules
 from horovod.torch.ddp import errors, fsdp
 from horovod.torch.ddp.state import VARIABLES
+from horovod.torch.reduction import Reduction
 
 BIT8, NONE = hvd.Compression.from_text("bit8"), hvd.Compression.none
 INT8 = hvd.Compression.from_text("int8")
@@ -163,7 +164,7 @@ def test_the_first_step_is_over_when_every_unit_that_is_trained_was_reduced(
         return capsys.readouterr().err
 
     def steps() -> None:
-        step = fsdp._FirstStep(Rules("bit8", VARIABLES), units, [units[0], units[1], units[3]])
+        step = fsdp._FirstStep(Reduction(Rules("bit8", VARIABLES)), units, [units[0], units[1], units[3]])
         step.note(first, torch.bfloat16)
         step.note(first, torch.bfloat16)
         assert told() == ""
