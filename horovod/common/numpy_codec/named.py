@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+import horovod.common.numpy_codec.bit_runs as bit_runs
+import horovod.common.numpy_codec.integer_runs as integer_runs
+import horovod.common.numpy_codec.rotation as rotation
 from horovod.common import errors
-from horovod.common.numpy_codec import bit_runs, integer_runs, rotation
 from horovod.common.numpy_codec.minifloat import Float32s
 from horovod.common.numpy_codec.random_bits import random_numbers
 from horovod.common.numpy_codec.runs import Bytes, Layout, check_block_size, check_count

@@ -22,8 +22,9 @@ from refusals import refused
 import horovod.torch as hvd
 from horovod.common import errors, jobs, launched, membership
 from horovod.common.launched import Launch, detect
-from horovod.common.rendezvous import places, rendezvous_of
+from horovod.common.rendezvous import places
 from horovod.common.rendezvous.folder import FolderStore
+from horovod.common.rendezvous.places import rendezvous_of
 from horovod.common.rendezvous.store import StoreRendezvous, assignment_of
 from horovod.common.sentences import Sentence
 from horovod.torch import store as torch_store
@@ -383,11 +384,8 @@ def test_who_opens_the_world(text: str, transport: str, way: str, monkeypatch: p
     core = SimpleNamespace(open_world=lambda *told: "core")
     monkeypatch.setattr(membership, "native", core)
     monkeypatch.setattr(membership, "MpiRendezvous", lambda settings, launch, ranks: "MPI")
-    ways = SimpleNamespace(
-        open_over_tcp=lambda settings, rendezvous: rendezvous,
-        rendezvous_of=lambda launch, environment, ranks: launch.meets,
-    )
-    monkeypatch.setattr(membership, "rendezvous", ways)
+    monkeypatch.setattr(membership, "open_over_tcp", lambda settings, rendezvous: rendezvous)
+    monkeypatch.setattr(membership, "rendezvous_of", lambda launch, environment, ranks: launch.meets)
     settings: Any = SimpleNamespace(transport=transport)
     assert membership.as_launched(settings, []) == way
     several = "SIZE=2" in text
