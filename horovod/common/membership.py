@@ -61,7 +61,7 @@ def _refuse_mpi4py(launch: launched.Launch) -> None:
 
 def _by_mpi(settings: native.Settings, launch: launched.Launch, ranks: list[int]) -> native.World:
     """Also the world of one, where no launcher has started this process."""
-    if settings.transport == "tcp" and launch.size != 1:
+    if settings.asks_for_connections and launch.size != 1:
         return open_over_tcp(settings, MpiRendezvous(settings, launch, ranks))
     libmpi = mpi_here(build_info().mpi).library_path()
     return native.open_world(settings, libmpi, launch.size, launch.evidence, ranks)

@@ -152,7 +152,7 @@ def _gather_cards(
     """All cards, and the secret that was given. ValueError, on all ranks, where a rank has none to show."""
     secret = b""
     try:
-        if settings.transport == "mpi":
+        if settings.asks_for_mpi:
             raise errors.not_by_mpi(place=rendezvous.name)
         secret = given_secret(environment)
         mine = cards_of.own(rendezvous.host, bool(secret), environment).to_bytes()

@@ -136,8 +136,7 @@ def _settings_of_all(
 def _settings_of(group: dist.ProcessGroup, algorithm: str | None) -> native.Settings:
     """The environment's, and what follows from the group. ValueError for a wrong one."""
     settings = native.Settings.from_environment()
-    if settings.transport == "mpi":
-        settings.transport = "tcp"  # what it asks for: not by shared memory
+    settings.do_without_mpi()
     if settings.cache_capacity:
         settings.cache_capacity = 1 << 40  # of what ranks know nothing more they could not tell the order
     # Results must not depend on what DDP happened to put into one bucket: it does so anew when it is resumed.
