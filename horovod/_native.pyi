@@ -47,6 +47,17 @@ class Settings:
     elastic: bool
     stall_shutdown_asked_by: str
 
+    @property
+    def asks_for_mpi(self) -> bool:
+        """Whether bytes shall go by MPI: only ranks that it has started can."""
+
+    @property
+    def asks_for_connections(self) -> bool:
+        """Whether bytes shall go over the ranks' own connections, whoever has started them."""
+
+    def do_without_mpi(self) -> None:
+        """For ranks that no MPI has started: in its place come connections, and no shared memory."""
+
 def disagreement_of_settings(ranks: Sequence[Settings]) -> str:
     """Which of the job's settings differ, and on which ranks; empty if none does."""
 
@@ -158,6 +169,12 @@ class PlanFacts:
     """What the plan of an allreduce depends on; the default is one rank."""
 
     def __init__(self) -> None: ...
+    @staticmethod
+    def of_world(world: World) -> PlanFacts:
+        """Where a world's ranks are, and what memory they share. What is of tensors has its default."""
+
+    def has_routes(self, algorithm: str) -> bool:
+        """Whether there is a route of each algorithm that a value of HOROVOD_ALLREDUCE_ALGORITHM names."""
     ranks: int
     hosts: int
     most_on_a_host: int
@@ -339,7 +356,13 @@ class World:
         """What moving bytes costs here, as measured by open_world(); the same on all ranks."""
 
     @property
-    def transport(self) -> str: ...
+    def transport(self) -> str:
+        """For people, and for keys of what was found in such a world."""
+
+    @property
+    def has_connections(self) -> bool:
+        """Whether data may go over several connections to each rank."""
+
     @property
     def mpi_library(self) -> str: ...
     @property

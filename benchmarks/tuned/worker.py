@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from horovod.common import jobs
+from horovod.common import belongings
 from horovod.torch.autotune import Tuning
 from tuned import models
 
@@ -107,7 +107,7 @@ def _ddp(task: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _fix(settings: Settings) -> None:
-    jobs.current().own(Tuning).fix(settings)
+    belongings.own(Tuning).fix(settings)
 
 
 def _time_spent_tuning() -> list[float]:
@@ -126,7 +126,7 @@ def _time_spent_tuning() -> list[float]:
 
 def _watching(step: Callable[[], None], rounds: int, steps: int) -> dict[str, list[float]]:
     """Seconds of a step with the tuner that watches, and without one, in turn; all ranks switch together."""
-    tuning = jobs.current().own(Tuning)
+    tuning = belongings.own(Tuning)
     times: dict[str, list[float]] = {"off": [], "watching": []}
     for number in range(rounds):
         for name in list(times) if number % 2 == 0 else reversed(list(times)):

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from horovod import _native as native
@@ -21,12 +21,8 @@ from horovod.common.exceptions import HorovodInternalError, lost_ranks
 from horovod.common.exits import at_exit, uncaught_exception
 from horovod.common.membership import Membership, as_launched
 from horovod.common.options import BY_VARIABLE
-from horovod.common.process_sets import (
-    ProcessSet,
-    add_process_set,
-    global_process_set,
-    remove_process_set,
-)
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.rendezvous.meeting import OpenWorld
 from horovod.common.rendezvous.places import opening
 
 __all__ = ["HorovodBasics", "basics"]
@@ -90,7 +86,7 @@ class HorovodBasics:
             if self.is_initialized():
                 return
             variables.refuse_what_is_no_text(os.environ)
-            job.forget()
+            job.belongings.forget()
             if not self._is_known:
                 self._is_known = True
                 os.register_at_fork(after_in_child=self._forget_in_child)
@@ -137,7 +133,7 @@ class HorovodBasics:
             return
         self.shutdown()
         if not self._has_failed:
-            jobs.current().forget()  # an engine must not outlive the MPI it lives in
+            jobs.current().belongings.forget()  # an engine must not outlive the MPI it lives in
             native.close_mpi_at_exit()
         self._has_left = True
 
@@ -177,8 +173,26 @@ class HorovodBasics:
         """The running membership, for questions about the job. ValueError before init()."""
         return jobs.current().running()
 
-    add_process_set = staticmethod(add_process_set)
-    remove_process_set = staticmethod(remove_process_set)
+    def add_process_set(self, process_set: ProcessSet | Iterable[int]) -> ProcessSet:
+        """Register a set of ranks; every rank of the job calls it, and it returns when all have.
+
+        Returns the ProcessSet, whose ``process_set_id`` is the smallest number that is free.
+
+        Raises:
+            ValueError: a rank does not exist, the ranks form a set already, process sets are not dynamic, or
+                init() has not been called.
+            NotImplementedError: the set is a communicator.
+        """
+        made = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+        return self.running().add_process_set(made)
+
+    def remove_process_set(self, process_set: ProcessSet) -> bool:
+        """End a set; every rank of the job calls it, and it returns when all have. Its number is free again.
+
+        Operations still pending in the set fail. Returns False for the global set, and for one that is not
+        registered. ValueError when process sets are not dynamic, or before init().
+        """
+        return self.running().remove_process_set(process_set)
 
     def _comm_process_set_id(self, comm: Any) -> int:
         """The number of the set that an mpi4py communicator was registered as. ValueError if it was not."""
@@ -224,7 +238,13 @@ class HorovodBasics:
 
         ValueError before init(), or for a set that is not registered.
         """
-        return self.running().metrics(process_set)
+        job = jobs.current()
+        of_this_process = {
+            "resets": job.resets,
+            "losses": job.losses,
+            "recovery_microseconds": job.recovery_microseconds,
+        }
+        return self.running().metrics(process_set) | of_this_process
 
     def is_initialized(self) -> bool:
         """Whether init() has been called, and shutdown() not since."""
@@ -363,7 +383,7 @@ def go_on_with_timeline(job: jobs.Job, began: float, is_first: bool = False) -> 
 
 
 def _member_of_what_is_formed(
-    job: jobs.Job, way: jobs.OpenWorld, comm: Sequence[int] | Any | None, settings: native.Settings
+    job: jobs.Job, way: OpenWorld, comm: Sequence[int] | Any | None, settings: native.Settings
 ) -> Membership:
     """In an elastic job a rank may die while ranks meet. Then the launcher forms another world, of the
     others, and this process asks for that one: as often as somebody is lost. The launcher is told who, and
@@ -386,7 +406,7 @@ def _member_of_what_is_formed(
             )
             if is_explained:
                 accuse(error)
-        job.forget()
+        job.belongings.forget()
 
 
 def _may_be_another_next_time(job: jobs.Job, error: Exception) -> bool:
@@ -398,7 +418,7 @@ def _may_be_another_next_time(job: jobs.Job, error: Exception) -> bool:
     return is_told and (was_lost or not job.has_met)
 
 
-def _noting(open_world: jobs.OpenWorld, job: jobs.Job) -> jobs.OpenWorld:
+def _noting(open_world: OpenWorld, job: jobs.Job) -> OpenWorld:
     """The same, and the job has met when its world is there."""
 
     def open_and_note(settings: native.Settings, ranks: list[int]) -> native.World:

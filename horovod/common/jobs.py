@@ -17,53 +17,25 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
+from typing import ParamSpec, TypeVar
 
 from horovod.common import errors
+from horovod.common.belongings import OF_THIS_PROCESS, Belongings
+from horovod.common.errors import OF_HVD, Wording
 from horovod.common.exceptions import HorovodInternalError
+from horovod.common.membership import Membership
+from horovod.common.process_sets import ProcessSet
+from horovod.common.rendezvous.meeting import OpenWorld
 
-if TYPE_CHECKING:
-    from horovod import _native as native
-    from horovod.common.membership import Membership
-    from horovod.common.process_sets import ProcessSet
+__all__ = ["Job", "current", "note_fork", "refuse_forked"]
 
-__all__ = ["OF_HVD", "Job", "OpenWorld", "Wording", "current", "note_fork", "refuse_forked"]
-
-OpenWorld: TypeAlias = "Callable[[native.Settings, list[int]], native.World]"
 P = ParamSpec("P")
 T = TypeVar("T")
 _forked_by = ""  # as "rank 3"; "" where this process is no such child
 
 
-class Wording(NamedTuple):
-    """Texts of errors about a job, which name the call that formed it: hvd.init(), unless it was another.
-
-    Attributes:
-        forming: what forms the job, as "hvd.init()".
-        if_absent: where a rank did not come, what may be wrong and what to do.
-        not_running: all of the error for an operation outside of a job.
-        in_child: what still works in a process that a rank has forked, and what to do instead.
-    """
-
-    forming: str
-    if_absent: str
-    not_running: str
-    in_child: str
-
-
-OF_HVD = Wording(
-    forming="hvd.init()",
-    if_absent="do these processes run, on hosts that reach it, and does each call hvd.init(), with the same "
-    "comm= if any? Have all been told the same number of ranks, and each another rank? Where they are slow "
-    "to start, raise HOROVOD_START_TIMEOUT",
-    not_running="Horovod is not running: call hvd.init() first, and no operation after hvd.shutdown().",
-    in_child="only rank(), size() and the like work in it. Leave hvd.init(), operations and waiting for them "
-    "to the process that has called hvd.init(); a process that shall call it too must be forked before that.",
-)
-
-
 class Job:
-    """One rank's part in a job, and what is kept for as long as it lasts. ``init()`` begins it anew.
+    """One rank's part in a job. ``init()`` begins it anew.
 
     Args:
         open_world: (settings, ranks or [] for all) -> the world; None: as the launcher says that started
@@ -71,6 +43,7 @@ class Job:
         wording: of errors.
 
     Attributes:
+        belongings: what is kept for it.
         member: the membership from init() to shutdown(), else None.
         inherited: in a forked child, the parent's: it answers questions, and serves no operation.
         lock: held by who begins or ends the membership.
@@ -92,6 +65,7 @@ class Job:
     def __init__(self, open_world: OpenWorld | None = None, wording: Wording = OF_HVD) -> None:
         self.open_world = open_world
         self.wording = wording
+        self.belongings = Belongings()
         self.member: Membership | None = None
         self.inherited: Membership | None = None
         self.lock = threading.Lock()
@@ -104,17 +78,6 @@ class Job:
         self.in_function = ""
         self.timeline: tuple[str, bool] | None = None
         self.began = 0.0
-        self._belongings: dict[type, Any] = {}
-
-    def own(self, kind: type[T]) -> T:
-        """The job's own object of a class that needs no arguments, made when it is first asked for."""
-        found: T | None = self._belongings.get(kind)
-        # setdefault: of several threads that ask for the first time, all get the same
-        return found if found is not None else self._belongings.setdefault(kind, kind())
-
-    def forget(self) -> None:
-        """Let go of all that was kept: the job has ended."""
-        self._belongings.clear()
 
     def become_a_childs(self) -> None:
         """In a forked child: whoever held the lock is not here, and neither is the engine's thread."""
@@ -140,7 +103,8 @@ class Job:
         """Inside the block, this thread works for the job."""
         token = _entered.set(self)
         try:
-            yield
+            with self.belongings.entered():
+                yield
         finally:
             _entered.reset(token)
 
@@ -153,6 +117,7 @@ class Job:
 
 
 _of_this_process = Job()
+_of_this_process.belongings = OF_THIS_PROCESS
 _entered: ContextVar[Job] = ContextVar("horovod_job", default=_of_this_process)
 
 

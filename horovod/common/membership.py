@@ -20,25 +20,16 @@ from typing import Any
 import numpy as np
 
 from horovod import _native as native
-from horovod.common import (
-    communicators,
-    errors,
-    jobs,
-    launched,
-    rendezvous,
-    software,
-    traffic,
-    tuning_settings,
-    waiting,
-)
+from horovod.common import communicators, errors, launched, software, traffic, tuning_settings, waiting
 from horovod.common.agent_channel import Place, agent_channel
 from horovod.common.build_info import build_info
+from horovod.common.errors import OF_HVD, Wording
 from horovod.common.exceptions import HorovodInternalError
-from horovod.common.jobs import OF_HVD, OpenWorld, Wording
 from horovod.common.mpi_here import mpi_here
 from horovod.common.options import BY_VARIABLE
 from horovod.common.process_sets import ProcessSet, checked_ranks, global_process_set
-from horovod.common.rendezvous.places import MpiRendezvous
+from horovod.common.rendezvous.meeting import OpenWorld, open_over_tcp
+from horovod.common.rendezvous.places import MpiRendezvous, rendezvous_of
 from horovod.common.sentences import facts_of
 
 __all__ = ["Membership", "as_launched"]
@@ -56,7 +47,7 @@ def as_launched(settings: native.Settings, ranks: list[int]) -> native.World:
         world = _by_mpi(settings, launch, ranks)
     else:
         _refuse_mpi4py(launch)
-        world = rendezvous.open_over_tcp(settings, rendezvous.rendezvous_of(launch, os.environ, ranks))
+        world = open_over_tcp(settings, rendezvous_of(launch, os.environ, ranks))
     if launch.size != 1 or launch.meets == launched.AGENT:
         launched.leave_mark(os.environ)
     return world
@@ -70,8 +61,8 @@ def _refuse_mpi4py(launch: launched.Launch) -> None:
 
 def _by_mpi(settings: native.Settings, launch: launched.Launch, ranks: list[int]) -> native.World:
     """Also the world of one, where no launcher has started this process."""
-    if settings.transport == "tcp" and launch.size != 1:
-        return rendezvous.open_over_tcp(settings, MpiRendezvous(settings, launch, ranks))
+    if settings.asks_for_connections and launch.size != 1:
+        return open_over_tcp(settings, MpiRendezvous(settings, launch, ranks))
     libmpi = mpi_here(build_info().mpi).library_path()
     return native.open_world(settings, libmpi, launch.size, launch.evidence, ranks)
 
@@ -288,9 +279,6 @@ class Membership:
         of_all_sets = {
             "engine_cpu_microseconds": self.engine.cpu_microseconds(),
             "blocked_microseconds": waiting.blocked_microseconds(),
-            "resets": jobs.current().resets,
-            "losses": jobs.current().losses,
-            "recovery_microseconds": jobs.current().recovery_microseconds,
         }
         return self.engine.counters(self.id_of(process_set)) | of_all_sets
 

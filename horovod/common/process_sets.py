@@ -10,11 +10,9 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from horovod.common import errors, jobs
+from horovod.common import belongings, errors
 
-__all__ = [
-    "ProcessSet", "add_process_set", "as_ranks", "checked_ranks", "global_process_set", "remove_process_set",
-]  # fmt: skip
+__all__ = ["ProcessSet", "as_ranks", "checked_ranks", "global_process_set"]
 
 GLOBAL_ID = 0
 
@@ -93,29 +91,6 @@ class ProcessSet:
         )
 
 
-def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
-    """Register a set of ranks; every rank of the job calls it, and it returns when all have.
-
-    Returns the ProcessSet, whose ``process_set_id`` is the smallest number that is free.
-
-    Raises:
-        ValueError: a rank does not exist, the ranks form a set already, process sets are not dynamic, or
-            init() has not been called.
-        NotImplementedError: the set is a communicator.
-    """
-    made = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
-    return jobs.current().running().add_process_set(made)
-
-
-def remove_process_set(process_set: ProcessSet) -> bool:
-    """End a set; every rank of the job calls it, and it returns when all have. Its number is free again.
-
-    Operations still pending in the set fail. Returns False for the global set, and for one that is not
-    registered. ValueError when process sets are not dynamic, or before init().
-    """
-    return jobs.current().running().remove_process_set(process_set)
-
-
 class _Global(ProcessSet):
     """All ranks, of whichever job asks: one object serves all jobs of a process."""
 
@@ -124,7 +99,7 @@ class _Global(ProcessSet):
 
     @property
     def _of_job(self) -> _AllRanks:
-        return jobs.current().own(_AllRanks)
+        return belongings.own(_AllRanks)
 
     def _assign(self, process_set_id: int | None, own_rank: int | None, ranks: list[int] | None) -> None:
         self._of_job.own_rank, self._of_job.ranks = own_rank, ranks

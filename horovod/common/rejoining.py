@@ -45,7 +45,7 @@ def rejoin() -> None:
     if job.member is not None and not job.process_sets_left:  # else they have not been made again so far
         job.process_sets_left = job.member.added_process_sets()
     basics.shutdown()
-    job.forget()  # the old transport goes with its engine, before the new one is opened
+    job.belongings.forget()  # the old transport goes with its engine, before the new one is opened
     job.is_rejoining = True
     try:
         basics.init(process_sets=job.process_sets_given)

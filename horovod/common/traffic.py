@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import threading
 
-from horovod.common import jobs, notes, waiting
+from horovod.common import belongings, notes, waiting
 
 __all__ = ["NOBODYS", "Traffic", "of_this_job", "tell"]
 
@@ -45,12 +45,12 @@ _numbers = itertools.count(1)
 
 def of_this_job(ranks: int | None) -> Traffic:
     """That of the job that the running code is a part of, where a sum of so many ranks is counted."""
-    return jobs.current().own(Traffic) if ranks is not None and ranks > 1 else NOBODYS
+    return belongings.own(Traffic) if ranks is not None and ranks > 1 else NOBODYS
 
 
 def tell(seconds: float) -> None:
     """This process leaves the job, in which it was for so long: tell horovodrun."""
-    traffic = jobs.current().own(Traffic)
+    traffic = belongings.own(Traffic)
     if traffic.given:
         waited, lasted = waiting.blocked_microseconds(), int(1e6 * seconds)
         place = "gpu" if traffic.is_on_gpu else "host"

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from horovod import _native as native
-from horovod.common import jobs
+from horovod.common import belongings
 
 __all__ = [
     *("Stepper", "advance_all", "begin", "blocked_microseconds", "count"),
@@ -58,7 +58,7 @@ class _Waits:
 
 
 def _waits() -> _Waits:
-    return jobs.current().own(_Waits)
+    return belongings.own(_Waits)
 
 
 def begin(stepper: Stepper) -> None:

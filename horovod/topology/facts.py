@@ -78,7 +78,7 @@ class Ranks:
     """The ranks of a job: where they are, and how they reach each other."""
 
     hosts: tuple[int, ...]  # by rank: which of the hosts it is on
-    transport: str  # "shared_memory", "mpi", or "self" for one rank
+    shares_memory: bool  # all of them
     has_host_windows: bool  # the ranks of each host share memory, though not all ranks are on one host
     links: Links
     algorithm: str = "auto"  # HOROVOD_ALLREDUCE_ALGORITHM

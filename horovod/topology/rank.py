@@ -24,11 +24,11 @@ class Told:
 
     host_name: str
     host: Host | None
-    transport: str
+    shares_memory: bool  # all ranks, where there are several
+    has_host_windows: bool
     links: Links
     algorithm: str
     is_deterministic: bool
-    shares_windows: bool  # unless HOROVOD_TRANSPORT=mpi rules them out
 
 
 def tell() -> Told:
@@ -36,15 +36,16 @@ def tell() -> Told:
     basics.init()
     try:
         world = basics.running().world
+        facts = native.PlanFacts.of_world(world)
         settings = native.Settings.from_environment()
         return Told(
             socket.gethostname(),
             probe() if world.local_rank == 0 else None,
-            world.transport,
+            facts.shares_memory,
+            facts.has_host_windows,
             links_of(world.links, is_measured=world.size > 1 and not settings.deterministic),
             settings.allreduce_algorithm,
             settings.deterministic,
-            settings.transport != "mpi",
         )
     finally:
         basics.shutdown()
@@ -72,11 +73,10 @@ def _joined(told: Sequence[Told]) -> tuple[tuple[Host, ...], Ranks]:
         raise errors.same_host_names(host=twice)
     hosts = tuple(numbers[each.host_name] for each in told)
     first = told[0]
-    several = 1 < len(found) < len(told)
     return tuple(found), Ranks(
         hosts,
-        first.transport,
-        several and first.shares_windows,
+        first.shares_memory,
+        first.has_host_windows,
         first.links,
         first.algorithm,
         first.is_deterministic,

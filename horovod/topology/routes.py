@@ -58,7 +58,7 @@ def links_of(costs: native.LinkCosts, is_measured: bool) -> Links:
 
 def one_host(count: int) -> Ranks:
     """`count` ranks of one host that share its memory, with assumed figures."""
-    return Ranks((0,) * count, "shared_memory" if count > 1 else "self", False, assumed_links())
+    return Ranks((0,) * count, count > 1, False, assumed_links())
 
 
 def _route(ranks: Ranks, size: int, compression: str) -> Route:
@@ -82,7 +82,7 @@ def _facts(ranks: Ranks, size: int, compression: str) -> native.PlanFacts:
     facts = native.PlanFacts()
     facts.ranks, facts.hosts = len(ranks.hosts), len(on_hosts)
     facts.most_on_a_host, facts.carriers = max(map(len, on_hosts)), native.carriers_of(on_hosts)
-    facts.shares_memory, facts.has_host_windows = ranks.transport == "shared_memory", ranks.has_host_windows
+    facts.shares_memory, facts.has_host_windows = ranks.shares_memory, ranks.has_host_windows
     facts.bytes = facts.wire_bytes = size
     facts.sums_can_travel = compression == "none"
     if compression != "none":

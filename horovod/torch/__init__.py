@@ -8,7 +8,7 @@ from horovod.common import tracebacks as _tracebacks
 from horovod.common.absent import attribute_error
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.common.rendezvous import make_stores_with as _make_stores_with
+from horovod.common.rendezvous.places import make_stores_with as _make_stores_with
 from horovod.torch import elastic
 from horovod.torch.autotune import tuning
 from horovod.torch.compression import Compression

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from horovod import _native as native
-from horovod.common import jobs, waiting
+from horovod.common import belongings, waiting
 from horovod.common.basics import basics
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.membership import Membership
@@ -117,7 +117,7 @@ class Tuned:
 
     def before_reduction(self) -> None:
         """Cheap: what may be tuned in Python seldom is anything."""
-        if self.knobs and self._since is not (agreed := jobs.current().own(Tuning).agreed()):
+        if self.knobs and self._since is not (agreed := belongings.own(Tuning).agreed()):
             self._since = agreed
             self.take(agreed.settings)
 
@@ -167,7 +167,7 @@ class _Leader:
 
 
 class Tuning:
-    """Of one job on this rank (``Job.own``)."""
+    """Of one job on this rank (``belongings.own``)."""
 
     def __init__(self) -> None:
         wanted = os.environ.get(LAUNCH_STEPS, "")
@@ -292,7 +292,7 @@ def nothing() -> dict[str, Any]:
 
 def step_ended(tuned: Tuned, workload: Callable[[], Workload]) -> None:
     """Of the job that the caller is in; see Tuning."""
-    jobs.current().own(Tuning).step_ended(tuned, workload)
+    belongings.own(Tuning).step_ended(tuned, workload)
 
 
 def tuning() -> dict[str, Any]:
@@ -307,7 +307,7 @@ def tuning() -> dict[str, Any]:
     ValueError before init().
     """
     basics.running()
-    return jobs.current().own(Tuning).data()
+    return belongings.own(Tuning).data()
 
 
 def _director(

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from horovod.common import jobs
+from horovod.common import belongings, jobs
 from horovod.common.basics import basics
 from horovod.common.elastic import is_elastic
 from horovod.common.exceptions import WrongUse
@@ -120,7 +120,7 @@ class GradientListener(torch.optim.Optimizer):
         self._missing = MissingGradients(weakref.proxy(self))
         self._job, self._thread = jobs.current(), threading.get_ident()
         self._active = self._is_shared()
-        self._number = jobs.current().own(WireNames).number_for(self._set_id(), self._parameter_names)
+        self._number = belongings.own(WireNames).number_for(self._set_id(), self._parameter_names)
         self._enter_job()
         if not self._active and not is_elastic():
             return
@@ -137,7 +137,7 @@ class GradientListener(torch.optim.Optimizer):
 
     def _enter_job(self) -> None:
         """With the first gradient in a job: an elastic one forgets names when its ranks change."""
-        names = jobs.current().own(WireNames)
+        names = belongings.own(WireNames)
         if names is not self._names_of_job:
             self._names_of_job, self._has_agreed = names, False
             names.take(self._set_id(), self._number, self._parameter_names)

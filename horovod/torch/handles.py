@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import torch
 
 from horovod import _native as native
-from horovod.common import jobs, waiting
+from horovod.common import belongings, jobs, waiting
 from horovod.common.exceptions import HorovodInternalError
 from horovod.torch import devices, errors, storage
 from horovod.torch.compiling import breaks_graphs
@@ -115,7 +115,7 @@ _numbers = itertools.count()
 
 
 def _in_flight() -> _InFlight:
-    return jobs.current().own(_InFlight)
+    return belongings.own(_InFlight)
 
 
 def register(operation: Operation) -> int:

@@ -6,7 +6,7 @@ import os
 from datetime import timedelta
 from typing import Any
 
-from horovod.common.rendezvous import Store
+from horovod.common.rendezvous.store import Store
 
 __all__ = ["make_store"]
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from horovod import _native as native
-from horovod.common import jobs, traffic, waiting
+from horovod.common import belongings, traffic, waiting
 from horovod.common.basics import basics
 from horovod.common.process_sets import GLOBAL_ID, ProcessSet
 from horovod.common.traffic import Traffic
@@ -148,7 +148,7 @@ def _check_adasum(world: native.World, process_set_id: int) -> None:
 
 def _kept_by_job(key: str, compressor: Any, count: int) -> list[Kept]:
     """What compressors remember of allreduces that nobody else keeps states for; None remembers nothing."""
-    memory = jobs.current().own(Memory)
+    memory = belongings.own(Memory)
     return [Kept(memory.of(f"{key}/{i}", compressor) if compressor else {}) for i in range(count)]
 
 

@@ -114,7 +114,7 @@ class Watched:
 
 def space_of(world: native.World, settings: native.Settings, workload: Workload) -> Space:
     """The knobs of a job, and what it was given."""
-    core = _knobs(world)
+    core = _knobs(world, workload)
     start = _start(settings, core) | {own.knob.name: own.start for own in workload.knobs}
     return Space([*core, *(own.knob for own in workload.knobs)], start)
 
@@ -123,9 +123,12 @@ def trained_in(world: native.World, workload: Workload) -> Trained:
     return Trained(_predictor(world, workload), _key(world, workload))
 
 
-def _knobs(world: native.World) -> list[Knob]:
+def _knobs(world: native.World, workload: Workload) -> list[Knob]:
     """The settings of the core that can change while it runs, and make a difference in this job."""
     knobs = []
+    facts = native.PlanFacts.of_world(world)
+    facts.sums_can_travel = True  # without the compression, which may be given up
+    facts.on_gpu = facts.has_nccl = facts.is_encoded = any(each.is_cuda for each in workload.parameters)
     is_one_host = world.cross_size == 1
     for option in OPTIONS:
         tries = option.tries if option.part == CORE else ()
@@ -133,21 +136,13 @@ def _knobs(world: native.World) -> list[Knob]:
             continue
         if option.variable == CARRIERS and world.cross_size == world.size:
             continue
-        if option.variable == CONNECTIONS and "tcp" not in world.transport:
+        if option.variable == CONNECTIONS and not world.has_connections:
             continue
         if option.variable == ALGORITHM:
-            tries = tuple(text for text in tries if _is_possible(text, world))
+            tries = tuple(filter(facts.has_routes, tries))
         if len(tries) > 1:
             knobs.append(Knob(option.variable, tries, option.default, option.help))
     return knobs
-
-
-def _is_possible(algorithm: str, world: native.World) -> bool:
-    """Whether there is such a route here: a hierarchy takes hosts with several ranks."""
-    several_hosts, several_on_a_host = world.cross_size > 1, world.cross_size < world.size
-    if "hierarchical" in algorithm or "ring" in algorithm:
-        return several_hosts and several_on_a_host
-    return world.size > 1
 
 
 def _start(settings: native.Settings, knobs: Sequence[Knob]) -> dict[str, str]:
@@ -163,16 +158,11 @@ def _as_text(value: Any) -> str:
 
 def _predictor(world: native.World, workload: Workload) -> Callable[[Configuration], float]:
     sizes = [parameter.nbytes for parameter in reversed(list(workload.parameters)) if parameter.requires_grad]
-    sums_can_travel = workload.compression == "none"  # the model outlives the workload, and keeps none alive
+    facts = native.PlanFacts.of_world(world)  # the model outlives the workload, and keeps none alive
+    facts.sums_can_travel = workload.compression == "none"
 
     def of_bucket(size: int, algorithm: str) -> float:
-        facts = native.PlanFacts()
-        facts.ranks, facts.hosts = world.size, world.cross_size
-        facts.most_on_a_host = facts.carriers = max(1, world.local_size)
-        facts.shares_memory = world.cross_size == 1
-        facts.has_host_windows = world.local_size > 1
         facts.bytes = facts.wire_bytes = size
-        facts.sums_can_travel = sums_can_travel
         plan = native.plan_allreduce(facts, algorithm, False, world.links)
         return min((seconds for route, seconds in plan.estimates if route == plan.route), default=0.0)
 

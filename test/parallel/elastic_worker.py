@@ -22,7 +22,8 @@ import torch.distributed as dist
 
 import horovod.torch as hvd
 from horovod import _native as native
-from horovod.common import jobs, rendezvous
+from horovod.common import jobs
+from horovod.common.rendezvous.meeting import open_over_tcp
 from horovod.common.rendezvous.store import StoreRendezvous, assignment_of
 
 STEPS = 14
@@ -64,7 +65,7 @@ def open_world(settings: native.Settings, ranks: list[int]) -> native.World:
         seconds=3,
     )
     die("meeting", world)
-    return rendezvous.open_over_tcp(settings, meeting)
+    return open_over_tcp(settings, meeting)
 
 
 class DyingState(hvd.elastic.TorchState):

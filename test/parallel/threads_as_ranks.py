@@ -30,6 +30,7 @@ from tcp_worlds import tcp_worlds
 import horovod.torch as hvd
 from horovod import _native as native
 from horovod.common import jobs
+from horovod.common.rendezvous.meeting import OpenWorld
 
 VARIABLE = "HOROVOD_TEST_THREADS"
 OVER = "HOROVOD_TEST_OVER"  # what their bytes travel over: "tcp", by the loopback device; else memory
@@ -66,7 +67,7 @@ class ThreadRanks:
         else:
             self._worlds = native.local_worlds(self.size)
 
-    def _opening(self, rank: int) -> jobs.OpenWorld:
+    def _opening(self, rank: int) -> OpenWorld:
         def open_world(settings: native.Settings, ranks: list[int]) -> native.World:
             self._meeting.wait()  # until all have called init(), each time
             return self._worlds[rank]

@@ -25,14 +25,14 @@ from horovod.common.numpy_codec.minifloat import (
     divide_rounding_to_even,
     encode_minifloat,
 )
-from horovod.common.numpy_codec.named import NamedCodec, encoded_bytes, named_codec
+from horovod.common.numpy_codec.named import NamedCodec, codec_of_text, encoded_bytes, named_codec
 from horovod.common.numpy_codec.random_bits import random_numbers, rotation_signs
 from horovod.common.numpy_codec.rotation import hadamard, rotated_decode, rotated_encode
 from horovod.common.numpy_codec.runs import nmse
 
 __all__ = [
     "E3M4", "E4M3", "E5M2", "HALF", "MinifloatFormat", "NamedCodec", "bit8_decode", "bit8_encode",
-    "bit16_decode", "bit16_encode", "bit16_saturated", "block_scales", "decode_minifloat",
+    "bit16_decode", "bit16_encode", "bit16_saturated", "block_scales", "codec_of_text", "decode_minifloat",
     "divide_rounding_to_even", "encode_minifloat", "encoded_bytes", "hadamard", "int4_decode", "int4_encode",
     "int8_decode", "int8_encode", "named_codec", "nmse", "random_numbers", "rotated_decode", "rotated_encode",
     "rotation_signs",

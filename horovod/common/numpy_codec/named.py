@@ -9,13 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+import horovod.common.numpy_codec.bit_runs as bit_runs
+import horovod.common.numpy_codec.integer_runs as integer_runs
+import horovod.common.numpy_codec.rotation as rotation
 from horovod.common import errors
-from horovod.common.numpy_codec import bit_runs, integer_runs, rotation
+from horovod.common.compressors import COMPRESSORS
 from horovod.common.numpy_codec.minifloat import Float32s
 from horovod.common.numpy_codec.random_bits import random_numbers
 from horovod.common.numpy_codec.runs import Bytes, Layout, check_block_size, check_count
 
-__all__ = ["FORMATS", "NamedCodec", "encoded_bytes", "named_codec"]
+__all__ = ["FORMATS", "NamedCodec", "codec_of_text", "encoded_bytes", "named_codec"]
 
 
 @dataclass(frozen=True)
@@ -105,4 +108,24 @@ def named_codec(name: str) -> NamedCodec:
         rotated="hadamard" in words,
         lloyd="lloyd" in words,
         seed=int(seeds[0].removeprefix("seed")) if seeds else 0,
+    )
+
+
+def codec_of_text(text: str) -> NamedCodec | None:
+    """The codec of a compression as HOROVOD_COMPRESSION takes it; None if it is none, as a cast.
+
+    Options that do not change what one encoding loses, such as error feedback, are passed over.
+    """
+    fmt, _, rest = text.partition(":")
+    if fmt not in FORMATS or not COMPRESSORS.get(fmt):
+        return None
+    options = dict(pair.strip().split("=", 1) for pair in rest.split(",") if "=" in pair)
+    return NamedCodec(
+        fmt,
+        int(options.get("block_size", 128)) if FORMATS[fmt].layout.scale_bytes else 1,
+        variant=options.get("format", "e4m3"),
+        stochastic=options.get("rounding") == "stochastic",
+        rotated=options.get("rotation") == "hadamard",
+        lloyd=options.get("levels") == "lloyd",
+        seed=int(options.get("seed", 0)),
     )

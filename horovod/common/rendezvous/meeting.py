@@ -15,8 +15,8 @@ import hmac
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
 from horovod import _native as native
 from horovod.common import errors
@@ -25,7 +25,10 @@ from horovod.common.rendezvous import card as cards_of
 from horovod.common.rendezvous import choosing
 from horovod.common.rendezvous.card import Card
 
-__all__ = ["Rendezvous", "open_over_tcp"]
+__all__ = ["OpenWorld", "Rendezvous", "open_over_tcp"]
+
+# (settings, ranks of those that were launched, or [] for all) -> the world
+OpenWorld: TypeAlias = Callable[[native.Settings, list[int]], native.World]
 
 SHORTEST_SECRET = 16  # bytes
 _HIGHEST_PORT = 65535
@@ -149,7 +152,7 @@ def _gather_cards(
     """All cards, and the secret that was given. ValueError, on all ranks, where a rank has none to show."""
     secret = b""
     try:
-        if settings.transport == "mpi":
+        if settings.asks_for_mpi:
             raise errors.not_by_mpi(place=rendezvous.name)
         secret = given_secret(environment)
         mine = cards_of.own(rendezvous.host, bool(secret), environment).to_bytes()

@@ -18,12 +18,11 @@ from horovod import _native as native
 from horovod.common import communicators, errors, nodelists
 from horovod.common.agent_channel import VARIABLE, AgentChannel, Removed, agent_channel
 from horovod.common.build_info import build_info
-from horovod.common.jobs import OpenWorld
 from horovod.common.launched import AGENT, FOLDER, STEP, STORE, Launch
 from horovod.common.mpi_here import mpi_here
 from horovod.common.process_sets import as_ranks
 from horovod.common.rendezvous.folder import by_folder
-from horovod.common.rendezvous.meeting import open_over_tcp
+from horovod.common.rendezvous.meeting import OpenWorld, open_over_tcp
 from horovod.common.rendezvous.store import Store, StoreRendezvous, assignment_of, start_timeout
 from horovod.common.sentences import facts_of
 

@@ -31,8 +31,8 @@ from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
 from horovod.common import errors, time_limits
+from horovod.common.errors import OF_HVD, Wording
 from horovod.common.exceptions import CannotStart
-from horovod.common.jobs import OF_HVD, Wording
 from horovod.common.options import BY_VARIABLE
 from horovod.common.rendezvous.card import MOST_BYTES, own_name
 

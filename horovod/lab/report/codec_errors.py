@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from horovod.common.numpy_codec import NamedCodec, nmse
+from horovod.common.numpy_codec import codec_of_text, nmse
 
-__all__ = ["ELEMENTS", "CodecError", "codec_errors", "codec_of"]
+__all__ = ["ELEMENTS", "CodecError", "codec_errors"]
 
 ELEMENTS = 2**17
-BLOCK_SIZE = 128
 
 
 @dataclass(frozen=True)
@@ -30,29 +29,9 @@ def codec_errors(compressions: Iterable[str]) -> list[CodecError]:
     x = np.random.default_rng(0).standard_normal(ELEMENTS, dtype=np.float32)
     found = []
     for compression in dict.fromkeys(compressions):
-        codec = codec_of(compression)
+        codec = codec_of_text(compression)
         if codec is None:
             continue
         restored = codec.decode(codec.encode(x), x.size).astype(np.float64)
         found.append(CodecError(compression, nmse(restored, x), np.abs(restored - x) / np.abs(x)))
     return found
-
-
-def codec_of(compression: str) -> NamedCodec | None:
-    """The codec of a compression as HOROVOD_COMPRESSION takes it; None if it is no codec.
-
-    Options that do not change what one encoding loses, such as error feedback, are passed over.
-    """
-    name, _, rest = compression.partition(":")
-    if name not in ("bit16", "bit8", "int8", "int4"):
-        return None
-    options = dict(pair.strip().split("=", 1) for pair in rest.split(",") if "=" in pair)
-    return NamedCodec(
-        name,
-        int(options.get("block_size", BLOCK_SIZE)) if name != "bit16" else 1,
-        variant=options.get("format", "e4m3"),
-        stochastic=options.get("rounding") == "stochastic",
-        rotated=options.get("rotation") == "hadamard",
-        lloyd=options.get("levels") == "lloyd",
-        seed=int(options.get("seed", 0)),
-    )

@@ -54,7 +54,10 @@ void register_settings(nb::module_& m) {
   settings.def_rw(#member, &Settings::member);
   HVD_FOR_EACH_SETTING(HVD_BIND)
 #undef HVD_BIND
-  settings.def_rw("stall_shutdown_asked_by", &Settings::stall_shutdown_asked_by);
+  settings.def_rw("stall_shutdown_asked_by", &Settings::stall_shutdown_asked_by)
+      .def_prop_ro("asks_for_mpi", asks_for_mpi)
+      .def_prop_ro("asks_for_connections", asks_for_connections)
+      .def("do_without_mpi", do_without_mpi);
   m.def(
       "disagreement_of_settings",
       [](const std::vector<Settings*>& ranks) {

@@ -6,6 +6,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <numeric>
+
 #include "base/error.h"
 #include "bind/bind.h"
 #include "collective/allreduce_patterns.h"
@@ -19,6 +21,17 @@ namespace {
 Plan planned(const PlanFacts& facts, const std::string& algorithm, bool is_deterministic, const LinkCosts& costs,
              const GpuCosts& gpu_costs) {
   return plan_allreduce(facts, {algorithms_named(algorithm), is_deterministic, {costs, gpu_costs}});
+}
+
+bool is_possible(const PlanFacts& facts, const std::string& algorithm) {
+  return has_routes(facts, algorithms_named(algorithm));
+}
+
+PlanFacts places_in(const World& world) {
+  Transport& transport = *world.opened.transport;
+  std::vector<int> all(static_cast<size_t>(transport.size()));
+  std::iota(all.begin(), all.end(), 0);
+  return facts_of(RankGroup(transport, all), static_cast<int>(Settings().carriers));
 }
 
 void set_dtype(PlanFacts& facts, int number) {
@@ -72,6 +85,8 @@ void register_plan(nb::module_& m) {
       .def("__repr__", [](const GpuCosts& costs) { return to_text(costs); });
   nb::class_<PlanFacts>(m, "PlanFacts")
       .def(nb::init<>())
+      .def_static("of_world", places_in, "world"_a)
+      .def("has_routes", is_possible, "algorithm"_a)
       .def_rw("ranks", &PlanFacts::ranks)
       .def_rw("hosts", &PlanFacts::hosts)
       .def_rw("most_on_a_host", &PlanFacts::most_on_a_host)

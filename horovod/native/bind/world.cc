@@ -159,6 +159,7 @@ void register_world(nb::module_& m) {
       .def("leave_to_parent", [](World& world) { world.opened.transport->leave_to_parent(); })
       .def_prop_ro("links", [](const World& world) { return world.opened.transport->links(); })
       .def_prop_ro("transport", [](const World& world) { return world.opened.transport->name(); })
+      .def_prop_ro("has_connections", [](const World& world) { return world.opened.transport->has_connections(); })
       .def_prop_ro("mpi_library", [](const World& world) { return world.opened.mpi_library; })
       .def_prop_ro("mpi_threads_multiple", [](const World& world) { return world.opened.mpi_threads_multiple; });
   m.def(

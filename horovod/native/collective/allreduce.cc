@@ -12,21 +12,25 @@
 
 namespace hvd {
 
-PlanFacts facts_of(const CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
-  const RankGroup& group = context.group;
+PlanFacts facts_of(const RankGroup& group, int most_carriers) {
   PlanFacts facts = {.ranks = group.size(),
                      .hosts = static_cast<int>(group.hosts().size()),
-                     .carriers = carriers_of(group.hosts(), context.messages.carriers),
+                     .carriers = carriers_of(group.hosts(), most_carriers),
                      .shares_memory = group.window() != nullptr,
-                     .has_host_windows = group.host_window() != nullptr,
-                     .is_encoded = reduction.codec != nullptr,
-                     .sums_can_travel = reduction.codec == nullptr && reduction.prescale == 1.0 &&
-                                        accumulator_size(reduction.dtype) == size_of(reduction.dtype),
-                     .dtype = reduction.dtype,
-                     .op = reduction.op};
+                     .has_host_windows = group.host_window() != nullptr};
   for (const std::vector<int>& host : group.hosts()) {
     facts.most_on_a_host = std::max(facts.most_on_a_host, static_cast<int>(host.size()));
   }
+  return facts;
+}
+
+PlanFacts facts_of(const CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
+  PlanFacts facts = facts_of(context.group, context.messages.carriers);
+  facts.is_encoded = reduction.codec != nullptr;
+  facts.sums_can_travel =
+      reduction.codec == nullptr && reduction.prescale == 1.0 && accumulator_size(reduction.dtype) == size_of(reduction.dtype);
+  facts.dtype = reduction.dtype;
+  facts.op = reduction.op;
   for (const BucketTensor& tensor : tensors) {
     const int64_t bytes = tensor.count * static_cast<int64_t>(size_of(reduction.dtype));
     facts.bytes += bytes;

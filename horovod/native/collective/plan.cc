@@ -162,6 +162,16 @@ Plan plan_allreduce(const PlanFacts& facts, const PlanRules& rules) {
   return plan;
 }
 
+bool has_routes(const PlanFacts& facts, const Algorithms& algorithms) {
+  const auto has_one = [&](Algorithm algorithm) {
+    const auto is_one = [&](const AllreducePattern& pattern) {
+      return pattern.algorithm == algorithm && pattern.fits(pattern.route, facts, false) != Fit::kNone;
+    };
+    return algorithm == Algorithm::kAuto || (facts.ranks > 1 && std::ranges::any_of(allreduce_patterns(), is_one));
+  };
+  return has_one(algorithms.up_to) && has_one(algorithms.beyond);
+}
+
 Plan plan_reducescatter(const PlanFacts& facts, const PlanRules& rules) {
   PlanFacts apart = facts;
   apart.shares_memory = apart.has_host_windows = false;

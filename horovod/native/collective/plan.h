@@ -84,6 +84,8 @@ struct PlanFacts {
 };
 
 Plan plan_allreduce(const PlanFacts& facts, const PlanRules& rules);
+// Whether there is a route of each algorithm that is asked for: where there is none, the plan is that of others.
+bool has_routes(const PlanFacts& facts, const Algorithms& algorithms);
 // The first half of a scatter: always by messages, by kernels where they can sum.
 Plan plan_reducescatter(const PlanFacts& facts, const PlanRules& rules);
 

@@ -169,6 +169,18 @@ void close_mpi_at_exit() {
   static_cast<void>(registered);
 }
 
+bool asks_for_mpi(const Settings& settings) { return settings.transport == "mpi"; }
+
+bool asks_for_connections(const Settings& settings) { return settings.transport == "tcp"; }
+
+bool may_share_memory(const Settings& settings) {
+  return settings.transport == "auto" || settings.transport == "shared_memory";
+}
+
+void do_without_mpi(Settings& settings) {
+  if (asks_for_mpi(settings)) settings.transport = "tcp";
+}
+
 std::unique_ptr<Transport> open_transport_of(Bootstrap& job, const Settings& settings) {
   check_agreement(job, settings);
   const Topology& topology = job.topology();
@@ -176,9 +188,9 @@ std::unique_ptr<Transport> open_transport_of(Bootstrap& job, const Settings& set
   if (settings.transport == "shared_memory" && !one_host) {
     throw StartupError(Said::no_shared_memory_between_hosts, {.others = {{"size", topology.size}}});
   }
-  const bool may_share_memory = settings.transport == "auto" || settings.transport == "shared_memory";
+  const bool may_share = may_share_memory(settings);
   std::unique_ptr<Transport> transport =
-      one_host && may_share_memory ? make_shared_memory_transport(job) : make_transport_between_hosts(job, may_share_memory);
+      one_host && may_share ? make_shared_memory_transport(job) : make_transport_between_hosts(job, may_share);
   if (!settings.deterministic) transport->know_links(measure_links(*transport));
   return transport;
 }

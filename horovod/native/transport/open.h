@@ -49,6 +49,14 @@ struct Launch {
 // that form the job, in its order; empty: all. Collective over them; throws StartupError.
 MpiLibrary join_mpi(const Settings& settings, const std::string& libmpi, const Launch& launch, const std::vector<int>& ranks);
 
+// What is asked for: bytes by MPI, which only ranks that it has started have; bytes over connections of their own, whoever has
+// started them; and whether ranks of a host may share memory.
+bool asks_for_mpi(const Settings& settings);
+bool asks_for_connections(const Settings& settings);
+bool may_share_memory(const Settings& settings);
+// For ranks that no MPI has started: who asks for it gets what is like it, connections and no shared memory.
+void do_without_mpi(Settings& settings);
+
 struct OpenedTransport {
   std::unique_ptr<Transport> transport;
   std::string mpi_library;  // path and version of the MPI in use, "" without

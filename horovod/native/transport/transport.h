@@ -76,7 +76,8 @@ class Transport {
   virtual void leave_to_parent() {}
   virtual std::string describe(int rank) const { return "rank " + std::to_string(rank); }  // for errors
 
-  // Has data go over so many connections to each rank from now on, where it goes over several.
+  // Whether data may go over several connections to each rank; then it goes over so many from now on.
+  virtual bool has_connections() const { return false; }
   virtual void use_connections(int) {}
 
   const LinkCosts& links() const { return links_; }  // the same on all ranks

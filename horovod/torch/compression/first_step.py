@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from horovod.common import jobs
+from horovod.common import belongings
 from horovod.torch.compression.casts import NoneCompressor
 from horovod.torch.compression.names import short_name
 from horovod.torch.compression.resolve import codec_for
@@ -32,7 +32,7 @@ class _Told(set[str]):
 
 def tell_once(text: str) -> None:
     """Show the user a line, where this job has not shown it before."""
-    told = jobs.current().own(_Told)
+    told = belongings.own(_Told)
     if text not in told:
         told.add(text)
         print(f"horovod: {text}", file=sys.stderr, flush=True)

@@ -18,9 +18,11 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
 from horovod import _native as native
-from horovod.common import jobs, notes, rendezvous
+from horovod.common import jobs, notes
+from horovod.common.errors import Wording
 from horovod.common.exits import at_exit, uncaught_exception
 from horovod.common.membership import Membership
+from horovod.common.rendezvous.meeting import open_over_tcp
 from horovod.common.rendezvous.places import host_of
 from horovod.common.rendezvous.store import StoreRendezvous, assignment_of
 from horovod.gloo_threads import wait_for_gloo_in_destroy_process_group
@@ -29,7 +31,7 @@ from horovod.torch.ddp.agreement import terms_as_bytes, terms_from_bytes
 
 __all__ = ["begin", "begun", "leave", "leave_soon"]
 
-WORDING = jobs.Wording(
+WORDING = Wording(
     forming="forming a job of the process group",
     if_absent="do these processes run, and does each make the same calls with this process group, as "
     "ddp.compress()? Where they may come later, give init_process_group() or new_group() a longer timeout=",
@@ -66,7 +68,7 @@ def begin(group: dist.ProcessGroup, algorithm: str | None = None) -> jobs.Job:
     settings = _settings_of_all(meeting, group, algorithm)
 
     def open_world(settings: native.Settings, ranks: list[int]) -> native.World:
-        return rendezvous.open_over_tcp(settings, meeting)
+        return open_over_tcp(settings, meeting)
 
     job = jobs.Job(wording=WORDING)  # which keeps no process group alive
     with job.lock, job.entered():
@@ -88,7 +90,7 @@ def leave(job: jobs.Job) -> None:
         member, job.member = job.member, None
         if member is not None:
             member.leave()
-            job.forget()
+            job.belongings.forget()
 
 
 def leave_soon(job: jobs.Job) -> None:
@@ -134,8 +136,7 @@ def _settings_of_all(
 def _settings_of(group: dist.ProcessGroup, algorithm: str | None) -> native.Settings:
     """The environment's, and what follows from the group. ValueError for a wrong one."""
     settings = native.Settings.from_environment()
-    if settings.transport == "mpi":
-        settings.transport = "tcp"  # what it asks for: not by shared memory
+    settings.do_without_mpi()
     if settings.cache_capacity:
         settings.cache_capacity = 1 << 40  # of what ranks know nothing more they could not tell the order
     # Results must not depend on what DDP happened to put into one bucket: it does so anew when it is resumed.

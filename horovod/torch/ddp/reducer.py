@@ -169,10 +169,9 @@ class GroupReducer:
 
     def metrics(self) -> dict[str, int]:
         """The counters of hvd.metrics(), of what this reducer has done; also when it is closed."""
-        member = self._job.member
-        if member is None:
+        if self._job.member is None:
             return dict(self._last_metrics)
-        return self._job.run(member.metrics, global_process_set)
+        return self._job.run(basics.metrics)
 
     def note_step(self, trained: Callable[[], tuple[str, Sequence[torch.Tensor]]]) -> None:
         """Ranks have made a step since the last call: see ``Reduction.step_ended``."""

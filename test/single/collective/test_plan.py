@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from horovod import _native
+from horovod.common.options import BY_VARIABLE
 
 MB = 1_000_000
 
@@ -66,6 +67,35 @@ def test_a_route_can_be_forced(algorithm: str, hosts: int, expected: str) -> Non
         name, encoded, reason = route(algorithm, ranks=4, hosts=hosts, bytes=size, is_encoded=True)
         assert (name, encoded) == (expected, True)
         assert "HOROVOD_ALLREDUCE_ALGORITHM" in reason
+
+
+@pytest.mark.parametrize(
+    ("world", "possible"),
+    [
+        ((1, True, []), "auto"),
+        ((3, True, []), "auto gather scatter"),
+        ((3, False, []), "auto gather scatter ring"),
+        ((2, False, [0, 1]), "auto gather scatter"),
+        ((4, True, [0, 0, 1, 1]), "auto gather scatter ring hierarchical"),
+        ((4, False, [0, 0, 1, 1]), "auto gather scatter ring"),
+    ],
+)
+def test_which_algorithms_a_world_has_routes_of(world: tuple[int, bool, list[int]], possible: str) -> None:
+    facts = _native.PlanFacts.of_world(_native.local_worlds(*world)[0])
+    facts.sums_can_travel = True
+    choices = BY_VARIABLE["HOROVOD_ALLREDUCE_ALGORITHM"].choices
+    assert [each for each in choices if facts.has_routes(each)] == possible.split()
+    assert facts.has_routes("gather:9,hierarchical") == ("hierarchical" in possible)
+    facts.sums_can_travel = False
+    assert not facts.has_routes("ring")
+    facts.on_gpu = facts.has_nccl = facts.is_encoded = True
+    assert facts.has_routes("hierarchical") == (len(set(world[2])) > 1 and world[0] == 4)
+
+
+def test_the_facts_of_a_world_are_where_its_ranks_are() -> None:
+    facts = _native.PlanFacts.of_world(_native.local_worlds(5, True, [0, 0, 0, 1, 1])[4])
+    assert (facts.ranks, facts.hosts, facts.most_on_a_host, facts.carriers) == (5, 2, 3, 2)
+    assert (facts.shares_memory, facts.has_host_windows) == (False, True)
 
 
 def test_the_hierarchy_of_one_host_is_exact() -> None:

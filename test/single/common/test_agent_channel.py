@@ -18,8 +18,7 @@ from horovod.common import errors
 from horovod.common.agent_channel import AgentChannel, Place
 from horovod.common.agent_messages import VARIABLE, MessageParser, packed
 from horovod.common.launched import detect
-from horovod.common.rendezvous import rendezvous_of
-from horovod.common.rendezvous.places import in_drivers_store
+from horovod.common.rendezvous.places import in_drivers_store, rendezvous_of
 from horovod.runner.agents import frames
 from horovod.runner.agents.decisions import FixedJob
 from horovod.runner.agents.frames import Frame, FrameParser

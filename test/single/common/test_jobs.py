@@ -142,11 +142,11 @@ def test_an_error_of_one_rank_ends_the_job() -> None:
 
 def test_what_a_job_keeps_goes_with_it() -> None:
     job = jobs.Job()
-    kept = job.own(list)
+    kept = job.belongings.own(list)
     kept.append(1)
-    assert job.own(list) is kept
-    job.forget()
-    assert job.own(list) == []
+    assert job.belongings.own(list) is kept
+    job.belongings.forget()
+    assert job.belongings.own(list) == []
     assert jobs.current() is not job
     with job.entered():
         assert jobs.current() is job

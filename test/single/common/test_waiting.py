@@ -46,7 +46,7 @@ def engine(fails: bool = False) -> native.Engine:
 
 
 def test_waiting_is_counted_until_the_next_job() -> None:
-    jobs.current().forget()
+    jobs.current().belongings.forget()
     assert waiting.blocked_microseconds() == 0
     assert waiting.wait(engine(), 3) == "result 3"
     first = waiting.blocked_microseconds()
@@ -62,7 +62,7 @@ def test_waiting_is_counted_until_the_next_job() -> None:
     third = waiting.blocked_microseconds()
     time.sleep(PAUSE)
     assert waiting.blocked_microseconds() == third  # no clock runs while nobody waits
-    jobs.current().forget()
+    jobs.current().belongings.forget()
     assert waiting.blocked_microseconds() == 0
 
 
@@ -117,9 +117,9 @@ class Scripted:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
-    jobs.current().forget()
+    jobs.current().belongings.forget()
     yield Clock(monkeypatch)
-    jobs.current().forget()
+    jobs.current().belongings.forget()
 
 
 NEVER = math.inf

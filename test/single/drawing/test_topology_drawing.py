@@ -428,4 +428,4 @@ def test_ways_between_gpus_are_listed() -> None:
         "PCIe across the sockets: 0-2, 0-3, 1-2, 1-3",
         "PCIe through the root of their socket: 2-3",
     ]
-    assert Ranks((0, 1, 0), "mpi", True, made.MEASURED).of(0) == [0, 2]
+    assert Ranks((0, 1, 0), False, True, made.MEASURED).of(0) == [0, 2]

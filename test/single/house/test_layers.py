@@ -32,6 +32,8 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
     "lab": "horovod.runner horovod.made_hosts rich horovod.torch torch "
     "horovod.common horovod.drawing horovod.topology numpy jinja2 markupsafe matplotlib",
 }
+# May only shrink: what is mended goes from here.
+KNOWN_CIRCLES = [{"horovod.torch.gradient_listener", "horovod.torch.shared_parameters"}]
 HEAVY = ("torch", "numpy", "horovod.torch", "horovod._native")
 LIGHT: dict[str, set[str]] = {  # module -> those of its own that may load what is heavy
     "horovod.runner": {"horovod.runner.agents.warm_server"},
@@ -138,13 +140,17 @@ def modules_of(*folders: str) -> dict[str, Path]:
     return found
 
 
-def graph_of(modules: dict[str, Path], skipped: Callable[[ast.AST], bool]) -> dict[str, set[str]]:
-    """Module -> what it imports, without packages around it, which Python imports anyway."""
+def graph_of(
+    modules: dict[str, Path], skipped: Callable[[ast.AST], bool] = lambda node: False
+) -> dict[str, set[str]]:
+    """Module -> what it imports: of `from`, the names that are modules, else the module that they are in.
+    Without `horovod` itself, which has the version, and everything else only once it is asked for it.
+    """
     graph = {}
     for name, path in modules.items():
         found = imports_of(path, skipped)
         found = {each if each in modules else each.rpartition(".")[0] or each for each in found}
-        graph[name] = {each for each in found if not is_within(name, [each])}
+        graph[name] = found - {name, "horovod"}
     return graph
 
 
@@ -202,12 +208,16 @@ def circles(graph: dict[str, set[str]]) -> list[set[str]]:
     return [each for each in found if len(each) > 1]
 
 
+def python_graph(*folders: str) -> dict[str, set[str]]:
+    """By imports for types and in functions too."""
+    modules = modules_of(*folders)
+    return {name: found & {*modules} for name, found in graph_of(modules).items()}
+
+
 def test_no_python_file_imports_itself_by_others() -> None:
-    modules = modules_of("horovod", "benchmarks", "examples", "scripts")
-    graph = graph_of(modules, is_for_types)
-    graph = {name: {each for each in found if each in modules} for name, found in graph.items()}
+    graph = python_graph("horovod", "benchmarks", "examples", "scripts")
     assert sum(map(len, graph.values())) > 1000, "imports are not seen any more"
-    assert circles(graph) == []
+    assert circles(graph) == KNOWN_CIRCLES
 
 
 def test_no_native_file_includes_itself_by_others() -> None:
@@ -217,9 +227,18 @@ def test_no_native_file_includes_itself_by_others() -> None:
     assert circles(graph) == []
 
 
-def test_a_circle_is_found() -> None:
-    graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": set[str]()}
-    assert circles(graph) == [{"a", "b", "c"}]
+def test_a_circle_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    (tmp_path / "horovod" / "a").mkdir(parents=True)
+    for name, text in {
+        "__init__": "from horovod.a.types import x",
+        "types": "if TYPE_CHECKING:\n    from horovod.a.late import y",
+        "late": "def f() -> None:\n    from horovod.a import x, outside",
+        "outside": "from horovod.a import leaf",
+        "leaf": "import horovod",
+    }.items():
+        (tmp_path / "horovod" / "a" / f"{name}.py").write_text(text)
+    assert circles(python_graph("horovod")) == [{"horovod.a", "horovod.a.types", "horovod.a.late"}]
 
 
 def test_the_table_names_every_folder() -> None:

@@ -305,4 +305,4 @@ def plain_host(number: int) -> Host:
 def ranks_on(*hosts: int) -> Ranks:
     """Ranks by host, as the core places them, with a network of 1 Gbit/s."""
     several = len(set(hosts)) > 1
-    return Ranks(hosts, "mpi" if several else "shared_memory", 1 < len(set(hosts)) < len(hosts), MEASURED)
+    return Ranks(hosts, not several, 1 < len(set(hosts)) < len(hosts), MEASURED)

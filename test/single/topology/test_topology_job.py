@@ -94,7 +94,7 @@ def test_ranks_of_a_host_file_and_of_slurm(tmp_path: Path, monkeypatch: pytest.M
 
 def told(name: str, first: bool, **more: object) -> rank.Told:
     host = replace(made.plain_host(1), name=name) if first else None
-    facts = rank.Told(name, host, "mpi", made.MEASURED, "auto", False, True)
+    facts = rank.Told(name, host, False, True, made.MEASURED, "auto", False)
     return replace(facts, **more)  # type: ignore[arg-type]
 
 
@@ -102,9 +102,7 @@ def test_what_ranks_told_is_joined() -> None:
     hosts, ranks = rank._joined([told("a", True), told("a", False), told("b", True)])
     assert [host.name for host in hosts] == ["a", "b"]
     assert (ranks.hosts, ranks.has_host_windows, ranks.links) == ((0, 0, 1), True, made.MEASURED)
-    assert not rank._joined([told("a", True), told("b", True)])[1].has_host_windows
-    mpi = [told(*place, shares_windows=False) for place in (("a", True), ("a", False), ("b", True))]
-    assert not rank._joined(mpi)[1].has_host_windows
+    assert not ranks.shares_memory
     with refused(errors.same_host_names, host="a"):
         rank._joined([told("a", True), told("a", True)])
 

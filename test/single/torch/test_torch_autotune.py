@@ -24,8 +24,8 @@ from thread_ranks import run_ranks
 
 import horovod.torch as hvd
 from horovod import _native as native
+from horovod.common import belongings, jobs, tuning_settings
 from horovod.common import errors as of_common
-from horovod.common import jobs, tuning_settings
 from horovod.common.exceptions import LostRank, ShutDown
 from horovod.torch import autotune
 from horovod.torch.autotune import Tuning
@@ -131,7 +131,7 @@ def test_compression_may_be_given_up_where_that_is_allowed(monkeypatch: pytest.M
     def work() -> tuple[dict[str, str], list[int]]:
         training = Training(compression="bit8")
         training.steps(110)
-        tuning, sent = jobs.current().own(Tuning), []
+        tuning, sent = belongings.own(Tuning), []
         for text in ("as asked", "none", "as asked"):
             tuning.fix({**hvd.tuning()["settings"], "HOROVOD_COMPRESSION": text})
             before = hvd.metrics()["wire_bytes"]
@@ -296,7 +296,7 @@ def test_who_does_not_lead_takes_what_is_found_too(decided: None) -> None:
         first.steps(8)
         left_with = hvd.tuning()["settings"]
         second.steps(20)
-        tuner = jobs.current().own(Tuning)._tuner
+        tuner = belongings.own(Tuning)._tuner
         assert tuner is not None
         while tuner._under_way is not None or tuner.decision.settings == left_with:
             second.steps(1)
@@ -319,7 +319,7 @@ def test_short_epochs_measure_whole_steps() -> None:
         for _ in range(16):
             training.steps(7)
             hvd.join()
-        director = jobs.current().own(Tuning)._director
+        director = belongings.own(Tuning)._director
         return [] if director is None else [step for trial in director.trials for step in trial.steps]
 
     steps, _ = run_ranks(2, work)
@@ -435,7 +435,7 @@ def test_other_parameters_are_new_tensors(frozen: bool) -> None:
             training.model[3] = last
         last.requires_grad_(True)
         training.steps(12)
-        director = jobs.current().own(Tuning)._director
+        director = belongings.own(Tuning)._director
         return training.parameters(), 0 if director is None else director.retunings
 
     results = run_ranks(2, work)

@@ -74,6 +74,10 @@ def test_messages_of_each_sender_arrive_in_order(opened: Worlds) -> None:
     on_all(opened(3), body)
 
 
+def test_several_connections_are_of_tcp(opened: Worlds, request: pytest.FixtureRequest) -> None:
+    assert [world.has_connections for world in opened(2)] == ["[tcp" in request.node.name] * 2
+
+
 def test_a_message_to_oneself(opened: Worlds) -> None:
     for world in (worlds := opened(2)):
         world.post(world.rank, b"note")

@@ -181,6 +181,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     for (const Socket& listener : listeners_) close(listener.descriptor());
   }
 
+  bool has_connections() const override { return true; }
   void use_connections(int count) override { lanes_ = count; }
   std::string describe(int r) const override {
     const std::string& name = peers_[static_cast<size_t>(r)].known.name;

@@ -68,10 +68,21 @@ def test_the_core_has_the_settings_of_the_table() -> None:
     """With their defaults. Where this fails, an older core lies in horovod/: build it again."""
     settings = _native.Settings()
     members = {name for name in vars(_native.Settings) if name[0] != "_" and name != "from_environment"}
-    assert members == {option.member for option in ROWS} | {"stall_shutdown_asked_by"}  # for errors
+    asked = {"stall_shutdown_asked_by", "asks_for_mpi", "asks_for_connections", "do_without_mpi"}
+    assert members == {option.member for option in ROWS} | asked
     for option in ROWS:
         value, default = getattr(settings, option.member), option.convert(option.default)
         assert (type(value), value) == (type(default), default), option.variable
+
+
+@pytest.mark.parametrize("transport", BY_VARIABLE["HOROVOD_TRANSPORT"].choices)
+def test_what_a_transport_asks_for(transport: str) -> None:
+    settings = _native.Settings()
+    settings.transport = transport
+    asked = (settings.asks_for_mpi, settings.asks_for_connections)
+    assert asked == (transport == "mpi", transport == "tcp")
+    settings.do_without_mpi()
+    assert settings.transport == ("tcp" if transport == "mpi" else transport)
 
 
 def test_what_the_core_reads_something_uses() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from ranks import in_threads
 
+from horovod import _native as native
 from horovod.common.exceptions import CannotStart
 from horovod.common.rendezvous import meeting
 from horovod.common.rendezvous.meeting import Rendezvous, open_over_tcp
@@ -112,11 +113,17 @@ def fake_native(monkeypatch: pytest.MonkeyPatch, refused: str = "-") -> None:
     monkeypatch.setattr(meeting, "native", core)
 
 
+def settings_of(transport: str = "auto") -> native.Settings:
+    settings = native.Settings()
+    settings.transport = transport
+    return settings
+
+
 def meet(
     rendezvous: Sequence[Rendezvous], environments: Sequence[Mapping[str, str]] = (), transport: str = "auto"
 ) -> list[Any]:
     """The worlds of all ranks, or the error of each that fails."""
-    settings: Any = SimpleNamespace(transport=transport)
+    settings = settings_of(transport)
 
     def rank(number: int) -> Any:
         try:

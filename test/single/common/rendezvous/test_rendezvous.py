@@ -11,7 +11,6 @@ import socket
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import busy
@@ -27,6 +26,7 @@ from meeting_ranks import (
     joining,
     meet,
     meet_in,
+    settings_of,
 )
 from ranks import in_threads
 from refusals import refused
@@ -69,9 +69,8 @@ def test_the_ranks_of_one_host(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_one_rank_is_a_world_of_its_own() -> None:
-    settings: Any = SimpleNamespace(transport="auto")
     alone = StoreRendezvous(MemoryStore(), assignment_of(2, 4, [2]), "", seconds=1.0)
-    assert meeting.open_over_tcp(settings, alone).size == 1
+    assert meeting.open_over_tcp(settings_of(), alone).size == 1
 
 
 def test_many_ranks_and_another_order() -> None:
@@ -118,8 +117,7 @@ def test_a_rank_that_comes_late_finds_what_a_dead_one_left() -> None:
 
     def rank(number: int) -> Any:
         time.sleep(0.6 * number)
-        settings: Any = SimpleNamespace(transport="auto")
-        return meeting.open_over_tcp(settings, joining(store, number), {})
+        return meeting.open_over_tcp(settings_of(), joining(store, number), {})
 
     first, second = in_threads(2, rank)
     assert first.secret == second.secret

@@ -15,15 +15,16 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from meeting_ranks import MemoryStore, fake_native, joining, meet
+from meeting_ranks import MemoryStore, fake_native, joining, meet, settings_of
 from ranks import in_threads
 from refusals import refused
 
 import horovod.torch as hvd
 from horovod.common import errors, jobs, launched, membership
 from horovod.common.launched import Launch, detect
-from horovod.common.rendezvous import places, rendezvous_of
+from horovod.common.rendezvous import places
 from horovod.common.rendezvous.folder import FolderStore
+from horovod.common.rendezvous.places import rendezvous_of
 from horovod.common.rendezvous.store import StoreRendezvous, assignment_of
 from horovod.common.sentences import Sentence
 from horovod.torch import store as torch_store
@@ -286,7 +287,7 @@ def test_init_in_a_store_of_the_script(core: None, monkeypatch: pytest.MonkeyPat
     def open_world(rank: int) -> Any:
         opening = places.opening(None, store, rank, 4)
         assert opening is not None
-        return opening(SimpleNamespace(transport="auto"), [])  # type: ignore[arg-type]
+        return opening(settings_of(), [])
 
     assert [world.size for world in in_threads(4, open_world)] == [4] * 4
     assert places.opening(None, None, None, None) is None
@@ -356,7 +357,7 @@ def test_ranks_of_mpirun_that_shall_talk_over_tcp(core: None, monkeypatch: pytes
     launch = Launch(2, "OMPI_COMM_WORLD_SIZE=2", launched.MPI)
 
     def rank(number: int) -> Any:
-        settings: Any = SimpleNamespace(transport="tcp", rank=number)
+        settings: Any = SimpleNamespace(rank=number)
         rendezvous = places.MpiRendezvous(settings, launch, [])
         values = rendezvous.allgather("topic", b"%d" % number)
         return rendezvous.name, rendezvous.rank, rendezvous.size, values
@@ -383,12 +384,8 @@ def test_who_opens_the_world(text: str, transport: str, way: str, monkeypatch: p
     core = SimpleNamespace(open_world=lambda *told: "core")
     monkeypatch.setattr(membership, "native", core)
     monkeypatch.setattr(membership, "MpiRendezvous", lambda settings, launch, ranks: "MPI")
-    ways = SimpleNamespace(
-        open_over_tcp=lambda settings, rendezvous: rendezvous,
-        rendezvous_of=lambda launch, environment, ranks: launch.meets,
-    )
-    monkeypatch.setattr(membership, "rendezvous", ways)
-    settings: Any = SimpleNamespace(transport=transport)
-    assert membership.as_launched(settings, []) == way
+    monkeypatch.setattr(membership, "open_over_tcp", lambda settings, rendezvous: rendezvous)
+    monkeypatch.setattr(membership, "rendezvous_of", lambda launch, environment, ranks: launch.meets)
+    assert membership.as_launched(settings_of(transport), []) == way
     several = "SIZE=2" in text
     assert (launched.MARK in os.environ) == several

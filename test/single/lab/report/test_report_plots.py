@@ -17,9 +17,9 @@ from matplotlib.patches import Rectangle, StepPatch
 from matplotlib.text import Annotation
 from report_pages import TableReader
 
-from horovod.common.numpy_codec import named_codec, nmse
+from horovod.common.numpy_codec import codec_of_text, named_codec, nmse
 from horovod.lab.report import bars, curves, numbers, svg, write
-from horovod.lab.report.codec_errors import CodecError, codec_errors, codec_of
+from horovod.lab.report.codec_errors import CodecError, codec_errors
 from horovod.lab.report.histogram import draw_errors
 from horovod.lab.report.names import Names
 from horovod.lab.report.tuning import draw_tuning
@@ -132,7 +132,7 @@ def test_a_curve_is_the_mean_of_its_pieces(tmp_path: Path) -> None:
     ],
 )
 def test_a_compression_is_judged_by_its_codec(compression: str, name: str) -> None:
-    assert codec_of(compression) == named_codec(name)
+    assert codec_of_text(compression) == named_codec(name)
     (error,) = codec_errors([compression])
     x = np.random.default_rng(0).standard_normal(error.relative.size, dtype=np.float32)
     restored = named_codec(name).decode(named_codec(name).encode(x), x.size)

@@ -64,7 +64,7 @@ class Launcher:
                 self.errors[name] = error
             self.lose(name)
             hvd.shutdown()
-            job.forget()
+            job.belongings.forget()
 
     def lose(self, name: str) -> None:
         """A worker is gone: nobody waits for it any more."""

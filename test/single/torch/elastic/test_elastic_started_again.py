@@ -199,7 +199,7 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, s
             hvd.init()
             hvd.allreduce(torch.ones(2), name=name)
             hvd.shutdown()
-            job.forget()
+            job.belongings.forget()
         events = json.loads(path.read_text())
         named = [event["args"]["name"] for event in events if event["name"] == "process_name"]
         return [each.removeprefix("allreduce.") for each in named if each != "horovod"]
