@@ -47,7 +47,6 @@ void raise(const Failure& failure) {
 }  // namespace
 
 void register_settings(nb::module_& m) {
-  using namespace nb::literals;
   nb::class_<Settings> settings(m, "Settings");
   settings.def(nb::init<>()).def_static("from_environment", &Settings::from_environment);
 #define HVD_BIND(variable, member, type, default_value, reader, is_of_job, is_tuned) \
@@ -55,16 +54,7 @@ void register_settings(nb::module_& m) {
   HVD_FOR_EACH_SETTING(HVD_BIND)
 #undef HVD_BIND
   settings.def_rw("stall_shutdown_asked_by", &Settings::stall_shutdown_asked_by);
-  m.def(
-      "disagreement_of_settings",
-      [](const std::vector<Settings*>& ranks) {
-        std::vector<std::string> texts;
-        for (const Settings* settings : ranks) texts.push_back(settings->of_job());
-        return disagreement_of_settings(texts);
-      },
-      "ranks"_a);
   m.def("build_digest", [] { return std::string(build_digest()); });
-  m.def("disagreement_of_builds", disagreement_of_builds, "texts"_a);
   m.def("simd_level", [] { return std::string(name_of(resolve_simd_level(Settings::from_environment().simd))); });
   m.def("simd_levels", [] {
     std::vector<std::string> names;
@@ -98,13 +88,10 @@ NB_MODULE(_native, m) {
   hvd::register_settings(m);
   hvd::register_codec(m);
   hvd::register_plan(m);
-  hvd::register_device_plan(m);
   hvd::register_device(m);
   hvd::register_feedback(m);
-  hvd::register_messages(m);
   hvd::register_world(m);
   hvd::register_tcp(m);
   hvd::register_engine(m);
-  hvd::register_silence_inspector(m);
   hvd::register_device_kernels(m);
 }

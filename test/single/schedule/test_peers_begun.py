@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from native_testing import testing
 from ranks import ends_within, submit
 from refusals import refused
 from tcp_worlds import tcp_settings, tcp_worlds
@@ -58,7 +59,7 @@ class Job:
 
     def held_back(self) -> list[bytes]:
         """What ranks have sent rank 0, and it has not read: one message of each, in the order of sending."""
-        return list(iter(self.worlds[0].receive, None))
+        return list(iter(lambda: testing.receive(self.worlds[0]), None))
 
     def early(self) -> list[int]:
         return [engine.counters()["given_out_early"] for engine in self.engines]
@@ -82,13 +83,13 @@ def test_who_hears_that_all_have_begun_waits_for_no_answer(job: Job) -> None:
     before = job.early()
     first, second = job.start("a", 1, 2)
     of_rank_1, of_rank_2 = job.held_back()
-    job.worlds[1].post(0, of_rank_1)
+    testing.post(job.worlds[1], 0, of_rank_1)
     (coordinator,) = job.start("a", 0)
     job.step(0, 1, 2)
     assert job.is_done(1, first) and job.is_done(2, second)
     assert not job.is_done(0, coordinator)  # of rank 2 it knows nothing
     assert [after - then for after, then in zip(job.early(), before, strict=True)] == [0, 1, 1]
-    job.worlds[2].post(0, of_rank_2)
+    testing.post(job.worlds[2], 0, of_rank_2)
     job.step(0, 1, 2)
     assert job.is_done(0, coordinator)
     job.run("a", "b", "c", "a")
@@ -101,13 +102,13 @@ def test_who_is_ahead_of_what_the_coordinator_knows_is_heard_later(job: Job) -> 
     for _ in range(2):
         handles = job.start("a", 1, 2)
         quick, slow = job.held_back()
-        job.worlds[1].post(0, quick)
+        testing.post(job.worlds[1], 0, quick)
         held.append(slow)
         coordinators += [] if coordinators else job.start("a", 0)
         job.step(0, 1, 2)
     assert not job.is_done(0, coordinators[0])
     for message in held:
-        job.worlds[2].post(0, message)
+        testing.post(job.worlds[2], 0, message)
     job.step(0, 1, 2)
     assert job.is_done(0, coordinators[0]) and not job.is_done(1, handles[0])
     coordinators += job.start("a", 0)
@@ -128,7 +129,7 @@ def test_what_others_have_not_begun_waits_for_the_answer(job: Job) -> None:
     job.start("a", 0)
     job.step(1)
     assert not job.is_done(1, begun) and job.early() == before
-    job.worlds[1].post(0, of_rank_1)
+    testing.post(job.worlds[1], 0, of_rank_1)
     for _ in range(3):
         job.step(0, 1, 2)
     assert job.is_done(1, begun) and job.is_done(2, not_begun)
@@ -157,14 +158,14 @@ def test_who_is_ahead_leaves_when_it_is_answered(job: Job) -> None:
         messages = job.held_back()
     (other,) = job.start("a", 2)
     messages += job.held_back()
-    job.worlds[1].post(0, messages[0])
+    testing.post(job.worlds[1], 0, messages[0])
     (coordinator,) = job.start("a", 0)
     assert ends_within(job.engines[1], mine)
     leaving = threading.Thread(target=job.engines[1].shutdown)
     leaving.start()
     leaving.join(0.3)
     assert leaving.is_alive() and job.held_back() == []
-    job.worlds[2].post(0, messages[1])
+    testing.post(job.worlds[2], 0, messages[1])
     for _ in range(3):
         job.step(0, 2)
     assert job.is_done(0, coordinator) and job.is_done(2, other)
@@ -182,7 +183,7 @@ def test_ranks_of_one_host_wait_for_the_answer(job: Job) -> None:
     job.run("a")
     assert job.early() == [0, 0, 0]
     told = b"anything"
-    job.worlds[1].post(2, told)
+    testing.post(job.worlds[1], 2, told)
     with refused(HorovodInternalError, ranks=(1,)):
         job.step(2)
 
