@@ -38,11 +38,6 @@ EXCEPTIONS: dict[tuple[str, str, str], str] = {
         "parameters of a function",
     ): "Horovod's public signature",
     ("horovod/native/base/sentences.h", "", "lines of a header"): "one table: all sentences of the core",
-    (
-        "horovod/torch/gradient_listener.py",
-        "",
-        "lines of a Python file",
-    ): "one class, whose reducing part DDP and FSDP2 are to share: then it is divided",
 }
 
 

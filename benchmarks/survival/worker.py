@@ -40,6 +40,7 @@ note("starts", rank=START_RANK)
 import torch  # noqa: E402 -- it takes its time, in which this worker can be struck already
 
 import horovod.torch as hvd  # noqa: E402
+from horovod.common.basics import basics  # noqa: E402
 
 note("imported")
 
@@ -115,7 +116,8 @@ class Worker:
             if state.step % 3 == 0:
                 state.commit()
         resets = hvd.metrics()["resets"]
-        note("epoch", epoch=state.epoch, digest=self.digest(), held=held(), resets=resets, **place)
+        by = {"held": held(), "transport": basics.member().world.transport}
+        note("epoch", epoch=state.epoch, digest=self.digest(), resets=resets, **by, **place)
 
     def train(self, state: Any) -> None:
         world = hvd.broadcast_object(time.monotonic(), root_rank=0, name="world")

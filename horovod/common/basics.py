@@ -208,8 +208,7 @@ class HorovodBasics:
         Returns:
             operations, buckets (fused batches), tensor_bytes (before compression), wire_bytes (handed to
             other ranks), announcements (negotiation rounds), cache_hits, begun (of these, by native
-            DDP: without waiting for an answer), given_out_early (of these: done before it), refusals
-            (operations that ranks disagreed about), saturated
+            DDP: without waiting for an answer), refusals (operations that ranks disagreed about), saturated
             (values that a codec's range cut off), residuals_dropped (elements of error feedback that other
             ranks encode now), waiting_microseconds (from submission until all ranks
             agreed, summed over operations), collective_microseconds (communicating),

@@ -20,12 +20,12 @@ from horovod.common.basics import basics
 from horovod.common.exceptions import WrongUse
 from horovod.torch import errors
 from horovod.torch.compiling import breaks_graphs
-from horovod.torch.gradient_listener import GradientListener
+from horovod.torch.optimizer_front import OptimizerFront
 
 __all__ = ["DistributedAdasumOptimizer"]
 
 
-class DistributedAdasumOptimizer(GradientListener):
+class DistributedAdasumOptimizer(OptimizerFront):
     """Put in front of the user's optimizer class; ``super()`` is that class."""
 
     _group_number: dict[torch.Tensor, int]

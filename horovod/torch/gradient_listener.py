@@ -10,9 +10,7 @@ If somebody changes one that is still being reduced, an error names it.
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
-import inspect
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,17 +25,17 @@ from horovod.common.exceptions import WrongUse
 from horovod.common.gradient_life import GradientLife, Life, TooManyPasses
 from horovod.common.process_sets import ProcessSet
 from horovod.common.sentences import type_name
-from horovod.torch import devices, errors, shared_parameters
+from horovod.torch import errors, shared_parameters
 from horovod.torch.amp import settle_before_unscaling
 from horovod.torch.compiling import breaks_graphs
 from horovod.torch.extra_gradients import ExtraGradients
-from horovod.torch.functions import broadcast_object
 from horovod.torch.gradients import GradientReducer, Pending, wait_for_all
 from horovod.torch.missing_gradients import MissingGradients, ask_after_pass, take_part
-from horovod.torch.parameters import Groups, checked_passes, default_name, group_members
+from horovod.torch.parameters import Groups, default_name, group_members
 from horovod.torch.reduce_ops import OP_NAMES, Average
 from horovod.torch.seen_gradient import SeenGradient
-from horovod.torch.wire_names import WireNames, suffix_of
+from horovod.torch.step_gradients import StepGradients
+from horovod.torch.wire_names import WireNames, in_order_of_first_rank, suffix_of
 
 __all__ = ["GradientListener", "listening", "listening_here"]
 
@@ -65,15 +63,14 @@ class GradientListener(torch.optim.Optimizer):
         _requires_update: the parameters that take part in every step.
         _life: where each gradient is.
         _missing: takes part in the reduction of gradients that this rank lacks, and of further contributions.
-        _handles: by parameter that has a new gradient, (its reduction, or None before that; a context).
-        _seen: by the same, what the gradient was when its reduction started or ended, or it was accumulated.
+        _step: the gradients of the step under way.
+        _handles: those of ``_step``, by parameter.
         _end_of_pass: what autograd calls when the backward pass is over; dead when none is under way.
         _groups: the groups as the caller gave them, or None.
         _shared: parameters that an older optimizer reduces, under another name, for this one too.
         _lent: by parameter that others share, the gradient that was reduced for a step, until another comes.
         _number: see WireNames.
         _thread: the thread that has used it last, except in backward(), which may have others.
-        _streams: by parameter of a group that is not complete, the GPU's stream that made its new gradient.
     """
 
     op: int
@@ -88,7 +85,7 @@ class GradientListener(torch.optim.Optimizer):
     _missing: MissingGradients
     _requires_update: set[torch.Tensor]
     _handles: dict[torch.Tensor, tuple[Pending | None, Any]]
-    _seen: dict[torch.Tensor, SeenGradient]
+    _step: StepGradients
     _end_of_pass: Callable[[], Callable[[], None] | None]
     _wait_in_backward: bool
     _hooks: dict[torch.Tensor, Any]
@@ -101,7 +98,6 @@ class GradientListener(torch.optim.Optimizer):
     _is_settled: bool
     _extra: ExtraGradients | None
     _unused: str
-    _streams: dict[torch.Tensor, int]
     _lost: list[str]
     _active: bool
     _job: jobs.Job
@@ -114,8 +110,8 @@ class GradientListener(torch.optim.Optimizer):
 
     def _begin(self) -> None:
         """Start to listen to gradients, if there is anybody to share them with. ValueError before init."""
-        self._requires_update, self._handles, self._hooks = set(), {}, {}
-        self._lost, self._streams, self._seen, self._end_of_pass = [], {}, {}, lambda: None
+        self._requires_update, self._hooks, self._step = set(), {}, StepGradients()
+        self._handles, self._lost, self._end_of_pass = self._step.handles, [], lambda: None
         self._shared, self._lent, self._lent_to_others, self._is_settled = {}, {}, set(), False
         self._names_of_job, self._has_agreed = None, False
         self._life = GradientLife(self.backward_passes_per_step)
@@ -177,7 +173,8 @@ class GradientListener(torch.optim.Optimizer):
         trainable = [p for p in self._all_parameters() if p in self._requires_update]
         # New workers of an elastic job make their optimizer while others train, and would wait for them.
         if isinstance(self._groups, int) and not is_elastic():
-            trainable = self._in_order_of_first_rank(trainable)
+            by_name = {self._parameter_names[parameter]: parameter for parameter in trainable}
+            trainable = in_order_of_first_rank(by_name, self._groups, self.process_set)
         self._life.ungroup()
         for members in group_members(self._groups, trainable):
             self._life.group(members)
@@ -187,8 +184,8 @@ class GradientListener(torch.optim.Optimizer):
         with contextlib.suppress(Exception):  # which has been told already; nobody uses these gradients
             self._finish_all(may_yield=False)
         self._end_of_pass = lambda: None
-        for of_step in (self._handles, self._streams, self._seen, self._lent):
-            of_step.clear()
+        self._step.clear()
+        self._lent.clear()
         self._missing.end_step()
         self._reducer.in_flight.clear()
         self._life.end_step()
@@ -214,21 +211,6 @@ class GradientListener(torch.optim.Optimizer):
         for entry in self.param_groups:
             yield from entry["params"]
 
-    def _in_order_of_first_rank(self, trainable: list[torch.Tensor]) -> list[torch.Tensor]:
-        assert self.process_set.ranks is not None
-        by_name = {self._parameter_names[p]: p for p in trainable}
-        first = self.process_set.ranks[0]
-        # A name of its own, so that ranks outside of the set may go on counting their unnamed operations.
-        order = broadcast_object(list(by_name), first, "DistributedOptimizer.groups", self.process_set)
-        if set(order) != set(by_name):
-            raise errors.groups_differ(
-                value=self._groups,
-                ranks=[basics.rank()],
-                root=first,
-                names=sorted(set(order) ^ set(by_name)),
-            )
-        return [by_name[name] for name in order]
-
     def _listen_to_new_parameters(self) -> None:
         """Hook the parameters that have become trainable: at the start all, later those added or unfrozen."""
         for group, entry in enumerate(self.param_groups):
@@ -253,8 +235,7 @@ class GradientListener(torch.optim.Optimizer):
         self._listen_to_new_parameters()
         for parameter in list(self._hooks)[before:]:
             if parameter.grad is not None:
-                self._handles.setdefault(parameter, (None, None))
-                self._seen[parameter] = SeenGradient(parameter)
+                self._step.wait_for(parameter)
                 self._life.accumulated(parameter)
 
     def _others(self) -> list[GradientListener]:
@@ -308,22 +289,21 @@ class GradientListener(torch.optim.Optimizer):
             self._forget_reduced()
             due = self._life.accumulated(parameter)
         if self._life.is_grouped(parameter):
-            self._note_stream(parameter)
+            self._step.note_stream(parameter)
         elif due:
             return self._start_and_note(due)
-        self._handles.setdefault(parameter, (None, None))
-        self._note([parameter])
+        self._step.wait_for(parameter)
         if due:
             self._start_after_streams(due)
 
     def _has_gone(self, parameter: torch.Tensor) -> bool:
         is_further = self._missing.is_further(parameter)
-        return not is_further and not self._seen[parameter].is_of(parameter)
+        return not is_further and not self._step.seen[parameter].is_of(parameter)
 
     def _has_been_zeroed(self, parameter: torch.Tensor) -> bool:
         """Whether an accumulation that is not due was given up, by model.zero_grad(), which tells nobody."""
         is_waiting = self._life.of(parameter) is Life.WAITING
-        return is_waiting and not self._seen[parameter].was_only_added_to(parameter)
+        return is_waiting and not self._step.was_only_added_to(parameter)
 
     def _begin_pass(self) -> None:
         """With the first gradient of a backward pass. Passes of reentrant checkpoints are within the first.
@@ -366,35 +346,20 @@ class GradientListener(torch.optim.Optimizer):
         """In a step: wait for what all ranks have started by now. Further contributions are settled later."""
         self._finish(may_yield=False, which=lambda parameter: not self._missing.is_further(parameter))
 
-    def _in_flight(self) -> dict[Pending, list[torch.Tensor]]:
-        """What is being reduced, and the parameters of each reduction."""
-        members: dict[Pending, list[torch.Tensor]] = {}
-        for parameter, (reduction, _) in self._handles.items():
-            if reduction is not None and not reduction.is_over:
-                members.setdefault(reduction, []).append(parameter)
-        return members
-
     def _finish_all(self, may_yield: bool) -> None:
         self._finish(may_yield, which=lambda parameter: True)
 
     def _finish(self, may_yield: bool, which: Callable[[torch.Tensor], bool]) -> None:
         """Wait for what is being reduced. RuntimeError if somebody has changed gradients meanwhile."""
-        changed: list[torch.Tensor] = []
-
-        def finish(reduction: Pending, members: list[torch.Tensor]) -> None:
-            if may_yield and not reduction.wait_or_yield():
-                return
-            changed.extend(member for member in members if not self._seen[member].is_untouched(member))
-            reduction.wait()
-            self._missing.add_further(members)
-            self._life.reduced(members, reduction.is_completed)
-            self._note(members)
-            self._note_final(members)
-
-        chosen = [each for each in self._in_flight().items() if which(each[1][0])]
-        wait_for_all([functools.partial(finish, *each) for each in chosen])
+        changed = self._step.finish(may_yield, self._on_reduced, which)
         if changed:
             raise self._gradients_changed([self._parameter_names[member] for member in changed])
+
+    def _on_reduced(self, members: list[torch.Tensor], is_completed: bool) -> None:
+        self._missing.add_further(members)
+        self._life.reduced(members, is_completed)
+        self._step.note(members)
+        self._note_final(members)
 
     def _gradients_changed(self, names: list[str]) -> WrongUse:
         return errors.gradient_changed(names=names, ranks=[basics.rank()])
@@ -405,9 +370,7 @@ class GradientListener(torch.optim.Optimizer):
         It is the same tensor, or would have been forgotten: it has been zeroed, or this one was added to it.
         An average can be averaged again, as in DistributedDataParallel.
         """
-        reduction, _ = self._handles.get(parameter, (None, None))
-        may_be_zeroed = not self._seen[parameter].was_only_added_to(parameter)
-        if reduction is not None and reduction.is_over and may_be_zeroed and self.op == Average:
+        if self.op == Average and self._step.may_be_averaged_again(parameter):
             return
         raise errors.too_many_passes(
             tensor=self._parameter_names[parameter],
@@ -417,27 +380,17 @@ class GradientListener(torch.optim.Optimizer):
 
     def _forget_reduced(self, which: Callable[[torch.Tensor], bool] = lambda parameter: True) -> None:
         """Begin a step anew for parameters that are not being reduced, as nobody makes the one begun."""
-        for parameter, (reduction, _) in list(self._handles.items()):
-            if (reduction is None or reduction.is_over) and which(parameter):
-                del self._handles[parameter]
-                self._life.forget(parameter)
-
-    def _note_stream(self, parameter: torch.Tensor) -> None:
-        device = devices.device_of(parameter)
-        if device != devices.CPU:
-            self._streams[parameter] = devices.current_stream(device)
+        for parameter in self._step.take_rested(which):
+            self._life.forget(parameter)
 
     def _start_after_streams(self, members: list[torch.Tensor]) -> None:
-        """In the last hook of a group: its stream is but one of those that made the gradients."""
-        streams = {self._streams.pop(member) for member in members if member in self._streams}
-        if streams:
-            devices.follow(devices.device_of(members[0]), streams)
+        self._step.follow_streams(members)
         self._start_and_note(members)
 
     def _start_and_note(self, members: list[torch.Tensor]) -> None:
         self._start(members)
         self._life.started(members)
-        self._note(members)
+        self._step.note(members)
 
     def _note_final(self, members: Iterable[torch.Tensor]) -> None:
         """For skip_extra_backward. Of what this rank lacked, more may come that belongs to the step."""
@@ -455,10 +408,6 @@ class GradientListener(torch.optim.Optimizer):
                 self._start_and_note(members)
         self._finish_first()
         self._missing.settle_in_step()
-
-    def _note(self, members: list[torch.Tensor]) -> None:
-        for member in members:
-            self._seen[member] = SeenGradient(member)
 
     def _start(self, members: list[torch.Tensor]) -> None:
         """Start the reduction of parameters that are reduced together, and set their ``_handles``."""
@@ -484,9 +433,7 @@ class GradientListener(torch.optim.Optimizer):
             shared_parameters.lend(self)
             self._reducer.end_step()
         finally:
-            self._handles.clear()
-            self._streams.clear()
-            self._seen.clear()
+            self._step.clear()
             self._missing.end_step()
             self._life.end_step()
 
@@ -503,98 +450,6 @@ class GradientListener(torch.optim.Optimizer):
 
     def _trained(self) -> tuple[str, Sequence[torch.Tensor]]:
         return type(self).__name__, list(self._all_parameters())
-
-    @breaks_graphs
-    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """As the wrapped optimizer's, and ends a step that is not made.
-
-        AssertionError while gradients are being reduced, or have yet to be.
-        """
-        self._thread = threading.get_ident()
-        if self._active:
-            self._missing.settle_before_zeroing()
-        reductions = [reduction for reduction, _ in self._handles.values()]
-        is_early = reductions and not any(reductions) and self._extra is None
-        if self._in_flight() or is_early:
-            raise errors.zeroed_too_early()
-        self._forget_reduced()
-        self._is_settled = False
-        shared_parameters.forget(self)
-        super().zero_grad(*args, **kwargs)
-
-    def state_dict(self) -> dict[str, Any]:
-        """As the wrapped optimizer's, and, under "horovod", residuals and what else compressors remember.
-
-        Residuals are this rank's, and everybody's after ``consolidate_residuals``. AssertionError while
-        gradients that have any are being reduced.
-        """
-        self._check_residuals_rest("state_dict")
-        saved: dict[str, Any] = super().state_dict()
-        own = self._reducer.checkpoint.state_dict()
-        return {**saved, "horovod": own} if own else saved
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As the wrapped optimizer's; accumulation over backward passes starts anew.
-
-        Residuals that the checkpoint has for this rank of as many ranks are taken over; else they begin anew.
-        """
-        self._wait()
-        super().load_state_dict(state_dict)
-        self._reducer.checkpoint.load_state_dict(state_dict.get("horovod"), self._parameter_names.values())
-
-    def _check_residuals_rest(self, called: str) -> None:
-        if self._reducer.in_flight and self._reducer.residuals:
-            raise errors.feedback_in_use(called=called)
-
-    def consolidate_residuals(self, to: int = 0) -> None:
-        """Gather the residuals of all ranks on rank ``to``, whose state_dict() then has them, until gradients
-        are reduced again. All ranks that share the optimizer make the call, between steps.
-        """
-        self._check_residuals_rest("consolidate_residuals")
-        self._reducer.checkpoint.consolidate(to)
-
-    def set_loss_scale(self, scale: Any) -> None:
-        """Say by what the loss is multiplied before backward: a number, or the GradScaler that knows.
-
-        Residuals change with it at the next reduction. ValueError unless it is finite and above 0. A scaler
-        that works on a GPU has its scale there: the host waits for it in every step, as in scaler.step().
-        """
-        self._reducer.residuals.follow(scale)
-
-    def set_backward_passes_per_step(self, passes: int) -> None:
-        """Change after how many backward passes gradients are reduced; counting starts anew.
-
-        ValueError unless 1 or more.
-        """
-        self.backward_passes_per_step = self._life.passes = checked_passes(passes)
-        self._life.end_step()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """A copy that listens to the copies of the parameters; what belongs to the job is shared."""
-        self._check_residuals_rest("__deepcopy__")
-        inner_class = next(cls for cls in type(self).__mro__ if not issubclass(cls, GradientListener))
-        inner = object.__new__(inner_class)
-        own = {name: value for name, value in vars(self).items() if name not in _own_attributes(type(self))}
-        inner.__dict__.update(own)
-        options = {
-            "named_parameters": [(name, p) for p, name in self._parameter_names.items()],
-            "groups": self._life.groups() or None,
-        }
-        wrapped = self._wrap_again(copy.deepcopy(inner, memo), **copy.deepcopy(options, memo))
-        wrapped.set_backward_passes_per_step(self.backward_passes_per_step)
-        wrapped.__class__ = type(self)
-        wrapped._reducer.go_on_from(self._reducer)
-        memo[id(self)] = wrapped
-        return wrapped
-
-    def __reduce__(self) -> Any:
-        raise errors.not_pickled()
-
-
-def _own_attributes(cls: type) -> set[str]:
-    """The instance attributes that are ours and not the wrapped optimizer's."""
-    ours = (base for base in cls.__mro__ if issubclass(base, GradientListener))
-    return {"step", *(name for base in ours for name in inspect.get_annotations(base))}
 
 
 def _hook_for(reference: weakref.ref[GradientListener]) -> Callable[[torch.Tensor], None]:

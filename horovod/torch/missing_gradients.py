@@ -22,9 +22,9 @@ from horovod.common.exceptions import HorovodInternalError
 from horovod.common.gradient_life import Decision, GradientLife
 from horovod.common.process_sets import ProcessSet
 from horovod.torch import before_accumulation
-from horovod.torch.gradients import GradientReducer, Pending
+from horovod.torch.gradients import GradientReducer
 from horovod.torch.reduce_ops import Average, Sum
-from horovod.torch.seen_gradient import SeenGradient
+from horovod.torch.step_gradients import StepGradients
 
 __all__ = [
     *("MissingGradients", "Question", "Subject"),
@@ -43,8 +43,7 @@ class _Optimizer(Protocol):
     _missing: MissingGradients
     _reducer: GradientReducer
     _parameter_names: dict[torch.Tensor, str]
-    _handles: dict[torch.Tensor, tuple[Pending | None, Any]]
-    _seen: dict[torch.Tensor, SeenGradient]
+    _step: StepGradients
 
     def _takes_part(self, parameter: torch.Tensor) -> bool: ...
     def _start_after_streams(self, members: list[torch.Tensor]) -> None: ...
@@ -241,7 +240,7 @@ class MissingGradients:
         It is none if the gradient has been zeroed or changed meanwhile, as for a step that was skipped.
         """
         of = self._of
-        if of._life.takes_further(parameter) and of._seen[parameter].is_untouched(parameter):
+        if of._life.takes_further(parameter) and of._step.seen[parameter].is_untouched(parameter):
             assert parameter.grad is not None
             self.set_aside[parameter], parameter.grad = parameter.grad, None
 
@@ -255,8 +254,8 @@ class MissingGradients:
         number = of._life.started_further(parameter)
         name = of._parameter_names[parameter]
         reduction = of._reducer.start([name], [parameter], grouped=False, again=number)
-        of._handles[parameter] = (reduction, None)
-        of._seen[parameter] = SeenGradient(parameter)
+        of._step.handles[parameter] = (reduction, None)
+        of._step.note([parameter])
 
     def _complete_further(self, parameter: torch.Tensor) -> None:
         """Take part in one that this rank does not have."""

@@ -31,6 +31,7 @@ from horovod.torch.extra_gradients import ExtraGradients
 from horovod.torch.gradient_listener import GradientListener
 from horovod.torch.gradients import GradientReducer
 from horovod.torch.missing_gradients import Subject
+from horovod.torch.optimizer_front import OptimizerFront
 from horovod.torch.parameters import (
     check_added_parameters,
     checked_groups,
@@ -46,7 +47,7 @@ OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
 _DistributedAdasumOptimizer = DistributedAdasumOptimizer  # its name in Horovod
 
 
-class _DistributedOptimizer(GradientListener):
+class _DistributedOptimizer(OptimizerFront):
     """What is put in front of the user's optimizer class; ``super()`` is that class.
 
     Instances are made by DistributedOptimizer() only, which takes everything else over from the user's
@@ -190,7 +191,7 @@ class _DistributedOptimizer(GradientListener):
         self._synchronized, self._should_synchronize, self._is_settled = False, True, False
         super().load_state_dict(state_dict)
 
-    load_state_dict.__doc__ = GradientListener.load_state_dict.__doc__
+    load_state_dict.__doc__ = OptimizerFront.load_state_dict.__doc__
 
 
 def DistributedOptimizer(

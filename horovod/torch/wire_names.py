@@ -15,7 +15,12 @@ from collections.abc import Mapping
 
 import torch
 
-__all__ = ["WireNames"]
+from horovod.common.basics import basics
+from horovod.common.process_sets import ProcessSet
+from horovod.torch import errors
+from horovod.torch.functions import broadcast_object
+
+__all__ = ["WireNames", "in_order_of_first_rank", "suffix_of"]
 
 
 class WireNames:
@@ -46,3 +51,20 @@ class WireNames:
 def suffix_of(number: int) -> str:
     """The suffix of an optimizer's names between ranks, without which the core draws random numbers."""
     return f"#{number}" if number else ""
+
+
+def in_order_of_first_rank(
+    by_name: Mapping[str, torch.Tensor], groups: int, process_set: ProcessSet
+) -> list[torch.Tensor]:
+    """Parameters in the order in which the set's first rank has them. Collective.
+
+    ValueError unless all ranks have the same, as ``groups`` numbers cut the list.
+    """
+    assert process_set.ranks is not None
+    first = process_set.ranks[0]
+    # A name of its own, so that ranks outside of the set may go on counting their unnamed operations.
+    order = broadcast_object(list(by_name), first, "DistributedOptimizer.groups", process_set)
+    if set(order) != set(by_name):
+        names = sorted(set(order) ^ set(by_name))
+        raise errors.groups_differ(value=groups, ranks=[basics.rank()], root=first, names=names)
+    return [by_name[name] for name in order]

@@ -257,11 +257,12 @@ def leaks(who: str, measured: Sequence[Mapping[str, int]]) -> list[str]:
 
 
 def leaks_of_workers(notes: judged.Notes) -> list[str]:
-    """Compared in worlds of the same size, as others need other numbers of connections."""
+    """Compared in worlds of the same size and transport, as others need other numbers of connections."""
     found = []
     for worker, own in notes.by_worker.items():
-        ends = [note for note in own if note["what"] == "epoch"]
-        for size in sorted({note["size"] for note in ends}):
-            measured = [note["held"] for note in ends if note["size"] == size]
-            found += leaks(f"{worker}, in worlds of {size},", measured)
+        measured: dict[tuple[int, str], list[Mapping[str, int]]] = {}
+        for note in (note for note in own if note["what"] == "epoch"):
+            measured.setdefault((note["size"], note["transport"]), []).append(note["held"])
+        for (size, transport), held in sorted(measured.items()):
+            found += leaks(f"{worker}, in worlds of {size} by {transport},", held)
     return found

@@ -349,9 +349,13 @@ def test_a_soak_of_which_something_is_wrong() -> None:
     assert complaints(soak, replace(seen, held={"horovodrun": held})) == [
         "horovodrun holds 11 more descriptors"
     ]
-    grows = [{"what": "epoch", "size": 2, "held": one, "at": 9.0, "epoch": 9, "world": 1.0} for one in held]
-    seen.notes.by_worker["second"] += [{**note, "digest": "a"} for note in grows]
-    assert complaints(soak, seen) == ["second, in worlds of 2, holds 11 more descriptors"]
+    ends = {"what": "epoch", "size": 2, "at": 9.0, "epoch": 9, "world": 1.0, "digest": "a"}
+    before = list(seen.notes.by_worker["second"])
+    seen.notes.by_worker["second"] = [*before, *({**ends, "transport": "tcp", "held": one} for one in held)]
+    assert complaints(soak, seen) == ["second, in worlds of 2 by tcp, holds 11 more descriptors"]
+    fewer, more = ({"transport": how, "held": {"descriptors": n}} for how, n in (("memory", 7), ("tcp", 15)))
+    seen.notes.by_worker["second"] = [*before, *({**ends, **which} for which in [fewer] * 15 + [more] * 15)]
+    assert complaints(soak, seen) == []
 
 
 def test_what_was_rolled_back_does_not_count() -> None:

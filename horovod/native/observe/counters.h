@@ -15,7 +15,6 @@ namespace hvd {
   X(announcements, "negotiation rounds: announcements sent to the coordinator")                                       \
   X(cache_hits, "requests announced by number")                                                                       \
   X(begun, "of these, in jobs of DDP, those carried out without waiting for an answer")                               \
-  X(given_out_early, "of these, those given out because all other ranks had said that they have begun them")          \
   X(refusals, "requests refused because ranks disagreed")                                                             \
   X(saturated, "finite values that a codec's range cut off on this rank")                                             \
   X(residuals_dropped, "elements of error feedback that this rank dropped, because others encode these elements now") \

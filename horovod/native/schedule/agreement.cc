@@ -165,8 +165,4 @@ bool BegunBatches::add(size_t position, std::span<const uint32_t> ids) {
   return std::ranges::equal(batch->ids, ids);
 }
 
-bool BegunBatches::has_begun(size_t position) const {
-  return std::ranges::any_of(batches_, [&](const BegunBatch& batch) { return batch.by[position]; });
-}
-
 }  // namespace hvd

@@ -59,7 +59,6 @@ class BegunBatches {
   // False if others have begun something else at this rank's turn.
   bool add(size_t position, std::span<const uint32_t> ids);
   bool is_empty() const { return batches_.empty(); }
-  bool has_begun(size_t position) const;  // any of them
   const BegunBatch& first() const { return batches_.front(); }
   void remove_first() { batches_.pop_front(); }
 

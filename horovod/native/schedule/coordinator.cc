@@ -87,16 +87,6 @@ void Coordinator::on_request(size_t position, const Request& request, uint32_t i
   if (!was_complete && is_complete(pending)) complete_.push_back(request.name);
 }
 
-bool Coordinator::is_ahead(size_t position, const Announcement& next) const {
-  if (next.answers != 0 || !begun_.has_begun(position)) return false;
-  const auto asks_again = [&](const Request* request) {
-    const auto pending = request == nullptr ? pending_.end() : pending_.find(request->name);
-    return pending != pending_.end() && pending->second.requests[position].has_value();
-  };
-  return std::ranges::any_of(next.ids, [&](uint32_t id) { return asks_again(cache_.request(id, position)); }) ||
-         std::ranges::any_of(next.requests, [&](const Request& request) { return asks_again(&request); });
-}
-
 void Coordinator::note_order(size_t position, const Announcement& announcement) {
   const size_t count = announcement.ids.size() + announcement.requests.size();
   if (announcement.places.size() != announcement.requests.size()) refuse(position, "does not say in which order it asks");

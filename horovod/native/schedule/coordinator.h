@@ -30,9 +30,6 @@ class Coordinator {
 
   // Returns ids that the rank must announce again in full.
   std::vector<uint32_t> on_announcement(size_t position, const Announcement& announcement, TimePoint now);
-  // Whether the rank asks again for what it has begun, and this coordinator not answered: it knows from its peers that all
-  // have begun it, and their announcements are still on their way. Then this one has to wait for them.
-  bool is_ahead(size_t position, const Announcement& next) const;
   void tune(const std::string& lines) { rules_.tune(lines); }  // see Settings::tune
   // Responses on all that has become ready since, in the order in which every rank must carry them out.
   std::vector<Response> decide();

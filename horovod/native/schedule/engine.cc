@@ -150,13 +150,13 @@ void Engine::run() {
 }
 
 bool Engine::round() {
-  bool progressed = receive();
+  bool progressed = negotiation_.receive(now());
   if (const Failure failure = in_flight_.look(); failure.is_any()) throw InternalError(failure);
   progressed |= carry_out_responses();
   // Only when nothing is left to be carried out is this rank's cache what the coordinator takes it for.
   if (negotiation_.responses().empty() && !life_.is_over())
     progressed |= announce() || report_blocked() || answer_pass_queries();
-  if (!life_.is_over()) progressed |= negotiation_.coordinate(now());
+  if (!life_.is_over()) progressed |= negotiation_.coordinate();
   progressed |= carry_out_responses();
   inspect_stalls();
   return progressed;
@@ -178,15 +178,9 @@ void Engine::sleep() {
   transport_.wait(limit, eager);
 }
 
-bool Engine::receive() {
-  const bool has_heard = negotiation_.receive(now());
-  if (has_heard) execution_.give_out_agreed();
-  return has_heard;
-}
-
 bool Engine::announce() {
   // Read before submissions are taken: so all that were made before shutdown() are among them.
-  const bool is_leaving = life_.is(Life::kLeaving) && !execution_.is_ahead();
+  const bool is_leaving = life_.is(Life::kLeaving);
   std::vector<Submitted> due = submissions_.take_due(now(), is_leaving);
   if (due.empty() && !is_leaving) return false;
   if (is_leaving) life_.advance(Life::kToldLeaving);
@@ -207,8 +201,8 @@ bool Engine::answer_pass_queries() {
 
 // While this rank waits in a collective of some ranks, others must be able to go on with theirs.
 void Engine::coordinate_inside() {
-  receive();
-  negotiation_.coordinate(now());
+  negotiation_.receive(now());
+  negotiation_.coordinate();
 }
 
 // What is carried out may have been begun before all have asked for it: throws InternalError when some do not.

@@ -66,7 +66,7 @@ class Engine {
   using TimePoint = std::chrono::steady_clock::time_point;
   TimePoint now() const;
   void run(), hurry(), sleep();
-  bool round(), receive(), announce(), report_blocked(), answer_pass_queries(), carry_out_responses();
+  bool round(), announce(), report_blocked(), answer_pass_queries(), carry_out_responses();
   void carry_out(const Response& response);
   void coordinate_inside(), listen_inside(), tell_leaving(), inspect_stalls();
   Failure reason_heard();

@@ -1,7 +1,6 @@
 #include "schedule/execution.h"
 
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -15,7 +14,6 @@ void Execution::carry_out(const Response& response, ProcessSet& set) {
   if (response.kind == ResponseKind::kRelease) return parts_.handles.release(set.handle_of(response.items.front().name));
   if (response.begins || !set.has_begun()) return run_together(set, response.items, response.begins);
   give_out(set, set.take_begun(response.items));
-  is_ahead_ = set.is_ahead();
 }
 
 // `begins`: not all have asked for it yet, as far as this rank knows.
@@ -35,7 +33,6 @@ void Execution::run_together(ProcessSet& set, const std::vector<Item>& items, bo
     CarriedOut done{std::move(together), std::move(result)};
     if (!begins) return give_out(set, done);
     set.keep_begun(std::move(done));
-    give_out_agreed();
   } catch (const std::exception& error) {
     parts_.transport.cancel();  // the tensors' memory goes with their handles
     hooks_.on_failure();        // before a GPU goes on with what is there: who copies from it looks at this afterwards
@@ -79,15 +76,6 @@ void Execution::give_out(const ProcessSet& set, const CarriedOut& done) {
     Result result = done.result;
     result.is_completed = agreed.is_completed;
     parts_.handles.complete(agreed.submission.handle, std::move(result));
-  }
-}
-
-void Execution::give_out_agreed() {
-  const ProcessSets::Pointer all = parts_.sets.by_serial(0);
-  if (parts_.transport.rank() == 0 || !all->tells_peers()) return;
-  while (const std::optional<CarriedOut> done = all->take_agreed()) {
-    is_ahead_ = true;
-    give_out(*all, *done);
   }
 }
 

@@ -40,13 +40,9 @@ class Execution {
 
   // kRun, kRefuse, kDecided, kRelease. Throws InternalError when the job cannot go on; its operations have failed then.
   void carry_out(const Response& response, ProcessSet& set);
-  // Results of what this rank has begun, as soon as peers have said that they have begun it too.
-  void give_out_agreed();
 
   bool is_full() const { return parts_.in_flight.is_full(); }  // the GPU has enough to do
   bool is_inside_begun() const { return is_inside_begun_; }    // in an operation that not all are known to ask for
-  // It has given out what rank 0 has not answered: the rank hears the answer before it leaves.
-  bool is_ahead() const { return is_ahead_; }
   std::string tuned() const EXCLUDES(mutex_);  // any thread: the last that ranks were tuned by, also while this one had joined
 
   // Fails all that callers wait for. What a GPU still has to do is cut off if it `is_cut`.
@@ -64,7 +60,7 @@ class Execution {
 
   const Parts parts_;
   const Hooks hooks_;
-  bool is_inside_begun_ = false, is_ahead_ = false;
+  bool is_inside_begun_ = false;
   mutable Mutex mutex_;
   std::string tuned_ GUARDED_BY(mutex_);
 };

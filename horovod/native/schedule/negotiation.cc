@@ -26,15 +26,11 @@ bool Negotiation::receive(TimePoint now) {
 }
 
 void Negotiation::on_responses(const Message& message) {
-  ProcessSet& all = *sets_.by_serial(0);
   for (Response& response : read_responses(message.bytes, message.from)) {
-    if (response.kind == ResponseKind::kAnnounced && all.has_peers()) {
-      all.hear_peer(message.from, response.announced.front());
-    } else if (message.from == 0 && response.kind != ResponseKind::kAnnounced) {
-      responses_.push_back(std::move(response));
-    } else {
+    if (message.from != 0) {
       throw InternalError(Said::not_to_say, {.ranks = {message.from}, .others = {{"who", transport_.describe(message.from)}}});
     }
+    responses_.push_back(std::move(response));
   }
 }
 
@@ -46,21 +42,6 @@ void Negotiation::on_announcement(int from, const Announcement& announcement, Ti
   // Null: removed meanwhile, as the rank will find out by itself; or, if others are ahead of this rank, not yet added.
   if (set == nullptr && !sets_.has_existed(announcement.set)) early_.push_back({from, announcement});
   if (set == nullptr) return;
-  bool is_later = set->is_ahead(from, announcement);
-  for (const auto& [rank, waiting] : later_) is_later = is_later || (rank == from && announcement.answers == 0);
-  if (is_later && announcement.blocked_on.empty()) {
-    later_.push_back({from, announcement});
-  } else {
-    hear(from, announcement, now);
-  }
-}
-
-void Negotiation::hear_early(TimePoint now) {
-  for (const auto& [from, announcement] : std::exchange(early_, {})) on_announcement(from, announcement, now);
-}
-
-void Negotiation::hear(int from, const Announcement& announcement, TimePoint now) {
-  const ProcessSets::Pointer set = sets_.by_serial(announcement.set);
   if (!announcement.blocked_on.empty()) {
     set->coordinator().note_waiting(announcement.blocked_on);
     return deadlocks_.block({from, announcement.set, announcement.blocked_on, announcement.may_yield});
@@ -70,20 +51,8 @@ void Negotiation::hear(int from, const Announcement& announcement, TimePoint now
   if (!unknown.empty()) post(from, {announcement.set, ResponseKind::kAskInFull, {}, std::move(unknown), {}});
 }
 
-// Announcements that waited until others had come as far as their rank. True if any was heard.
-bool Negotiation::hear_later(TimePoint now) {
-  std::vector<std::pair<int, Announcement>> waiting;
-  const size_t before = later_.size();
-  for (auto& [from, announcement] : std::exchange(later_, {})) {
-    const bool waits = std::ranges::any_of(waiting, [&, rank = from](const auto& one) { return one.first == rank; });
-    if (waits || sets_.by_serial(announcement.set)->is_ahead(from, announcement)) {
-      waiting.push_back({from, std::move(announcement)});
-    } else {
-      hear(from, announcement, now);
-    }
-  }
-  later_ = std::move(waiting);
-  return later_.size() != before;
+void Negotiation::hear_early(TimePoint now) {
+  for (const auto& [from, announcement] : std::exchange(early_, {})) on_announcement(from, announcement, now);
 }
 
 // ---- what it announces ----------------------------------------------------------------------------------------------
@@ -97,7 +66,6 @@ void Negotiation::announce(std::vector<Submitted> submitted, bool is_leaving, Ti
     const ProcessSets::Pointer set = sets_.by_serial(serial);
     announcements.push_back(set->announce(std::move(submissions), !sets_.has_existed(1) && !is_leaving));
     announcements.back().is_leaving = is_leaving && serial == 0;
-    tell_peers(announcements.back());
     for (Response& run : set->runs_of(announcements.back())) responses_.push_back(std::move(run));
   }
   for (Listener* listener : observers_.listeners()) listener->on_round();
@@ -114,19 +82,6 @@ void Negotiation::announce_leaving(TimePoint now) {
   Announcement last;
   last.is_leaving = true;
   say(last, now);
-}
-
-// Ranks that have started the same operations need not wait for rank 0's answer. Rank 0 hears of it as the coordinator.
-void Negotiation::tell_peers(const Announcement& begun) {
-  if (!sets_.by_serial(begun.set)->tells_peers()) return;
-  ByteWriter writer;
-  std::vector<Response> told(1);
-  told.front().kind = ResponseKind::kAnnounced;
-  told.front().announced = {begun};
-  const std::span<const std::byte> bytes = write(told, &writer);
-  for (int rank = 1; rank < transport_.size(); ++rank) {
-    if (rank != transport_.rank()) transport_.post(rank, bytes);
-  }
 }
 
 void Negotiation::report_blocked(const std::map<int64_t, bool>& blocked, TimePoint now) {
@@ -171,29 +126,27 @@ bool Negotiation::follow(const Response& response, ProcessSet& set) {
 
 // ---- on rank 0: what it responds ------------------------------------------------------------------------------------
 
-bool Negotiation::coordinate(TimePoint now) {
+bool Negotiation::coordinate() {
   if (!coordinates_) return false;
-  const bool has_responded = issue(now);
+  const bool has_responded = issue();
   ask_of_passes();
-  release_deadlocked(now);
+  release_deadlocked();
   return has_responded;
 }
 
-bool Negotiation::issue(TimePoint now) {
+bool Negotiation::issue() {
   bool has_responded = false;
-  do {
-    for (const auto& [serial, set] : sets_.all()) {
-      const std::vector<Response> responses = set->decide();
-      if (responses.empty()) continue;
-      has_responded = true;
-      ByteWriter writer;
-      const std::span<const std::byte> bytes = write(responses, &writer);
-      for (const int rank : set->ranks()) {
-        if (rank != 0) transport_.post(rank, bytes);
-      }
-      if (set->is_member()) responses_.insert(responses_.end(), responses.begin(), responses.end());
+  for (const auto& [serial, set] : sets_.all()) {
+    const std::vector<Response> responses = set->decide();
+    if (responses.empty()) continue;
+    has_responded = true;
+    ByteWriter writer;
+    const std::span<const std::byte> bytes = write(responses, &writer);
+    for (const int rank : set->ranks()) {
+      if (rank != 0) transport_.post(rank, bytes);
     }
-  } while (hear_later(now));
+    if (set->is_member()) responses_.insert(responses_.end(), responses.begin(), responses.end());
+  }
   return has_responded;
 }
 
@@ -211,7 +164,7 @@ void Negotiation::ask_of_passes() {
   }
 }
 
-void Negotiation::release_deadlocked(TimePoint now) {
+void Negotiation::release_deadlocked() {
   bool has_answers = false;
   const auto missing = [this](const BlockedCaller& caller) {
     const ProcessSets::Pointer set = sets_.by_serial(caller.set);
@@ -224,7 +177,7 @@ void Negotiation::release_deadlocked(TimePoint now) {
     }
     post(caller.rank, {caller.set, ResponseKind::kRelease, {{0, caller.name, 0, {}, {}}}, {}, {}});
   }
-  if (has_answers) issue(now);
+  if (has_answers) issue();
 }
 
 // ---- the end --------------------------------------------------------------------------------------------------------

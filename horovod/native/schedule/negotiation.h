@@ -40,7 +40,7 @@ class Negotiation {
   bool answer_pass_queries(TimePoint now);
 
   // On rank 0; nothing elsewhere. Responds to what has become ready, to all whom it concerns. True if anything had.
-  bool coordinate(TimePoint now);
+  bool coordinate();
   // Whether what ranks have not asked for ends the job. Then all are told.
   bool end_stalled(TimePoint now, const LivenessMonitor& liveness);
 
@@ -55,14 +55,11 @@ class Negotiation {
  private:
   void on_responses(const Message& message);
   void on_announcement(int from, const Announcement& announcement, TimePoint now);
-  void hear(int from, const Announcement& announcement, TimePoint now);
-  bool hear_later(TimePoint now);
-  void tell_peers(const Announcement& begun);
   void say(const Announcement& announcement, TimePoint now);
   void post(int rank, Response response);
-  bool issue(TimePoint now);
+  bool issue();
   void ask_of_passes();
-  void release_deadlocked(TimePoint now);
+  void release_deadlocked();
 
   Transport& transport_;
   const ProcessSets& sets_;
@@ -72,8 +69,7 @@ class Negotiation {
 
   std::deque<Response> responses_;
   Deadlocks deadlocks_;  // on rank 0
-  std::vector<std::pair<int, Announcement>> early_,
-      later_;  // by rank: of sets not yet added; of a rank that is ahead of others
+  std::vector<std::pair<int, Announcement>> early_;  // by rank: of sets not yet added
 };
 
 }  // namespace hvd

@@ -34,9 +34,6 @@ ProcessSet::ProcessSet(const EngineContext& s, int id, uint32_t serial, std::vec
   if (std::binary_search(ranks_.begin(), ranks_.end(), rank_)) {
     executor_ = std::make_unique<Executor>(s, ranks_, label_of(id), counters_);
   }
-  if (id == 0 && in_order_ && hvd::tells_peers(s.transport.topology())) {
-    peers_ = std::make_unique<PeersBegun>(ranks_.size(), position_of(rank_));
-  }
 }
 
 void ProcessSet::abort_gpu() {
@@ -91,24 +88,20 @@ Announcement ProcessSet::announce(std::vector<Submission> submissions, bool may_
   return announcement;
 }
 
-std::vector<Response> ProcessSet::runs_of(const Announcement& begun) {
+std::vector<Response> ProcessSet::runs_of(const Announcement& begun) const {
   std::vector<Response> runs;
-  std::vector<size_t> counts;
   size_t from = 0;
   for (const size_t to : begun.batches) {
     const auto ids = std::span(begun.ids).subspan(from, to - from);
     std::vector<const Request*> requests;
     for (const uint32_t id : ids) requests.push_back(&mirror_.at(id).request);
-    const size_t before = runs.size();
     for (Response& run : hvd::runs_of(ids, requests, fusion_)) {
       run.set = serial_;
       run.begins = true;
       runs.push_back(std::move(run));
     }
-    counts.push_back(runs.size() - before);
     from = to;
   }
-  if (tells_peers() && rank_ != 0) peers_->announce(begun, counts);  // rank 0 has the answer as soon as it hears of them
   return runs;
 }
 
@@ -140,8 +133,8 @@ int64_t ProcessSet::handle_of(const std::string& name) const {
 
 void ProcessSet::add_announced(std::vector<std::string>* names) const {
   for (const auto& [name, submission] : announced_) names->push_back(label_of(id_) + name);
-  for (const Begun& one : begun_) {
-    for (const Agreed& agreed : one.done.together) names->push_back(label_of(id_) + agreed.submission.request.name);
+  for (const CarriedOut& done : begun_) {
+    for (const Agreed& agreed : done.together) names->push_back(label_of(id_) + agreed.submission.request.name);
   }
 }
 
@@ -194,36 +187,21 @@ std::vector<Submission> ProcessSet::take_all() {
   std::vector<Submission> all;
   for (auto& [name, submission] : announced_) all.push_back(std::move(submission));
   announced_.clear();
-  for (Begun& one : begun_) {
-    for (Agreed& agreed : one.done.together) all.push_back(std::move(agreed.submission));
+  for (CarriedOut& done : begun_) {
+    for (Agreed& agreed : done.together) all.push_back(std::move(agreed.submission));
   }
   begun_.clear();
   return all;
 }
 
-void ProcessSet::keep_begun(CarriedOut done) {
-  std::vector<uint32_t> ids;
-  for (const Agreed& agreed : done.together) ids.push_back(agreed.submission.announced_id);
-  begun_.push_back({std::move(ids), std::move(done)});
-}
-
 CarriedOut ProcessSet::take_begun(const std::vector<Item>& items) {
-  Begun& first = begun_.front();
-  bool is_it = items.size() == first.ids.size();
-  for (size_t i = 0; is_it && i < items.size(); ++i) is_it = items[i].id == first.ids[i];
+  const std::vector<Agreed>& together = begun_.front().together;
+  bool is_it = items.size() == together.size();
+  for (size_t i = 0; is_it && i < items.size(); ++i) is_it = items[i].id == together[i].submission.announced_id;
   if (!is_it) refuse("speaks of other operations than those this rank has begun");
-  CarriedOut done = std::move(first.done);
+  CarriedOut done = std::move(begun_.front());
   begun_.pop_front();
-  given_out_ = std::max(given_out_, ++answered_);
   return done;
-}
-
-std::optional<CarriedOut> ProcessSet::take_agreed() {
-  const bool has_next = given_out_ < answered_ + begun_.size();
-  if (!has_next || given_out_ >= peers_->agreed(answered_)) return std::nullopt;
-  Begun& next = begun_[given_out_++ - answered_];
-  counters_.given_out_early += static_cast<int64_t>(next.ids.size());
-  return std::exchange(next.done, {});
 }
 
 void ProcessSet::forget(const std::vector<uint32_t>& ids) {

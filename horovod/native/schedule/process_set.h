@@ -6,7 +6,6 @@
 
 #include <deque>
 #include <memory>
-#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -15,7 +14,6 @@
 #include "schedule/context.h"
 #include "schedule/coordinator.h"
 #include "schedule/executor.h"
-#include "schedule/peers_begun.h"
 
 namespace hvd {
 
@@ -41,10 +39,10 @@ class ProcessSet {
   // The announcement of submissions, which are remembered until a response names them. `may_begin`: it says that they are
   // begun, if they can be; then runs_of() has the responses.
   Announcement announce(std::vector<Submission> submissions, bool may_begin);
-  std::vector<Response> runs_of(const Announcement& begun);
+  std::vector<Response> runs_of(const Announcement& begun) const;
   // Another one, of those that were announced by `ids`, which the coordinator has forgotten.
   Announcement announce_in_full(const std::vector<uint32_t>& ids);
-  bool is_waiting() const { return !announced_.empty() || given_out_ < answered_ + begun_.size(); }
+  bool is_waiting() const { return !announced_.empty() || has_begun(); }
   // The operation of a handle that has been announced and not answered; null if there is none.
   const std::string* name_of(int64_t handle) const;
   int64_t handle_of(const std::string& name) const;  // 0 if there is none
@@ -61,14 +59,8 @@ class ProcessSet {
   // What this rank has carried out before all were known to ask for it, until a response says that they do.
   bool has_begun() const { return !begun_.empty(); }
   size_t begun_count() const { return begun_.size(); }
-  void keep_begun(CarriedOut done);
-  CarriedOut take_begun(const std::vector<Item>& items);  // empty if peers have said so before: see below
-  // Where ranks tell each other what they have begun: the next that all have. A response is still to come.
-  bool has_peers() const { return peers_ != nullptr; }
-  bool tells_peers() const { return has_peers() && !has_rounds_; }
-  void hear_peer(int rank, const Announcement& announcement) { peers_->hear(position_of(rank), announcement); }
-  std::optional<CarriedOut> take_agreed();
-  bool is_ahead() const { return given_out_ > answered_; }
+  void keep_begun(CarriedOut done) { begun_.push_back(std::move(done)); }
+  CarriedOut take_begun(const std::vector<Item>& items);
 
   Result run(std::span<Agreed> together) { return executor_->run(together); }
   // What this set has on the GPU: has its streams go on after a failure, and gives everything back at the end.
@@ -79,17 +71,11 @@ class ProcessSet {
   void count_refusals(size_t count) { counters_.refusals += static_cast<int64_t>(count); }
   // On rank 0; the Coordinator's.
   std::vector<uint32_t> on_announcement(int rank, const Announcement& announcement, Coordinator::TimePoint now);
-  bool is_ahead(int rank, const Announcement& next) const { return coordinator_->is_ahead(position_of(rank), next); }
   std::vector<Response> decide();
   Coordinator& coordinator() { return *coordinator_; }
   size_t position_of(int rank) const;  // in ranks()
 
  private:
-  struct Begun {
-    std::vector<uint32_t> ids;
-    CarriedOut done;  // nothing, once it is given out
-  };
-
   Agreed take(const Item& item);
   void check_rows(const Request& request, const std::vector<int64_t>& rows) const;
 
@@ -106,9 +92,7 @@ class ProcessSet {
   CacheMirror mirror_;
   bool has_rounds_ = false;  // some operation here takes several requests, which come at other times on each rank
   std::unordered_map<std::string, Submission> announced_;
-  std::deque<Begun> begun_;
-  uint64_t answered_ = 0, given_out_ = 0;     // of all that were begun here: the first of begun_ is number answered_
-  std::unique_ptr<PeersBegun> peers_;         // of set 0, where ranks tell each other
+  std::deque<CarriedOut> begun_;
   std::unique_ptr<Coordinator> coordinator_;  // on rank 0
   std::unique_ptr<Executor> executor_;        // on members
 };

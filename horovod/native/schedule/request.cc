@@ -9,7 +9,7 @@ namespace {
 
 // A number above these stands for nothing.
 constexpr Operation kLastOperation = Operation::kMissing;
-constexpr ResponseKind kLastResponseKind = ResponseKind::kAnnounced;
+constexpr ResponseKind kLastResponseKind = ResponseKind::kShutdown;
 
 void put(const Request& r, ByteWriter* out) {
   out->put(r.operation);
@@ -154,7 +154,6 @@ void put(const Response& response, ByteWriter* out) {
   put_all(response.items, out);
   out->put(response.ids);
   put(response.error, out);
-  put_all(response.announced, out);
 }
 
 void get(ByteReader* in, Response* response) {
@@ -163,12 +162,9 @@ void get(ByteReader* in, Response* response) {
   get_all(in, &response->items);
   in->get(&response->ids);
   get(in, &response->error);
-  get_all(in, &response->announced);
   const bool is_on_items = response->kind == ResponseKind::kRun || response->kind == ResponseKind::kRelease ||
                            response->kind == ResponseKind::kAskOfPass;
   if (is_on_items && response->items.empty()) in->refuse("responds to nothing");
-  const size_t announced = response->kind == ResponseKind::kAnnounced ? 1 : 0;
-  if (response->announced.size() != announced) in->refuse("says what it has announced, and has not");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // A rank's request under one name, and the messages about it: ranks send Announcement[] to the coordinator, which sends
-// Response[], as ranks do to each other. `set` is the serial number of a process set, which is never used again.
+// Response[]. `set` is the serial number of a process set, which is never used again.
 #pragma once
 
 #include <optional>
@@ -98,7 +98,6 @@ enum class ResponseKind : uint8_t {
   kRelease,    // to one rank: its caller that waits for the item may go on without it
   kAskOfPass,  // to one rank: it is to say when it is in no backward pass; the item is the question that depends on it
   kShutdown,   // nothing more will be carried out: some rank has left, or, with an `error`, the job cannot go on
-  kAnnounced,  // from any rank, where ranks tell each other: what it has `announced` to the coordinator
 };
 
 struct Response {
@@ -108,7 +107,6 @@ struct Response {
   std::vector<uint32_t> ids;
   Failure error;
   bool begins = false;  // not written: the rank's own, on what it carries out before the coordinator's comes
-  std::vector<Announcement> announced = {};
 };
 
 // Reading, from that rank, throws InternalError for what none writes; requests have the tensors that their operation needs.

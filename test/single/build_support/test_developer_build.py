@@ -13,6 +13,7 @@ sys.path.append(str(Path(__file__).resolve().parents[3]))  # last: a sanitized b
 from build_support import generated_headers, native
 
 SUFFIX = ".x.so"
+pytest.importorskip("nanobind", reason="a build's requirements are not installed")
 
 
 class Build(native.BuildNative):

@@ -20,7 +20,7 @@ ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCESCATTER, BARRIER, JOIN, ADD_SET
 TUNE, MISSING = 9, 10
 NAMES = "ALLREDUCE ALLGATHER BROADCAST ALLTOALL REDUCESCATTER BARRIER JOIN ADD_PROCESS_SET REMOVE_PROCESS_SET"
 NAMES += " TUNE MISSING_GRADIENTS"
-RUN, REFUSE, DECIDED, ASK_IN_FULL, FORGET, RELEASE, ASK_OF_PASS, SHUTDOWN, ANNOUNCED = range(9)
+RUN, REFUSE, DECIDED, ASK_IN_FULL, FORGET, RELEASE, ASK_OF_PASS, SHUTDOWN = range(8)
 UINT8, FLOAT32, FLOAT64, LAST_DTYPE = 0, 6, 7, 9
 LAST_REDUCE_OP = 5
 LAST_KIND = 9  # of errors
@@ -87,11 +87,8 @@ def failure(
 FAILURE = failure(fact("why", "{ranks}"), fact("count", "-9223372036854775808", 1))
 
 
-def response(*items: bytes, kind: int = RUN, announced: bytes | None = None) -> bytes:
-    """`announced`: an announcement."""
-    head = struct.pack("<IIBI", 1, 2, kind, len(items))
-    said = struct.pack("<I", 0) if announced is None else announced
-    return head + b"".join(items) + numbers("I", 8, 9) + FAILURE + said
+def response(*items: bytes, kind: int = RUN) -> bytes:
+    return struct.pack("<IIBI", 1, 2, kind, len(items)) + b"".join(items) + numbers("I", 8, 9) + FAILURE
 
 
 def is_read(message: bytes) -> None:
@@ -110,13 +107,11 @@ WHOLE = {
     ),
     "begun": announcement(ids=(4, 5, 6), ends=(1, 3)),
     "response": response(item((0, 3, 2**62)), item(stand_in=request(ALLREDUCE, ((2,), (3,))))),
-    "announced": response(kind=ANNOUNCED, announced=announcement(ids=(4, 5, 6), ends=(1, 3))),
 }
 READERS = {
     "announcement": testing.rewritten_announcements,
     "begun": testing.rewritten_announcements,
     "response": testing.rewritten_responses,
-    "announced": testing.rewritten_responses,
 }
 
 
@@ -203,11 +198,11 @@ def test_the_last_number_that_stands_for_something(last: bool) -> None:
             is_read(message)
         else:
             is_refused(message, beyond.format(number) if number != 2 else "has 2 for a truth value")
-    answer = response(item(), kind=ANNOUNCED + (not last), announced=announcement())
+    answer = response(item(), kind=SHUTDOWN + (not last))
     if last:
         assert testing.rewritten_responses(answer) == answer
     else:
-        is_refused(answer, beyond.format(ANNOUNCED + 1), testing.rewritten_responses)
+        is_refused(answer, beyond.format(SHUTDOWN + 1), testing.rewritten_responses)
 
 
 @pytest.mark.parametrize("ends", [(3,), (1, 3), (2, 3), (1, 2, 3)])
@@ -233,7 +228,7 @@ def test_batches_that_cannot_be(how: str) -> None:
     is_refused(CANNOT_BE[how], "begins operations that cannot be")
 
 
-@pytest.mark.parametrize("kind", range(ANNOUNCED))
+@pytest.mark.parametrize("kind", range(SHUTDOWN + 1))
 def test_who_responds_to_nothing(kind: int) -> None:
     """What is carried out, or given up waiting for, is some operation; the others need none."""
     message = response(kind=kind)
@@ -241,12 +236,6 @@ def test_who_responds_to_nothing(kind: int) -> None:
         is_refused(message, "responds to nothing", testing.rewritten_responses)
     else:
         assert testing.rewritten_responses(message) == message
-
-
-@pytest.mark.parametrize("kind", [RUN, SHUTDOWN, ANNOUNCED])
-def test_who_says_what_it_has_announced_has_and_others_have_not(kind: int) -> None:
-    message = response(item(), kind=kind, announced=None if kind == ANNOUNCED else announcement())
-    is_refused(message, "says what it has announced", testing.rewritten_responses)
 
 
 @pytest.mark.parametrize("rows", [(-1,), (0, -1), (3, -(2**63), 2)])

@@ -59,7 +59,7 @@ def item(name: str, rows: tuple[int, ...] = (), stand_in: bytes = b"") -> bytes:
 
 
 def response(*items: bytes, kind: int = RUN) -> bytes:
-    return struct.pack("<IIBI", 1, 0, kind, len(items)) + b"".join(items) + struct.pack("<IHI", 0, 0, 0)
+    return struct.pack("<IIBI", 1, 0, kind, len(items)) + b"".join(items) + struct.pack("<IH", 0, 0)
 
 
 def test_what_is_made_here_is_what_ranks_write(two_ranks: Ranks) -> None:

@@ -53,7 +53,6 @@ void register_execution(nb::module_& m) {
       .def("carry_out", carry_out, "response"_a, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "stop", [](Self& self, const std::string& why) { self.execution.stop(failure_of(why), false); }, "why"_a)
-      .def_prop_ro("is_full", [](const Self& self) { return self.execution.is_full(); })
       .def_prop_ro("tuned", [](const Self& self) { return self.execution.tuned(); })
       .def_ro("failures", &Self::failures)
       .def_ro("sets_added", &Self::sets_added)

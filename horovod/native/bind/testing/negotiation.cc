@@ -59,7 +59,7 @@ void register_negotiation(nb::module_& m) {
           "now"_a, "blocked"_a)
       .def(
           "answer_pass_queries", [](Self& self, double now) { return self.negotiation.answer_pass_queries(at(now)); }, "now"_a)
-      .def("coordinate", [](Self& self, double now) { return self.negotiation.coordinate(at(now)); }, "now"_a)
+      .def("coordinate", [](Self& self) { return self.negotiation.coordinate(); })
       .def(
           "end_stalled", [](Self& self, double now) { return self.negotiation.end_stalled(at(now), self.rank.liveness); },
           "now"_a)

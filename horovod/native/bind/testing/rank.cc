@@ -15,8 +15,8 @@ namespace hvd::testing {
 namespace {
 
 // By the numbers of ResponseKind.
-constexpr std::array<std::string_view, 9> kKinds = {"run",     "refuse",      "decided",  "ask in full", "forget",
-                                                    "release", "ask of pass", "shutdown", "announced"};
+constexpr std::array<std::string_view, 8> kKinds = {"run",    "refuse",  "decided",     "ask in full",
+                                                    "forget", "release", "ask of pass", "shutdown"};
 
 ResponseKind kind_named(const std::string& name) {
   for (size_t i = 0; i < kKinds.size(); ++i) {
@@ -76,7 +76,6 @@ void bind_submission(nb::module_& m) {
       .def_static("remove_process_set", remove_process_set_submission, "process_set"_a)
       .def_prop_ro("name", [](const Submission& self) { return self.request.name; })
       .def_rw("handle", &Submission::handle)
-      .def_rw("backward_pass", &Submission::pass)
       .def_ro("begins_batch", &Submission::begins_batch);
 }
 

@@ -1,0 +1,111 @@
+"""What scripts call on any distributed optimizer, besides its step: zero_grad, checkpoints, copies."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import threading
+from typing import Any
+
+from horovod.torch import errors, shared_parameters
+from horovod.torch.compiling import breaks_graphs
+from horovod.torch.gradient_listener import GradientListener
+from horovod.torch.parameters import checked_passes
+
+__all__ = ["OptimizerFront"]
+
+
+class OptimizerFront(GradientListener):
+    """Put in front of the user's optimizer class; ``super()`` of a subclass is that class."""
+
+    @breaks_graphs
+    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
+        """As the wrapped optimizer's, and ends a step that is not made.
+
+        AssertionError while gradients are being reduced, or have yet to be.
+        """
+        self._thread = threading.get_ident()
+        if self._active:
+            self._missing.settle_before_zeroing()
+        reductions = [reduction for reduction, _ in self._handles.values()]
+        is_early = reductions and not any(reductions) and self._extra is None
+        if self._step.in_flight() or is_early:
+            raise errors.zeroed_too_early()
+        self._forget_reduced()
+        self._is_settled = False
+        shared_parameters.forget(self)
+        super().zero_grad(*args, **kwargs)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As the wrapped optimizer's, and, under "horovod", residuals and what else compressors remember.
+
+        Residuals are this rank's, and everybody's after ``consolidate_residuals``. AssertionError while
+        gradients that have any are being reduced.
+        """
+        self._check_residuals_rest("state_dict")
+        saved: dict[str, Any] = super().state_dict()
+        own = self._reducer.checkpoint.state_dict()
+        return {**saved, "horovod": own} if own else saved
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As the wrapped optimizer's; accumulation over backward passes starts anew.
+
+        Residuals that the checkpoint has for this rank of as many ranks are taken over; else they begin anew.
+        """
+        self._wait()
+        super().load_state_dict(state_dict)
+        self._reducer.checkpoint.load_state_dict(state_dict.get("horovod"), self._parameter_names.values())
+
+    def _check_residuals_rest(self, called: str) -> None:
+        if self._reducer.in_flight and self._reducer.residuals:
+            raise errors.feedback_in_use(called=called)
+
+    def consolidate_residuals(self, to: int = 0) -> None:
+        """Gather the residuals of all ranks on rank ``to``, whose state_dict() then has them, until gradients
+        are reduced again. All ranks that share the optimizer make the call, between steps.
+        """
+        self._check_residuals_rest("consolidate_residuals")
+        self._reducer.checkpoint.consolidate(to)
+
+    def set_loss_scale(self, scale: Any) -> None:
+        """Say by what the loss is multiplied before backward: a number, or the GradScaler that knows.
+
+        Residuals change with it at the next reduction. ValueError unless it is finite and above 0. A scaler
+        that works on a GPU has its scale there: the host waits for it in every step, as in scaler.step().
+        """
+        self._reducer.residuals.follow(scale)
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Change after how many backward passes gradients are reduced; counting starts anew.
+
+        ValueError unless 1 or more.
+        """
+        self.backward_passes_per_step = self._life.passes = checked_passes(passes)
+        self._life.end_step()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """A copy that listens to the copies of the parameters; what belongs to the job is shared."""
+        self._check_residuals_rest("__deepcopy__")
+        inner_class = next(cls for cls in type(self).__mro__ if not issubclass(cls, GradientListener))
+        inner = object.__new__(inner_class)
+        own = {name: value for name, value in vars(self).items() if name not in _own_attributes(type(self))}
+        inner.__dict__.update(own)
+        options = {
+            "named_parameters": [(name, p) for p, name in self._parameter_names.items()],
+            "groups": self._life.groups() or None,
+        }
+        wrapped = self._wrap_again(copy.deepcopy(inner, memo), **copy.deepcopy(options, memo))
+        wrapped.set_backward_passes_per_step(self.backward_passes_per_step)
+        wrapped.__class__ = type(self)
+        wrapped._reducer.go_on_from(self._reducer)
+        memo[id(self)] = wrapped
+        return wrapped
+
+    def __reduce__(self) -> Any:
+        raise errors.not_pickled()
+
+
+def _own_attributes(cls: type) -> set[str]:
+    """The instance attributes that are ours and not the wrapped optimizer's."""
+    ours = (base for base in cls.__mro__ if issubclass(base, GradientListener))
+    return {"step", *(name for base in ours for name in inspect.get_annotations(base))}
