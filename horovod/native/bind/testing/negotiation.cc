@@ -16,8 +16,7 @@ namespace {
 
 // With what an engine brings together: the rank's process sets.
 struct BoundNegotiation {
-  explicit BoundNegotiation(Rank& of)
-      : rank(of), negotiation(of.transport, of.sets, of.passes, of.observers) {}
+  explicit BoundNegotiation(Rank& of) : rank(of), negotiation(of.transport, of.sets, of.passes, of.observers) {}
   Rank& rank;
   Negotiation negotiation;
 };
@@ -48,9 +47,12 @@ void register_negotiation(nb::module_& m) {
   nb::class_<Self>(m, "Negotiation")
       .def(nb::init<Rank&>(), "rank"_a, nb::keep_alive<1, 2>())
       .def("announce", announce, "now"_a, "submissions"_a, "is_leaving"_a = false)
-      .def("announce_leaving", [](Self& self, double now) { self.negotiation.announce_leaving(at(now)); }, "now"_a)
-      .def("receive", [](Self& self, double now) { return self.negotiation.receive(at(now)); }, "now"_a)
-      .def("hear_early", [](Self& self, double now) { self.negotiation.hear_early(at(now)); }, "now"_a)
+      .def(
+          "announce_leaving", [](Self& self, double now) { self.negotiation.announce_leaving(at(now)); }, "now"_a)
+      .def(
+          "receive", [](Self& self, double now) { return self.negotiation.receive(at(now)); }, "now"_a)
+      .def(
+          "hear_early", [](Self& self, double now) { self.negotiation.hear_early(at(now)); }, "now"_a)
       .def(
           "report_blocked",
           [](Self& self, double now, const std::map<int64_t, bool>& blocked) {

@@ -90,7 +90,8 @@ void bind_response(nb::module_& m) {
       .def_prop_ro("ids", ids_of)
       .def_prop_ro("rows",
                    [](const Response& self) { return self.items.empty() ? std::vector<int64_t>() : self.items.front().rows; })
-      .def_prop_ro("error", [](const Response& self) { return std::string(self.error.is_any() ? code_of(self.error.said) : ""); });
+      .def_prop_ro("error",
+                   [](const Response& self) { return std::string(self.error.is_any() ? code_of(self.error.said) : ""); });
 }
 
 }  // namespace
@@ -102,7 +103,8 @@ Rank::Rank(World& world, const Settings& given)
       observers(settings, transport.rank(), log),
       gpu(transport.rank(), transport.topology().local_rank, [this] { transport.attend(); }),
       in_flight(transport.rank()),
-      sets({transport, settings, log, observers.listeners(), resolve_simd_level(settings.simd), gpu, in_flight, *results, false}),
+      sets({transport, settings, log, observers.listeners(), resolve_simd_level(settings.simd), gpu, in_flight, *results,
+            false}),
       liveness(transport, sets, in_flight, observers.stall_limits(), log),
       submissions(settings, handles) {}
 
@@ -112,11 +114,13 @@ void register_rank(nb::module_& m) {
   bind_response(m);
   nb::class_<Rank>(m, "Rank")
       .def(nb::init<World&, const Settings&>(), "world"_a, "settings"_a, nb::keep_alive<1, 2>())
-      .def("add_process_set", [](Rank& self, std::vector<int> ranks) { return self.sets.add(std::move(ranks)); }, "ranks"_a)
+      .def(
+          "add_process_set", [](Rank& self, std::vector<int> ranks) { return self.sets.add(std::move(ranks)); }, "ranks"_a)
       .def("take", take, "response"_a)
       .def(
           "note_pass", [](Rank& self, bool is_in_pass) { return self.passes.note(is_in_pass); }, "is_in_pass"_a)
-      .def("is_done", [](Rank& self, int64_t handle) { return self.handles.has_result(handle); }, "handle"_a)
+      .def(
+          "is_done", [](Rank& self, int64_t handle) { return self.handles.has_result(handle); }, "handle"_a)
       .def(
           "is_released",
           [](Rank& self, int64_t handle) {

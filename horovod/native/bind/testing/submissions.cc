@@ -69,7 +69,8 @@ void register_submissions(nb::module_& m) {
       .def("note_answer", [](Self& self) { self.submissions.note_answer(); })
       .def("take_blocked", [](Self& self) { return self.submissions.take_blocked(); })
       .def("release_names", release_names, "done"_a, "process_set"_a = 0)
-      .def("close", [](Self& self, const std::string& why) { self.submissions.close(failure_of(why)); }, "why"_a)
+      .def(
+          "close", [](Self& self, const std::string& why) { self.submissions.close(failure_of(why)); }, "why"_a)
       .def_prop_ro("are_closed", [](const Self& self) { return self.submissions.are_closed(); })
       .def("require_open", [](const Self& self) { self.submissions.require_open(); })
       .def("tune", [](Self& self, const Settings& settings) { self.submissions.tune(settings); }, "settings"_a);

@@ -1,4 +1,6 @@
 // A world's transport, without an engine.
+#include "transport/transport.h"
+
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -9,7 +11,6 @@
 
 #include "base/error.h"
 #include "bind/testing/testing.h"
-#include "transport/transport.h"
 
 namespace nb = nanobind;
 
