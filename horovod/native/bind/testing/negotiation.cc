@@ -21,9 +21,9 @@ struct BoundNegotiation {
   Negotiation negotiation;
 };
 
-void announce(BoundNegotiation& self, double now, std::vector<OfSet> submissions, bool is_leaving) {
+void announce(BoundNegotiation& self, double now, const std::vector<OfSet>& submissions, bool is_leaving) {
   std::vector<Submitted> submitted;
-  for (auto& [set, submission] : submissions) submitted.push_back(submitted_of(self.rank, set, std::move(submission)));
+  for (const auto& [set, submission] : submissions) submitted.push_back(submitted_of(self.rank, set, submission));
   self.negotiation.announce(std::move(submitted), is_leaving, at(now));
 }
 
