@@ -127,7 +127,7 @@ test-sanitize: $(VENV)/.tests ## test/single under AddressSanitizer, UBSan and T
 	@bash scripts/test_sanitized.sh $(BIN)/python thread
 
 # What the engine's threads do with each other, and what comes from outside.
-THREADED := $(addprefix test/single/schedule/test_,engine.py join.py process_sets.py deadlocks.py random_programs.py) \
+THREADED := $(addprefix test/single/schedule/test_,submissions.py engine.py join.py process_sets.py deadlocks.py random_programs.py) \
   $(addprefix test/single/transport/,test_transport_contract.py tcp/test_tcp_handshake.py)
 
 test-sanitize-slice: $(VENV)/.tests ## a slice of it, which CI runs: the engine's threads, 5 minutes with both builds

@@ -70,6 +70,7 @@ def reductions(sizes: list[int]) -> None:
 def pings(rank: int, folder: Path) -> None:
     """One of two processes: bursts of pings over a socket, and over the transport, in turn."""
     from horovod import _native as native
+    from horovod import _native_testing as testing  # HOROVOD_DEVELOPER=1 has it built
 
     def told(name: str, value: list[str]) -> list[str]:
         mine, theirs = (folder / f"{name}.{each}" for each in (rank, 1 - rank))
@@ -103,10 +104,10 @@ def pings(rank: int, folder: Path) -> None:
 
     def by_transport() -> None:
         if rank == 0:
-            world.post(1, b"12345678")
-        world.next_message(60.0)
+            testing.post(world, 1, b"12345678")
+        testing.next_message(world, 60.0)
         if rank == 1:
-            world.post(0, b"12345678")
+            testing.post(world, 0, b"12345678")
 
     def burst(way: Callable[[], None], count: int, pause: float) -> float:
         took = []

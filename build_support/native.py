@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -38,7 +39,11 @@ class BuildPackage(build_py):  # type: ignore[misc]
 
 
 class BuildNative(build_ext):  # type: ignore[misc]
-    """Builds horovod/_native.*.so and the libraries for MPI and CUDA; writes build_info.json."""
+    """Builds horovod/_native.*.so and the libraries for MPI and CUDA; writes build_info.json.
+
+    Where it works on the clone itself (`--inplace`, an editable install), HOROVOD_DEVELOPER=1 also builds
+    _native_testing, which no wheel has, and writes the stub of _native.
+    """
 
     cuda: Cuda | None = None
     mpi: Mpi | None = None
@@ -66,9 +71,17 @@ class BuildNative(build_ext):  # type: ignore[misc]
         return {output: str(ROOT / "horovod" / Path(output).name) for output in self.get_outputs()}
 
     def _file_names(self) -> list[str]:
-        plugins = [*_mpi_plugins(self.mpi or chosen_mpi())]
-        plugins += [] if self.cuda is None else [CUDA_PLUGIN]
-        return [Path(self.get_ext_filename("horovod._native")).name, *plugins, BUILD_INFO]
+        names = [*_mpi_plugins(self.mpi or chosen_mpi())]
+        names += [] if self.cuda is None else [CUDA_PLUGIN]
+        names += [f"_native_testing{self._suffix()}"] if self._is_for_tests() else []
+        return [f"_native{self._suffix()}", *names, BUILD_INFO]
+
+    def _is_of_developer(self) -> bool:
+        """A wheel may be built with HOROVOD_DEVELOPER=1 too, and is the same as without."""
+        return bool(self.inplace) and requirements.switched_on("HOROVOD_DEVELOPER")
+
+    def _is_for_tests(self) -> bool:
+        return self._is_of_developer() or bool(os.environ.get("HOROVOD_SANITIZE"))
 
     def _build(self, mpi: Mpi, compiler: list[str]) -> None:
         generated_headers.write()
@@ -78,8 +91,8 @@ class BuildNative(build_ext):  # type: ignore[misc]
         self._cmake("--build", str(build), "--parallel", jobs)
         target = Path(self.get_ext_fullpath("horovod._native")).resolve().parent
         target.mkdir(parents=True, exist_ok=True)
-        for plugin in (*LINKED_PLUGIN, *PLUGINS["any"], CUDA_PLUGIN):
-            (target / plugin).unlink(missing_ok=True)
+        for name in (*LINKED_PLUGIN, *PLUGINS["any"], CUDA_PLUGIN, f"_native_testing{self._suffix()}"):
+            (target / name).unlink(missing_ok=True)
         facts = json.loads((build / "facts.json").read_text())
         record = {
             "version": version(),  # not the distribution's, which may tell whose build it is
@@ -95,6 +108,17 @@ class BuildNative(build_ext):  # type: ignore[misc]
             fresh = target / f".{name}.new"
             shutil.copy2(build / "out" / name, fresh)
             os.replace(fresh, target / name)
+        if self._is_of_developer():
+            self._write_stub()
+
+    def _write_stub(self) -> None:
+        """horovod/_native.pyi, which is tracked: of the signatures that were just built."""
+        if importlib.util.find_spec("ruff") is None:  # as before `make test` has installed what checks need
+            print("horovod: without ruff, horovod/_native.pyi stays as it is", flush=True)
+            return
+        script = ROOT / "scripts" / "make_stub.py"
+        if subprocess.run([sys.executable, str(script)], check=False).returncode != 0:
+            raise BuildError("scripts/make_stub.py failed; the reason is in its output above")
 
     def _build_folder(self) -> Path:
         """Where CMake works; in an editable install not setuptools' temporary folder: quick again."""
@@ -136,6 +160,7 @@ class BuildNative(build_ext):  # type: ignore[misc]
             "HOROVOD_VERSION": version(),
             "HOROVOD_BUILD_DIGEST": core_digest(ROOT / "horovod"),
             "HOROVOD_DEVELOPER": "ON" if requirements.switched_on("HOROVOD_DEVELOPER") else "OFF",
+            "HOROVOD_TESTING": "ON" if self._is_for_tests() else "OFF",
             "HOROVOD_SANITIZE": sanitize,
             "HOROVOD_MPI_INCLUDE": ";".join(map(str, includes)),
             "HOROVOD_MPI_LINK": ";".join(mpi.link),

@@ -6,7 +6,7 @@ contiguous memory that the caller keeps alive, of the CPU unless a GPU is named.
 ints.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 def version() -> str: ...
@@ -58,11 +58,7 @@ class Settings:
     def do_without_mpi(self) -> None:
         """For ranks that no MPI has started: in its place come connections, and no shared memory."""
 
-def disagreement_of_settings(ranks: Sequence[Settings]) -> str:
-    """Which of the job's settings differ, and on which ranks; empty if none does."""
-
 def build_digest() -> str: ...
-def disagreement_of_builds(texts: Sequence[str]) -> str: ...
 def simd_level() -> str:
     """Instruction set in use: "baseline", "x86-64-v3" or "x86-64-v4"; HOROVOD_SIMD forces one."""
 
@@ -137,9 +133,6 @@ def get_codec(
     """ "bit16", "bit8" (`variant` e4m3, e5m2, e3m4), "int8" or "int4" (`rotation` none, hadamard; `levels`
     uniform, lloyd); ValueError for what does not exist and for an option that the format has not.
     """
-
-def device_codec(name: str) -> tuple[int, bool, int, int]:
-    """What GPUs' kernels are told of that codec: format, whether it is stochastic, block, seed."""
 
 def codec_named(name: str, *, level: str = "") -> Codec:
     """The codec whose `name` this is, options included; ValueError if there is none."""
@@ -223,20 +216,6 @@ def allreduce_patterns() -> dict[str, str]: ...
 def carriers_of(hosts: Sequence[Sequence[int]]) -> int:
     """How many ranks of each host exchange with other hosts on a hierarchy. `hosts`: the ranks of each."""
 
-class DevicePeer:
-    """What a rank tells the others about its GPU."""
-
-    def __init__(self) -> None: ...
-    rank: int
-    gpu: str
-    nccl_version: int
-    why_no_nccl: str
-    transport: str
-    out_of_reach: str
-
-def agree_on_gpu_transport(peers: Sequence[DevicePeer]) -> tuple[bool, str, str]:
-    """Whether NCCL joins these GPUs, if not why, and what was asked for and cannot be (empty: nothing)."""
-
 class GpuFacts:
     """What this process sees of GPUs. Where there is none, or no NCCL, a sentence says why."""
 
@@ -306,27 +285,9 @@ class Feedback:
 
     def clear(self) -> None: ...
 
-def rewritten_announcements(message: bytes) -> bytes:
-    """For tests, like the next two: what a rank's message was understood as, as bytes again.
-
-    HorovodInternalError, naming rank 1 as its sender, for what no rank writes.
-    """
-
-def rewritten_responses(message: bytes) -> bytes: ...
-def rewritten_device_peer(message: bytes) -> bytes: ...
-
 class World:
     """This process' place in the job, and its transport."""
 
-    def start(
-        self, outgoing: Sequence[tuple[int, int, int]], incoming: Sequence[tuple[int, int, int]]
-    ) -> int: ...
-    def finish(self, ticket: int) -> None: ...
-    def cancel(self) -> None: ...
-    def flush(self) -> None: ...
-    def wait(self, microseconds: int, eager: bool = True) -> None: ...
-    def next_message(self, seconds: float) -> bytes | None: ...
-    def wake(self) -> None: ...
     @property
     def rank(self) -> int: ...
     @property
@@ -341,12 +302,6 @@ class World:
     def cross_size(self) -> int: ...
     @property
     def homogeneous(self) -> bool: ...
-    def post(self, to: int, message: bytes) -> None:
-        """For tests, like receive(): sends what an engine would, or what none would."""
-
-    def receive(self) -> bytes | None:
-        """A message that has arrived and no engine has taken; None when there is none."""
-
     def abandon(self) -> None:
         """Tells the other ranks that this one cannot go on."""
 
@@ -399,10 +354,6 @@ def open_world_over_tcp(
     endpoints: Sequence[Sequence[str]],
     secret: bytes,
 ) -> World: ...
-def sha256(data: bytes) -> bytes: ...
-def hmac_sha256(key: bytes, data: bytes) -> bytes: ...
-def crc32c(data: bytes) -> int: ...
-def crc32c_by_table(data: bytes) -> int: ...
 
 class MpiMeeting:
     def __init__(
@@ -588,26 +539,6 @@ class Engine:
     def note_span(self, name: str, begin: float, seconds: float, arguments: str = "{}") -> None: ...
     def stop_timeline(self) -> None:
         """When it has been told of what the GPU is still doing."""
-
-class SilenceReport:
-    """Ranks that have been silent for as long as a warning takes, the longest first; and for how long."""
-
-    @property
-    def silent(self) -> list[int]: ...
-    @property
-    def longest(self) -> float: ...
-    @property
-    def is_due(self) -> bool: ...
-    @property
-    def must_end(self) -> bool: ...
-
-class SilenceInspector:
-    """Finds ranks that show no sign of life while another waits for them. Times are in seconds."""
-
-    def __init__(self, warn_after: float, end_after: float = 0.0) -> None: ...
-    def is_due(self, now: float) -> bool: ...
-    def inspect(self, now: float, signs: Mapping[int, int], moved: int = 0) -> SilenceReport:
-        """signs: of each rank that is waited for, a number that changes while it is alive."""
 
 class DeviceMemory:
     """Of a GPU, or pinned memory of the host; freed with the object, when nothing uses it any more."""

@@ -27,6 +27,8 @@ STUB = f"{HOUSE}/test_make_stub.py"
 # A folder of the package that has none of its name -> its tests. MPI connects processes, not threads.
 ELSEWHERE = {
     "horovod/native/bind": (STUB, f"{HOUSE}/test_layers.py"),
+    # of what else it binds, tests that change with it
+    "horovod/native/bind/testing": ("test/single/schedule", "test/single/transport"),
     "horovod/native/transport/mpi": ("test/parallel/test_launch.py",),
     "horovod/common/numpy_codec": ("test/single/codec",),
 }
@@ -85,7 +87,7 @@ def users_of(file: str) -> set[str]:
     """Folders of the package with a file that imports this one or includes its header."""
     path = Path(file)
     names = {".".join(path.with_suffix("").parts).removesuffix(".__init__")}
-    if file.startswith("horovod/native/bind/"):
+    if str(path.parent) == "horovod/native/bind":
         names = {"horovod._native"}
     elif file.startswith("horovod/native/"):
         names = {file[len("horovod/native/") :], str(path.with_suffix(".h"))[len("horovod/native/") :]}

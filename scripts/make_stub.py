@@ -1,8 +1,9 @@
 """Writes horovod/_native.pyi: signatures from the built module, by nanobind's stubgen; docstrings stay.
 
-Type it after a change of a binding. What a binding is for is written in the stub, which is where editors
-look; what stubgen cannot know of a type is said at the binding, with nb::sig. --check writes nothing, and
-exits 1 if the stub is not what it would write. It is tracked: a fresh clone is type-checked before any build.
+With HOROVOD_DEVELOPER=1 a build in a clone ends with it. What a binding is for is written in the stub, which
+is where editors look; what stubgen cannot know of a type is said at the binding, with nb::sig. --check writes
+nothing, and exits 1 if the stub is not what it would write. It is tracked: a fresh clone is type-checked
+before any build.
 """
 
 from __future__ import annotations

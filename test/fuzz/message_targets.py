@@ -15,6 +15,7 @@ import torch
 from campaign import Target
 
 from horovod import _native
+from horovod import _native_testing as testing
 from horovod.common import membership, tuning_settings
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.rendezvous import card, choosing, meeting, store
@@ -60,7 +61,7 @@ def _submit(engine: _native.Engine, values: np.ndarray, codec: _native.Codec) ->
 
 
 def _received(world: _native.World) -> list[bytes]:
-    return list(iter(world.receive, None))
+    return list(iter(lambda: testing.receive(world), None))
 
 
 def _written(in_order: bool = False) -> tuple[list[bytes], list[bytes]]:
@@ -76,7 +77,7 @@ def _written(in_order: bool = False) -> tuple[list[bytes], list[bytes]]:
         for world, message in zip(
             worlds[1:], said, strict=True
         ):  # what rank 0's engine would have had, were it asked
-            world.post(0, message)
+            testing.post(world, 0, message)
         engines[0].step(1.0)
         responses += _received(worlds[1])
         _close(engines)
@@ -106,15 +107,15 @@ _ORDERED += [_begun((1, 2), (1, 2)), _begun((1, 2), (2,)), _begun((2,), (1,))]
 
 
 def read_announcements(data: bytes) -> None:
-    assert _native.rewritten_announcements(data) == data, "understood as something else"
+    assert testing.rewritten_announcements(data) == data, "understood as something else"
 
 
 def read_responses(data: bytes) -> None:
-    assert _native.rewritten_responses(data) == data, "understood as something else"
+    assert testing.rewritten_responses(data) == data, "understood as something else"
 
 
 def read_device_peer(data: bytes) -> None:
-    assert _native.rewritten_device_peer(data) == data, "understood as something else"
+    assert testing.rewritten_device_peer(data) == data, "understood as something else"
 
 
 def coordinate(data: bytes, in_order: bool = False) -> None:
@@ -123,11 +124,11 @@ def coordinate(data: bytes, in_order: bool = False) -> None:
     try:
         if in_order:
             for world, message in zip(worlds[1:], _AGREED, strict=True):
-                world.post(0, message)
+                testing.post(world, 0, message)
             engines[0].step(1.0)
-        worlds[1].post(0, data)
+        testing.post(worlds[1], 0, data)
         engines[0].step(1.0)
-        worlds[2].post(0, data)
+        testing.post(worlds[2], 0, data)
         engines[0].step(1.0)
         for world in worlds[1:]:
             for message in _received(world):

@@ -84,7 +84,10 @@ class Workshop:
 
     def __init__(self, tree: Path, **build: str) -> None:
         self.tree = tree
-        self._environment = {**os.environ, "PYTHONPATH": str(tree), "HOROVOD_WITH_CUDA": "0", **build}
+        # With what tests need of the core, but a mutant may have an unused variable.
+        developer = {"HOROVOD_DEVELOPER": "1", "CMAKE_ARGS": "-DHOROVOD_DEVELOPER=OFF"}
+        own = {"PYTHONPATH": str(tree), "HOROVOD_WITH_CUDA": "0", **developer}
+        self._environment = {**os.environ, **own, **build}
         self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
         if not tree.exists():
             tree.mkdir(parents=True)

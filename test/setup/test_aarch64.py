@@ -26,7 +26,7 @@ pytestmark = [
 # What needs neither torch nor another process: the codecs byte by byte against their NumPy twins.
 TESTS = (
     *("codec/test_codec_native", "codec/test_codec_tails", "codec/test_codec_stochastic"),
-    *("collective/test_draws", "collective/test_feedback", "schedule/test_messages"),
+    *("collective/test_draws", "collective/test_feedback"),
 )
 
 

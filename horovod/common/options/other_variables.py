@@ -27,7 +27,7 @@ OF_THE_BUILD = {
         "`NCCL` asks for CUDA; `MPI` is accepted",
     ),
     "HOROVOD_SANITIZE": "sanitizers to build the core with, for example `address,undefined` or `thread`",
-    "HOROVOD_DEVELOPER": "`1`: the compiler's warnings are errors",
+    "HOROVOD_DEVELOPER": "`1`: the compiler's warnings are errors; in a clone it also builds what tests need",
     "CXX": "C++ compiler (C++20: g++ 11 or clang++ 14 at least)",
     "CXXFLAGS": "more flags for it",
     "CMAKE_ARGS": "more arguments for CMake",

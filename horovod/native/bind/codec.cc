@@ -5,13 +5,11 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "base/error.h"
@@ -19,7 +17,6 @@
 #include "bind/bind.h"
 #include "codec/kernels.h"
 #include "collective/feedback.h"
-#include "device/device_kernels.h"
 
 namespace nb = nanobind;
 
@@ -140,13 +137,6 @@ void register_codec(nb::module_& m) {
   m.def("codec_formats", [] { return std::vector<FormatRow>(format_rows().begin(), format_rows().end()); });
   m.def("get_codec", get_codec, "name"_a, "block_size"_a = 0, nb::kw_only(), "variant"_a = "", "rounding"_a = "nearest",
         "rotation"_a = "none", "levels"_a = "uniform", "seed"_a = 0, "level"_a = "");
-  m.def(
-      "device_codec",
-      [](const std::string& name) {
-        const DeviceCodec codec = device_codec_named(name);
-        return std::make_tuple(static_cast<int>(codec.coding), codec.is_stochastic, codec.block, codec.seed);
-      },
-      "name"_a);
   m.def("codec_named", get_codec_named, "name"_a, nb::kw_only(), "level"_a = "");
 }
 

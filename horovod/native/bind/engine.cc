@@ -8,14 +8,9 @@
 #include <nanobind/stl/vector.h>
 
 #include <memory>
-#include <span>
 
-#include "base/bytes.h"
 #include "base/error.h"
 #include "bind/bind.h"
-#include "collective/device/gpu_backend.h"
-#include "observe/stall_inspector.h"
-#include "schedule/request.h"
 
 namespace nb = nanobind;
 
@@ -259,27 +254,6 @@ void bind_process_sets(nb::class_<BoundEngine>& engine) {
       .def("process_sets", [](BoundEngine& self) { return self.engine().process_sets().ranks_by_id(); });
 }
 
-constexpr int kSender = 1;
-
-template <auto kRead>
-nb::bytes rewritten(const nb::bytes& message) {
-  ByteWriter writer;
-  const std::span<const std::byte> bytes =
-      write(kRead({static_cast<const std::byte*>(message.data()), message.size()}, kSender), &writer);
-  return nb::bytes(bytes.data(), bytes.size());
-}
-
-SilenceInspector::TimePoint at(double seconds) {
-  return SilenceInspector::TimePoint(
-      std::chrono::duration_cast<SilenceInspector::TimePoint::duration>(StallLimits::Seconds(seconds)));
-}
-
-SilenceReport inspect(SilenceInspector& inspector, double now, const std::map<int, uint64_t>& signs, uint64_t moved) {
-  std::vector<SignOfLife> awaited;
-  for (const auto& [rank, sign] : signs) awaited.push_back({rank, sign});
-  return inspector.inspect(at(now), awaited, moved);
-}
-
 }  // namespace
 
 void register_engine(nb::module_& m) {
@@ -335,33 +309,6 @@ void register_engine(nb::module_& m) {
   bind_waiting(engine);
   bind_process_sets(engine);
   bind_timeline(engine);
-}
-
-// Messages of ranks as bytes, for tests: read, and written again as the readers have understood them.
-void register_messages(nb::module_& m) {
-  using namespace nb::literals;
-  m.def("rewritten_announcements", rewritten<read_announcements>, "message"_a);
-  m.def("rewritten_responses", rewritten<read_responses>, "message"_a);
-  m.def("rewritten_device_peer", rewritten<read_peer>, "message"_a);
-}
-
-void register_silence_inspector(nb::module_& m) {
-  using namespace nb::literals;
-  nb::class_<SilenceReport>(m, "SilenceReport")
-      .def_ro("silent", &SilenceReport::silent)
-      .def_prop_ro("longest", [](const SilenceReport& report) { return report.longest.count(); })
-      .def_ro("is_due", &SilenceReport::is_due)
-      .def_ro("must_end", &SilenceReport::must_end);
-  nb::class_<SilenceInspector>(m, "SilenceInspector")
-      .def(
-          "__init__",
-          [](SilenceInspector* self, double warn_after, double end_after) {
-            new (self) SilenceInspector({true, StallLimits::Seconds(warn_after), StallLimits::Seconds(end_after)});
-          },
-          "warn_after"_a, "end_after"_a = 0.0)
-      .def(
-          "is_due", [](const SilenceInspector& self, double now) { return self.is_due(at(now)); }, "now"_a)
-      .def("inspect", inspect, "now"_a, "signs"_a, "moved"_a = 0);
 }
 
 }  // namespace hvd

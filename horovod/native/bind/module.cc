@@ -47,7 +47,6 @@ void raise(const Failure& failure) {
 }  // namespace
 
 void register_settings(nb::module_& m) {
-  using namespace nb::literals;
   nb::class_<Settings> settings(m, "Settings");
   settings.def(nb::init<>()).def_static("from_environment", &Settings::from_environment);
 #define HVD_BIND(variable, member, type, default_value, reader, is_of_job, is_tuned) \
@@ -58,16 +57,7 @@ void register_settings(nb::module_& m) {
       .def_prop_ro("asks_for_mpi", asks_for_mpi)
       .def_prop_ro("asks_for_connections", asks_for_connections)
       .def("do_without_mpi", do_without_mpi);
-  m.def(
-      "disagreement_of_settings",
-      [](const std::vector<Settings*>& ranks) {
-        std::vector<std::string> texts;
-        for (const Settings* settings : ranks) texts.push_back(settings->of_job());
-        return disagreement_of_settings(texts);
-      },
-      "ranks"_a);
   m.def("build_digest", [] { return std::string(build_digest()); });
-  m.def("disagreement_of_builds", disagreement_of_builds, "texts"_a);
   m.def("simd_level", [] { return std::string(name_of(resolve_simd_level(Settings::from_environment().simd))); });
   m.def("simd_levels", [] {
     std::vector<std::string> names;
@@ -101,13 +91,10 @@ NB_MODULE(_native, m) {
   hvd::register_settings(m);
   hvd::register_codec(m);
   hvd::register_plan(m);
-  hvd::register_device_plan(m);
   hvd::register_device(m);
   hvd::register_feedback(m);
-  hvd::register_messages(m);
   hvd::register_world(m);
   hvd::register_tcp(m);
   hvd::register_engine(m);
-  hvd::register_silence_inspector(m);
   hvd::register_device_kernels(m);
 }

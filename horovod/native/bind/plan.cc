@@ -3,7 +3,6 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <numeric>
@@ -56,12 +55,6 @@ std::map<std::string, std::string> meanings() {
   std::map<std::string, std::string> by_name;
   for (const AllreducePattern& pattern : allreduce_patterns()) by_name.emplace(name_of(pattern.route), pattern.meaning);
   return by_name;
-}
-
-std::tuple<bool, std::string, std::string> agree(const std::vector<DevicePeer>& peers) {
-  if (peers.empty()) throw InvalidArgument(Said::no_ranks);
-  const DeviceAgreement agreement = agree_on_transport(peers);
-  return {agreement.has_nccl, agreement.why, agreement.error.text()};
 }
 
 }  // namespace
@@ -117,19 +110,6 @@ void register_plan(nb::module_& m) {
         "gpu_costs"_a = GpuCosts());
   m.def("allreduce_patterns", meanings);
   m.def("carriers_of", [](const std::vector<std::vector<int>>& hosts) { return carriers_of(hosts); }, "hosts"_a);
-}
-
-void register_device_plan(nb::module_& m) {
-  using namespace nb::literals;
-  nb::class_<DevicePeer>(m, "DevicePeer")
-      .def(nb::init<>())
-      .def_rw("rank", &DevicePeer::rank)
-      .def_rw("gpu", &DevicePeer::gpu)
-      .def_rw("nccl_version", &DevicePeer::nccl_version)
-      .def_rw("why_no_nccl", &DevicePeer::why_no_nccl)
-      .def_rw("transport", &DevicePeer::transport)
-      .def_rw("out_of_reach", &DevicePeer::out_of_reach);
-  m.def("agree_on_gpu_transport", agree, "peers"_a);
 }
 
 }  // namespace hvd

@@ -1,5 +1,4 @@
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -8,7 +7,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/hashes.h"
 #include "bind/bind.h"
 #include "transport/local.h"
 #include "transport/tcp/tcp_transport.h"
@@ -35,57 +33,10 @@ std::vector<std::unique_ptr<World>> local_worlds(int size, bool shares_memory, c
   return worlds;
 }
 
-// (rank, address, bytes), as tests name memory.
-using Place = std::tuple<int, uintptr_t, size_t>;
-
-Ticket start(World& world, const std::vector<Place>& outgoing, const std::vector<Place>& incoming) {
-  std::vector<Outgoing> out;
-  std::vector<Incoming> in;
-  for (const auto& [to, address, bytes] : outgoing) out.push_back({to, reinterpret_cast<const void*>(address), bytes});
-  for (const auto& [from, address, bytes] : incoming) in.push_back({from, reinterpret_cast<void*>(address), bytes});
-  return world.opened.transport->start(out, in);
-}
-
 template <auto kMember>
 auto topology(const World& world) {
   return world.opened.transport->topology().*kMember;
 }
-
-// The transport itself, for tests of its contract.
-void register_transport(nb::class_<World>& world) {
-  using namespace nb::literals;
-  using released = nb::call_guard<nb::gil_scoped_release>;
-  world.def("start", start, "outgoing"_a, "incoming"_a, released())
-      .def(
-          "finish", [](World& world, Ticket ticket) { world.opened.transport->finish(ticket); }, "ticket"_a, released())
-      .def("cancel", [](World& world) { world.opened.transport->cancel(); })
-      .def(
-          "flush", [](World& world) { world.opened.transport->flush(); }, released())
-      .def(
-          "wait",
-          [](World& world, int64_t microseconds, bool eager) {
-            world.opened.transport->wait(std::chrono::microseconds(microseconds), eager);
-          },
-          "microseconds"_a, "eager"_a = true, released())
-      .def(
-          "next_message",
-          [](World& world, double seconds) -> nb::object {
-            const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-            std::optional<Message> message;
-            {
-              const nb::gil_scoped_release release;
-              while (!(message = world.opened.transport->receive()) && std::chrono::steady_clock::now() < deadline) {
-                world.opened.transport->wait(std::chrono::milliseconds(100), true);
-              }
-            }
-            return message ? nb::object(nb::bytes(message->bytes.data(), message->bytes.size())) : nb::none();
-          },
-          "seconds"_a, nb::sig("def next_message(self, seconds: float) -> bytes | None"))
-      .def("wake", [](World& world) { world.opened.transport->wake(); }, released());
-}
-
-std::span<const std::byte> bytes_of(const nb::bytes& text) { return {static_cast<const std::byte*>(text.data()), text.size()}; }
-nb::bytes to_python(const Digest& digest) { return nb::bytes(digest.data(), digest.size()); }
 
 // Where a rank listens before it knows the others.
 struct TcpListener {
@@ -128,30 +79,14 @@ std::unique_ptr<World> open_world_over_tcp(const Settings& settings, TcpListener
 void register_world(nb::module_& m) {
   using namespace nb::literals;
   using released = nb::call_guard<nb::gil_scoped_release>;
-  nb::class_<World> world(m, "World");
-  register_transport(world);
-  world.def_prop_ro("rank", topology<&Topology::rank>)
+  nb::class_<World>(m, "World")
+      .def_prop_ro("rank", topology<&Topology::rank>)
       .def_prop_ro("size", topology<&Topology::size>)
       .def_prop_ro("local_rank", topology<&Topology::local_rank>)
       .def_prop_ro("local_size", topology<&Topology::local_size>)
       .def_prop_ro("cross_rank", topology<&Topology::cross_rank>)
       .def_prop_ro("cross_size", topology<&Topology::cross_size>)
       .def_prop_ro("homogeneous", topology<&Topology::homogeneous>)
-      .def(
-          "post",
-          [](World& world, int to, const nb::bytes& message) {
-            if (to < 0 || to >= world.opened.transport->size()) throw InvalidArgument(Said::rank_unknown, {.ranks = {to}});
-            world.opened.transport->post(to, {static_cast<const std::byte*>(message.data()), message.size()});
-          },
-          "to"_a, "message"_a)
-      .def(
-          "receive",
-          [](World& world) -> nb::object {
-            const std::optional<Message> message = world.opened.transport->receive();
-            if (!message) return nb::none();
-            return nb::bytes(message->bytes.data(), message->bytes.size());
-          },
-          nb::sig("def receive(self) -> bytes | None"))
       .def("abandon",
            [](World& world) {
              if (world.process.is_this()) world.opened.transport->abandon();
@@ -185,13 +120,6 @@ void register_tcp(nb::module_& m) {
       });
   m.def("open_world_over_tcp", open_world_over_tcp, "settings"_a, "listener"_a, "rank"_a, "hosts"_a, "names"_a, "endpoints"_a,
         "secret"_a);
-  m.def("sha256", [](const nb::bytes& data) { return to_python(sha256({bytes_of(data)})); }, "data"_a);
-  m.def(
-      "hmac_sha256",
-      [](const nb::bytes& key, const nb::bytes& data) { return to_python(hmac_sha256(bytes_of(key), {bytes_of(data)})); },
-      "key"_a, "data"_a);
-  m.def("crc32c", [](const nb::bytes& data) { return crc32c(bytes_of(data)); }, "data"_a);
-  m.def("crc32c_by_table", [](const nb::bytes& data) { return crc32c_by_table(bytes_of(data)); }, "data"_a);
 
   struct MpiMeeting {
     MpiJob& job;

@@ -68,7 +68,7 @@ class Negotiation {
   const bool coordinates_;
 
   std::deque<Response> responses_;
-  Deadlocks deadlocks_;  // on rank 0
+  Deadlocks deadlocks_;                              // on rank 0
   std::vector<std::pair<int, Announcement>> early_;  // by rank: of sets not yet added
 };
 

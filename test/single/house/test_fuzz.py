@@ -11,6 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "fuzz"))
 
 import campaign
+import native_testing  # noqa: F401 -- first: without the module that it names, nothing here can run
 from regressions import REGRESSIONS, Regression
 from targets import TARGETS, count_of
 

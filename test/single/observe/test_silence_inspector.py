@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from native_testing import testing
 from ranks import on_ranks, stepped_engines, submit
 from refusals import refused
 from test_stall_inspector import ask, settings_with
@@ -19,8 +20,8 @@ from horovod.common.exceptions import LostRank, Stalled
 
 
 def looks(
-    inspector: _native.SilenceInspector, seconds: int, alive: tuple[int, ...] = (), moves: bool = False
-) -> list[_native.SilenceReport]:
+    inspector: testing.SilenceInspector, seconds: int, alive: tuple[int, ...] = (), moves: bool = False
+) -> list[testing.SilenceReport]:
     """Looks at ranks 1 to 3 once a second; of those that are alive, the sign of life grows."""
     looks.start = start = getattr(looks, "start", 0) + seconds  # type: ignore[attr-defined]
     return [
@@ -33,7 +34,7 @@ def looks(
 
 class TestWho:
     def test_is_named_and_when(self) -> None:
-        inspector = _native.SilenceInspector(10.0, 25.0)
+        inspector = testing.SilenceInspector(10.0, 25.0)
         reports = looks(inspector, 40, alive=(1, 3))
         assert [i for i, report in enumerate(reports) if report.is_due] == [10, 20, 30]
         assert [report.silent for report in reports] == [[]] * 10 + [[2]] * 30
@@ -41,20 +42,20 @@ class TestWho:
         assert reports[10].longest == 10.0
 
     def test_is_never_given_up_without_a_limit(self) -> None:
-        assert not any(report.must_end for report in looks(_native.SilenceInspector(1.0), 200))
+        assert not any(report.must_end for report in looks(testing.SilenceInspector(1.0), 200))
 
     def test_has_shown_life_since_begins_anew(self) -> None:
-        inspector = _native.SilenceInspector(10.0)
+        inspector = testing.SilenceInspector(10.0)
         looks(inspector, 9)
         looks(inspector, 2, alive=(1, 2, 3))
         assert not any(report.silent for report in looks(inspector, 9))
 
     def test_is_silent_while_something_moves_is_not_accused(self) -> None:
         """Over a slow wire signs of life may wait behind the data."""
-        assert not any(report.silent for report in looks(_native.SilenceInspector(5.0), 100, moves=True))
+        assert not any(report.silent for report in looks(testing.SilenceInspector(5.0), 100, moves=True))
 
     def test_is_not_awaited_any_more_is_forgotten(self) -> None:
-        inspector = _native.SilenceInspector(5.0)
+        inspector = testing.SilenceInspector(5.0)
         for second in range(1, 5):
             assert not inspector.inspect(float(second), {1: 0}).silent
         inspector.inspect(5.0, {})
@@ -62,14 +63,14 @@ class TestWho:
             assert not inspector.inspect(float(second), {1: 0}).silent
 
     def test_was_itself_stopped_accuses_nobody(self) -> None:
-        inspector = _native.SilenceInspector(10.0, 20.0)
+        inspector = testing.SilenceInspector(10.0, 20.0)
         inspector.inspect(1.0, {1: 0})
         assert not inspector.inspect(1000.0, {1: 0}).silent
         assert not inspector.inspect(1001.0, {1: 1}).silent
 
     def test_looks_do_not_cost_much(self) -> None:
         for warn, period in ((60.0, 2.0), (10.0, 0.5), (0.0, 0.2)):
-            inspector = _native.SilenceInspector(warn)
+            inspector = testing.SilenceInspector(warn)
             inspector.inspect(100.0, {})
             assert not inspector.is_due(100.0 + 0.9 * period) and inspector.is_due(100.0 + 1.1 * period)
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from native_testing import testing
 from refusals import refused
 
-from horovod import _native
 from horovod.common.exceptions import HorovodInternalError
 
 ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCESCATTER, BARRIER, JOIN, ADD_SET, REMOVE_SET = range(9)
@@ -92,13 +92,13 @@ def response(*items: bytes, kind: int = RUN) -> bytes:
 
 
 def is_read(message: bytes) -> None:
-    assert _native.rewritten_announcements(message) == message
+    assert testing.rewritten_announcements(message) == message
 
 
 def is_refused(message: bytes, said: str, read: Callable[[bytes], bytes] | None = None) -> None:
     """`said`: begins what is wrong with it."""
     with refused(HorovodInternalError, "broken_message", ranks=(1,), what=re.compile(f"^{said}")):
-        (read or _native.rewritten_announcements)(message)
+        (read or testing.rewritten_announcements)(message)
 
 
 WHOLE = {
@@ -109,9 +109,9 @@ WHOLE = {
     "response": response(item((0, 3, 2**62)), item(stand_in=request(ALLREDUCE, ((2,), (3,))))),
 }
 READERS = {
-    "announcement": _native.rewritten_announcements,
-    "begun": _native.rewritten_announcements,
-    "response": _native.rewritten_responses,
+    "announcement": testing.rewritten_announcements,
+    "begun": testing.rewritten_announcements,
+    "response": testing.rewritten_responses,
 }
 
 
@@ -200,9 +200,9 @@ def test_the_last_number_that_stands_for_something(last: bool) -> None:
             is_refused(message, beyond.format(number) if number != 2 else "has 2 for a truth value")
     answer = response(item(), kind=SHUTDOWN + (not last))
     if last:
-        assert _native.rewritten_responses(answer) == answer
+        assert testing.rewritten_responses(answer) == answer
     else:
-        is_refused(answer, beyond.format(SHUTDOWN + 1), _native.rewritten_responses)
+        is_refused(answer, beyond.format(SHUTDOWN + 1), testing.rewritten_responses)
 
 
 @pytest.mark.parametrize("ends", [(3,), (1, 3), (2, 3), (1, 2, 3)])
@@ -233,21 +233,21 @@ def test_who_responds_to_nothing(kind: int) -> None:
     """What is carried out, or given up waiting for, is some operation; the others need none."""
     message = response(kind=kind)
     if kind in (RUN, RELEASE, ASK_OF_PASS):
-        is_refused(message, "responds to nothing", _native.rewritten_responses)
+        is_refused(message, "responds to nothing", testing.rewritten_responses)
     else:
-        assert _native.rewritten_responses(message) == message
+        assert testing.rewritten_responses(message) == message
 
 
 @pytest.mark.parametrize("rows", [(-1,), (0, -1), (3, -(2**63), 2)])
 def test_no_rank_has_fewer_rows_than_none(rows: Shape) -> None:
-    is_refused(response(item(rows)), f"says that 'grad' has {min(rows)} rows", _native.rewritten_responses)
+    is_refused(response(item(rows)), f"says that 'grad' has {min(rows)} rows", testing.rewritten_responses)
 
 
 @pytest.mark.parametrize("operation", [ALLGATHER, REDUCESCATTER, JOIN])
 def test_ranks_that_have_joined_take_part_in_sums_alone(operation: int) -> None:
     shapes = () if operation == JOIN else ((2,),)
     said = f".* take part in {NAMES.split()[operation]}"
-    is_refused(response(item(stand_in=request(operation, shapes))), said, _native.rewritten_responses)
+    is_refused(response(item(stand_in=request(operation, shapes))), said, testing.rewritten_responses)
 
 
 LAST_SENTENCE = SENTENCES.read_text().count("\nHVD_SAYS(")
@@ -276,6 +276,6 @@ def test_errors_whose_facts_python_can_have(error: bytes, said: str) -> None:
     whole = response(kind=SHUTDOWN)
     message = whole.replace(FAILURE, error)
     if said:
-        is_refused(message, said, _native.rewritten_responses)
+        is_refused(message, said, testing.rewritten_responses)
     else:
-        assert _native.rewritten_responses(message) == message != whole
+        assert testing.rewritten_responses(message) == message != whole

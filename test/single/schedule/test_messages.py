@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from native_testing import testing
 from ranks import source_only, submit
 from refusals import refused
 
@@ -65,8 +66,8 @@ def test_what_is_made_here_is_what_ranks_write(two_ranks: Ranks) -> None:
     worlds, engines = two_ranks
     submit(engines[1], "x", np.ones(2, np.float32))
     engines[1].step(5.0)
-    assert worlds[0].receive() == announcement(request())
-    assert _native.rewritten_responses(response(item("x"))) == response(item("x"))
+    assert testing.receive(worlds[0]) == announcement(request())
+    assert testing.rewritten_responses(response(item("x"))) == response(item("x"))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_what_is_made_here_is_what_ranks_write(two_ranks: Ranks) -> None:
 )
 def test_rank_0_names_who_sent_it(two_ranks: Ranks, message: bytes, said: str) -> None:
     worlds, engines = two_ranks
-    worlds[1].post(0, message)
+    testing.post(worlds[1], 0, message)
     with refused(HorovodInternalError, ranks=(1,), what=re.compile(said)):
         engines[0].step(1.0)
 
@@ -93,7 +94,7 @@ def test_an_operation_of_a_set_that_the_rank_is_not_in(two_ranks: Ranks) -> None
     while not all(engine.poll(handle) for engine, handle in zip(engines, added, strict=True)):
         for engine in engines:
             engine.step(1.0)
-    worlds[1].post(0, announcement(request(), process_set=1))
+    testing.post(worlds[1], 0, announcement(request(), process_set=1))
     said = re.compile(r"process set 1 \(ranks 0\)")
     with refused(HorovodInternalError, "announcement_wrong", ranks=(1,), what=said):
         engines[0].step(1.0)
@@ -119,7 +120,7 @@ def test_a_rank_does_nothing_of_a_wrong_response(
     submit(engines[1], "x", values)
     engines[1].allgather("gather", [source_only(values)])
     engines[1].step(5.0)
-    worlds[0].post(1, message)
+    testing.post(worlds[0], 1, message)
     ranks = (0,) if code == "broken_message" else ()
     with refused(HorovodInternalError, code, ranks=ranks, what=re.compile(said)):
         engines[1].step(1.0)

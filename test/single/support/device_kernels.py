@@ -12,6 +12,7 @@ import numpy as np
 from codec_cases import DTYPES
 from device_trials import Gpu, check, trials
 from native_codec import GUARD_BYTE, NUMPY_DTYPES, Bytes, Float32s
+from native_testing import testing
 from numpy.typing import NDArray
 
 from horovod import _native as native
@@ -100,7 +101,7 @@ class Bucket:
 
     def __post_init__(self) -> None:
         self.codec = native.codec_named(self.codec_name) if self.codec_name else None
-        self.device_codec = DeviceCodec(*native.device_codec(self.codec_name))
+        self.device_codec = DeviceCodec(*testing.device_codec(self.codec_name))
         self.sources, self.destinations, self.residuals = [], [], []
         pieces, runs, self.code_bytes, self.element_bytes = [], 0, 0, 0
         for tensor in self.tensors:
@@ -166,7 +167,7 @@ class Bucket:
         given = [None if c is None else self.message(c, of_codes=asked.of_codes) for c in contributions]
         addresses = (c_void_p * len(given))(*(memory.address if memory else None for memory in given))
         result = self.message(of_codes=asked.to_codes) if asked.has_result else None
-        none = DeviceCodec(*native.device_codec(""))
+        none = DeviceCodec(*testing.device_codec(""))
         reduction = Reduction(
             DTYPES[self.dtype],
             *(self.device_codec if asked.of_codes else none, self.device_codec if asked.to_codes else none),

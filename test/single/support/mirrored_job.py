@@ -162,6 +162,14 @@ class MirroredEngine:
         self.questions.append(gradients)
         return -len(self._answers)
 
+    def hold(self) -> None:
+        for engine in self._engines:
+            engine.hold()
+
+    def let_go(self) -> None:
+        for engine in self._engines:
+            engine.let_go()
+
     def note_pass(self, is_in_pass: bool) -> None:
         for engine in self._engines:
             engine.note_pass(is_in_pass)

@@ -140,9 +140,11 @@ def test_handles_are_ints_that_are_never_reused(engine: MirroredEngine) -> None:
 
 
 def test_a_name_in_flight(engine: MirroredEngine) -> None:
+    engine.hold()
     handle = hvd.allreduce_async(torch.ones(2), name="twice")
     with pytest.raises(ValueError, match="in flight"):
         hvd.allreduce_async(torch.ones(2), name="twice")
+    engine.let_go()
     hvd.synchronize(handle)
     hvd.allreduce(torch.ones(2), name="twice")
 

@@ -13,6 +13,7 @@ from typing import Any
 import busy
 import numpy as np
 import pytest
+from native_testing import testing
 from ranks import in_threads
 from refusals import refused
 from tcp_worlds import IS_SANITIZED, TcpJob, tcp_settings, tcp_worlds
@@ -42,7 +43,7 @@ def on_all(worlds: list[native.World], body: Callable[[native.World], Any]) -> l
 
 
 def next_message(world: native.World) -> bytes:
-    message = world.next_message(20.0)
+    message = testing.next_message(world, 20.0)
     assert message is not None
     return message
 
@@ -62,8 +63,8 @@ def test_messages_of_each_sender_arrive_in_order(opened: Worlds) -> None:
         others = [rank for rank in range(world.size) if rank != world.rank]
         for number, text in enumerate(texts):
             for to in others:
-                world.post(to, bytes([world.rank, number]) + text)
-        world.flush()
+                testing.post(world, to, bytes([world.rank, number]) + text)
+        testing.flush(world)
         seen: dict[int, list[bytes]] = {rank: [] for rank in others}
         for _ in range(len(others) * len(texts)):
             message = next_message(world)
@@ -80,7 +81,7 @@ def test_several_connections_are_of_tcp(opened: Worlds, request: pytest.FixtureR
 
 def test_a_message_to_oneself(opened: Worlds) -> None:
     for world in (worlds := opened(2)):
-        world.post(world.rank, b"note")
+        testing.post(world, world.rank, b"note")
     assert [next_message(world) for world in worlds] == [b"note", b"note"]
 
 
@@ -88,8 +89,8 @@ def test_post_waits_for_nobody(opened: Worlds) -> None:
     first, second = opened(2)
     sent = [os.urandom(1 << 16) for _ in range(300)]
     for text in sent:
-        second.post(0, text)
-    heard = threading.Thread(target=second.flush)
+        testing.post(second, 0, text)
+    heard = threading.Thread(target=testing.flush, args=(second,))
     heard.start()
     assert [next_message(first) for _ in sent] == sent
     heard.join(20)
@@ -106,10 +107,10 @@ def test_transfers_of_all_sizes_in_both_directions(opened: Worlds) -> None:
             room = [np.zeros(size, np.uint8) for _ in range(world.size)]
             outgoing = [place(to, array) for to, array in enumerate(sent)]
             incoming = [place(sender, array) for sender, array in enumerate(room)]
-            tickets.append((world.start(outgoing, incoming), sent))
+            tickets.append((testing.start(world, outgoing, incoming), sent))
             arrived.append(room)
         for ticket, _ in reversed(tickets):
-            world.finish(ticket)
+            testing.finish(world, ticket)
         for size, room in zip(SIZES, arrived, strict=True):
             for sender, array in enumerate(room):
                 assert (array == data(sender, world.rank, size)).all(), (sender, size)
@@ -124,13 +125,13 @@ def test_who_sends_may_come_long_before_who_receives(opened: Worlds) -> None:
     def body(world: native.World) -> None:
         sent, room = data(world.rank, 9, size), np.zeros(size, np.uint8)
         if world.rank == 0:
-            world.finish(world.start([place(1, sent)], []))
-            world.finish(world.start([place(1, sent)], [place(1, room)]))
+            testing.finish(world, testing.start(world, [place(1, sent)], []))
+            testing.finish(world, testing.start(world, [place(1, sent)], [place(1, room)]))
         else:
             time.sleep(0.3)
-            world.finish(world.start([], [place(0, room)]))
+            testing.finish(world, testing.start(world, [], [place(0, room)]))
             assert (room == data(0, 9, size)).all()
-            world.finish(world.start([place(0, sent)], [place(0, room)]))
+            testing.finish(world, testing.start(world, [place(0, sent)], [place(0, room)]))
         assert (room == data(1 - world.rank, 9, size)).all()
 
     on_all(opened(2), body)
@@ -144,13 +145,13 @@ def test_a_receiver_may_be_later_than_the_limit_of_silence() -> None:
     def body(rank: int) -> None:
         if rank == 0:
             sent = data(0, 9, size)
-            first.finish(first.start([place(1, sent)], []))
+            testing.finish(first, testing.start(first, [place(1, sent)], []))
             return
         until = busy.limit(3)
         while time.monotonic() < until:
-            second.wait(100_000, False)
+            testing.wait(second, 100_000, False)
         room = np.zeros(size, np.uint8)
-        second.finish(second.start([], [place(0, room)]))
+        testing.finish(second, testing.start(second, [], [place(0, room)]))
         assert (room == data(0, 9, size)).all()
 
     in_threads(2, body)
@@ -168,11 +169,11 @@ def test_ranks_that_are_told_differently_say_what() -> None:
 def test_messages_pass_transfers(opened: Worlds) -> None:
     def body(world: native.World) -> None:
         sent, room = data(world.rank, 0, 16 << 20), np.zeros(16 << 20, np.uint8)
-        ticket = world.start([place(1 - world.rank, sent)], [])
-        world.post(1 - world.rank, b"first")
+        ticket = testing.start(world, [place(1 - world.rank, sent)], [])
+        testing.post(world, 1 - world.rank, b"first")
         assert next_message(world) == b"first"
-        world.finish(world.start([], [place(1 - world.rank, room)]))
-        world.finish(ticket)
+        testing.finish(world, testing.start(world, [], [place(1 - world.rank, room)]))
+        testing.finish(world, ticket)
         assert (room == data(1 - world.rank, 0, 16 << 20)).all()
 
     on_all(opened(2), body)
@@ -180,16 +181,16 @@ def test_messages_pass_transfers(opened: Worlds) -> None:
 
 def test_wake_ends_a_wait(opened: Worlds) -> None:
     world, other = opened(2)
-    world.receive()
-    waker = threading.Timer(0.2, world.wake)
+    testing.receive(world)
+    waker = threading.Timer(0.2, testing.wake, (world,))
     began = time.monotonic()
     waker.start()
     while time.monotonic() < began + 0.2:  # may return early
-        world.wait(20_000_000, False)
+        testing.wait(world, 20_000_000, False)
     assert time.monotonic() < began + busy.patience(10)
-    world.receive()
-    world.wake()  # before the wait
-    world.wait(20_000_000, False)
+    testing.receive(world)
+    testing.wake(world)  # before the wait
+    testing.wait(world, 20_000_000, False)
     assert time.monotonic() < began + busy.patience(10)
     del other
 
@@ -201,7 +202,7 @@ def test_who_gives_up_is_named(opened: Worlds) -> None:
             return
         room = np.zeros(8, np.uint8)
         with refused(LostRank, "peer_gave_up", ranks=(1,), rank=0):
-            world.finish(world.start([], [place(1, room)]))
+            testing.finish(world, testing.start(world, [], [place(1, room)]))
 
     worlds = opened(2)
     on_all(worlds, body)
@@ -210,12 +211,12 @@ def test_who_gives_up_is_named(opened: Worlds) -> None:
 def test_after_cancel_nothing_is_written(opened: Worlds) -> None:
     first, second = opened(2)
     room = np.zeros(1 << 20, np.uint8)
-    first.start([], [place(1, room)])
-    first.cancel()
+    testing.start(first, [], [place(1, room)])
+    testing.cancel(first)
     sent = data(0, 0, 1 << 20)
     with contextlib.suppress(HorovodInternalError):  # it may have heard
-        second.start([place(0, sent)], [])
-    second.cancel()
+        testing.start(second, [place(0, sent)], [])
+    testing.cancel(second)
     assert not room.any()
 
 
@@ -223,7 +224,8 @@ def test_a_hundred_jobs_leave_nothing_open(opened: Worlds) -> None:
     def one() -> None:
         def body(world: native.World) -> None:
             sent, room = data(world.rank, 0, 1000), np.zeros(1000, np.uint8)
-            world.finish(world.start([place(1 - world.rank, sent)], [place(1 - world.rank, room)]))
+            other = 1 - world.rank
+            testing.finish(world, testing.start(world, [place(other, sent)], [place(other, room)]))
 
         on_all(opened(2), body)
 
@@ -244,9 +246,9 @@ def test_more_than_two_gib(opened: Worlds, request: pytest.FixtureRequest) -> No
 
     def body(world: native.World) -> None:
         if world.rank == 0:
-            world.finish(world.start([place(1, sent)], []))
+            testing.finish(world, testing.start(world, [place(1, sent)], []))
         else:
-            world.finish(world.start([], [place(0, room)]))
+            testing.finish(world, testing.start(world, [], [place(0, room)]))
 
     on_all(opened(2), body)
     for begin in range(0, size, page):  # a copy of all of it would take longer than the transfer

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from native_testing import testing
 from ranks import DTYPES, MAX, MIN, PRODUCT, SUM
 from refusals import refused
 
@@ -156,11 +157,11 @@ def test_what_cannot_be_is_refused() -> None:
         facts.op = 9
 
 
-def peers(transport: str = "auto", **changes: Any) -> list[_native.DevicePeer]:
+def peers(transport: str = "auto", **changes: Any) -> list[testing.DevicePeer]:
     """Ranks 0, 3 and 4 with a GPU each; `changes` are of the last."""
     all_peers = []
     for rank in (0, 3, 4):
-        peer = _native.DevicePeer()
+        peer = testing.DevicePeer()
         peer.rank, peer.gpu, peer.nccl_version, peer.transport = rank, f"GPU-{rank}", 22809, transport
         all_peers.append(peer)
     for name, value in changes.items():
@@ -170,11 +171,11 @@ def peers(transport: str = "auto", **changes: Any) -> list[_native.DevicePeer]:
 
 @pytest.mark.parametrize("transport", ["auto", "nccl"])
 def test_gpus_of_their_own_are_joined_by_nccl(transport: str) -> None:
-    assert _native.agree_on_gpu_transport(peers(transport)) == (True, "", "")
+    assert testing.agree_on_gpu_transport(peers(transport)) == (True, "", "")
 
 
 def test_the_host_can_be_asked_for() -> None:
-    has_nccl, why, error = _native.agree_on_gpu_transport(peers("host"))
+    has_nccl, why, error = testing.agree_on_gpu_transport(peers("host"))
     assert (has_nccl, why, error) == (False, "HOROVOD_GPU_TRANSPORT asks for it", "")
 
 
@@ -187,8 +188,8 @@ def test_the_host_can_be_asked_for() -> None:
     ],
 )
 def test_what_nccl_cannot_join_goes_by_the_host(changes: dict[str, Any], why: str) -> None:
-    assert _native.agree_on_gpu_transport(peers(**changes)) == (False, why, "")
-    has_nccl, reason, error = _native.agree_on_gpu_transport(peers("nccl", **changes))
+    assert testing.agree_on_gpu_transport(peers(**changes)) == (False, why, "")
+    has_nccl, reason, error = testing.agree_on_gpu_transport(peers("nccl", **changes))
     assert (has_nccl, reason) == (False, why)
     assert error.startswith(f"HOROVOD_GPU_TRANSPORT=nccl cannot be: {why}.")
 
@@ -196,13 +197,13 @@ def test_what_nccl_cannot_join_goes_by_the_host(changes: dict[str, Any], why: st
 def test_gpus_out_of_reach_go_by_the_host_but_not_if_nccl_is_asked_for() -> None:
     changes = {"out_of_reach": "GPU-0"}
     why = "rank 4 has no peer access to GPU-0"
-    assert _native.agree_on_gpu_transport(peers(**changes)) == (False, why, "")
-    assert _native.agree_on_gpu_transport(peers("nccl", **changes)) == (True, "", "")
+    assert testing.agree_on_gpu_transport(peers(**changes)) == (False, why, "")
+    assert testing.agree_on_gpu_transport(peers("nccl", **changes)) == (True, "", "")
 
 
 def test_ranks_with_different_settings_are_told_so() -> None:
     ranks = peers("host")
     ranks[-1].transport = "auto"
-    has_nccl, _, error = _native.agree_on_gpu_transport(ranks)
+    has_nccl, _, error = testing.agree_on_gpu_transport(ranks)
     assert not has_nccl
     assert error == "HOROVOD_GPU_TRANSPORT is 'host' on rank 0 and 'auto' on rank 4; give all ranks one value"

@@ -159,35 +159,39 @@ def test_values_are_those_of_the_table(monkeypatch: pytest.MonkeyPatch, option: 
 
 
 def test_what_is_the_jobs_is_compared() -> None:
+    from native_testing import testing
+
     ranks = [_native.Settings() for _ in range(3)]
-    assert _native.disagreement_of_settings(ranks) == ""
+    assert testing.disagreement_of_settings(ranks) == ""
     ranks[0].cycle_time, ranks[1].log_level, ranks[2].simd = 7.0, "debug", "baseline"
-    assert _native.disagreement_of_settings(ranks) == "", "each rank's own"
+    assert testing.disagreement_of_settings(ranks) == "", "each rank's own"
     compared = {o.variable for o in ROWS if o.scope == JOB}
     for option in ROWS:
         other = _native.Settings()
         value = getattr(other, option.member)
         setattr(other, option.member, value + "x" if isinstance(value, str) else type(value)(not value))
-        said = _native.disagreement_of_settings([_native.Settings(), other])
+        said = testing.disagreement_of_settings([_native.Settings(), other])
         assert said.startswith(f"{option.variable} (") == (option.variable in compared), option.variable
     ranks[1].fusion_threshold, ranks[2].stall_check_time_seconds = 10**15, 60.0000001
-    assert _native.disagreement_of_settings(ranks) == (
+    assert testing.disagreement_of_settings(ranks) == (
         "HOROVOD_FUSION_THRESHOLD (ranks 0, 2: 134217728; rank 1: 1000000000000000), "
         "HOROVOD_STALL_CHECK_TIME_SECONDS (ranks 0, 1: 60; rank 2: 60.0000001)"
     )
 
 
 def test_cores_are_compared_by_host() -> None:
+    from native_testing import testing
+
     texts = [
         f"core=0.29.0 ({digest})\nHOROVOD_CYCLE_TIME=1\nhost={host}\n"
         for digest, host in zip("aab", "xxy", strict=True)
     ]
-    assert _native.disagreement_of_builds(texts[:2]) == ""
-    assert _native.disagreement_of_builds(texts) == (
+    assert testing.disagreement_of_builds(texts[:2]) == ""
+    assert testing.disagreement_of_builds(texts) == (
         "core (ranks 0, 1: 0.29.0 (a) on x; rank 2: 0.29.0 (b) on y)"
     )
     older = "HOROVOD_CYCLE_TIME=1\n"  # of before cores said what they are
-    assert "rank 1: unknown there on unknown there" in _native.disagreement_of_builds([texts[0], older])
+    assert "rank 1: unknown there on unknown there" in testing.disagreement_of_builds([texts[0], older])
 
 
 def test_the_core_says_what_it_was_built_from() -> None:

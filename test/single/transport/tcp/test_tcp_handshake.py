@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from native_testing import testing
 from ranks import in_threads
 from refusals import refused
 from tcp_worlds import (
@@ -34,7 +35,6 @@ from tcp_worlds import (
     tcp_settings,
 )
 
-from horovod import _native as native
 from horovod.common.exceptions import CannotStart, HorovodInternalError, LostRank, follows_others, lost_ranks
 
 LIMIT = 20.0
@@ -43,15 +43,15 @@ LIMIT = 20.0
 @pytest.mark.parametrize("length", [0, 1, 55, 56, 63, 64, 65, 119, 1000])
 def test_sha256_and_hmac_are_the_standards(length: int) -> None:
     text = os.urandom(length)
-    assert native.sha256(text) == hashlib.sha256(text).digest()
-    assert native.hmac_sha256(b"key", text) == hmac.new(b"key", text, "sha256").digest()
-    assert native.hmac_sha256(text, b"text") == hmac.new(text, b"text", "sha256").digest()
+    assert testing.sha256(text) == hashlib.sha256(text).digest()
+    assert testing.hmac_sha256(b"key", text) == hmac.new(b"key", text, "sha256").digest()
+    assert testing.hmac_sha256(text, b"text") == hmac.new(text, b"text", "sha256").digest()
 
 
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 63, 1000, 100_003])
 def test_crc32c_of_the_instruction_is_the_table_s(length: int) -> None:
     text = os.urandom(length)
-    assert native.crc32c(text) == native.crc32c_by_table(text)
+    assert testing.crc32c(text) == testing.crc32c_by_table(text)
 
 
 def test_ranks_meet_by_ipv6() -> None:
@@ -66,8 +66,8 @@ def test_ranks_meet_by_ipv6() -> None:
 
 
 def test_crc32c_is_the_standard_s() -> None:
-    assert native.crc32c(b"123456789") == 0xE3069283  # RFC 3720
-    assert native.crc32c(bytes(32)) == 0x8A9136AA
+    assert testing.crc32c(b"123456789") == 0xE3069283  # RFC 3720
+    assert testing.crc32c(bytes(32)) == 0x8A9136AA
 
 
 class Job:
@@ -82,8 +82,8 @@ class Job:
 
     def _turn(self) -> None:
         while not self._stop.is_set():
-            self.worlds[0].wait(10_000)
-            self.worlds[0].receive()
+            testing.wait(self.worlds[0], 10_000)
+            testing.receive(self.worlds[0])
 
     def close(self) -> None:
         self._stop.set()
@@ -96,8 +96,9 @@ class Job:
         def body(rank: int) -> None:
             sent, room = np.full(100_000, rank, np.uint8), np.empty(100_000, np.uint8)
             other, world = 1 - rank, self.worlds[rank]
-            ticket = world.start([(other, sent.ctypes.data, 100_000)], [(other, room.ctypes.data, 100_000)])
-            world.finish(ticket)
+            places = [[(other, each.ctypes.data, 100_000)] for each in (sent, room)]
+            ticket = testing.start(world, *places)
+            testing.finish(world, ticket)
             assert (room == other).all()
 
         in_threads(2, body)
@@ -258,11 +259,11 @@ def test_a_frame_that_cannot_be_ends_the_job_with_a_reason(
     tcp = TcpJob(2)
     world, _other = tcp.open()
     room = np.zeros(100, np.uint8)
-    ticket = world.start([], [(1, room.ctypes.data, room.nbytes)])
+    ticket = testing.start(world, [], [(1, room.ctypes.data, room.nbytes)])
     with rank_1_says(frame, tcp):
         with refused(HorovodInternalError, code, **facts):
-            world.finish(ticket)
-        world.cancel()
+            testing.finish(world, ticket)
+        testing.cancel(world)
         del world  # closes its connections
     assert not room.any()
 
@@ -282,11 +283,12 @@ def test_a_loss_is_of_the_same_rank_for_whoever_hears_of_it(
     tcp = TcpJob(4)
     worlds = tcp.open()
     said = struct.pack("<i", lost) + why.encode()
-    with rank_1_says(header(4, len(said), checksum=native.crc32c(said)) + said, tcp):
+    with rank_1_says(header(4, len(said), checksum=testing.crc32c(said)) + said, tcp):
         for rank, asked in ((0, {"code": code, **facts}), (3, {"ranks": facts["ranks"]})):
             room = np.zeros(100, np.uint8)
             with refused(LostRank, **asked) as caught:
-                worlds[rank].finish(worlds[rank].start([], [(2, room.ctypes.data, room.nbytes)]))
+                ticket = testing.start(worlds[rank], [], [(2, room.ctypes.data, room.nbytes)])
+                testing.finish(worlds[rank], ticket)
             assert lost_ranks(caught.value) == facts["ranks"]
         worlds.clear()
 
@@ -317,7 +319,7 @@ def test_an_answer_to_another_question_is_no_error_s_text() -> None:
         (digest,) = texts_of(next_message(connection), 1)
         for said in ([digest, digest], [b"", digest]):
             data = b"".join(struct.pack("<I", len(text)) + text for text in said)
-            connection.sendall(header(1, len(data), checksum=native.crc32c(data)) + data)
+            connection.sendall(header(1, len(data), checksum=testing.crc32c(data)) + data)
         received(connection, 1 << 20)  # until the other closes
 
     with rank_0_does(misled) as tcp, refused(CannotStart, "out_of_step", ranks=(1,)):
