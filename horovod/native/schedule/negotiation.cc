@@ -35,7 +35,7 @@ void Negotiation::on_responses(const Message& message) {
 }
 
 void Negotiation::on_announcement(int from, const Announcement& announcement, TimePoint now) {
-  // Now, though it may be heard later: by then the rank may have said that it waits again.
+  // A rank that asks for something no longer waits, also if this announcement is early.
   const bool asks = announcement.blocked_on.empty() && announcement.no_pass_at.empty() && announcement.answers == 0;
   if (asks) deadlocks_.unblock(from);
   const ProcessSets::Pointer set = sets_.by_serial(announcement.set);
