@@ -159,7 +159,8 @@ def test_work_after_the_job_is_reported() -> None:
         note % "outside 1" + "time.sleep(1)",
         note % "outside 1\\ninside 1" + spin,
     )
-    ranks = [Wrapper(sys.executable, "-S", "-c", each, before="wrapper.BEAT = 0.3") for each in scripts]
+    soon = "wrapper.time_limits.WORK_LOOK = 0.2"
+    ranks = [Wrapper(sys.executable, "-S", "-c", each, before=soon) for each in scripts]
     works, sleeps, is_inside = (rank.finish()[3] for rank in ranks)
     assert works[0] == "note outside 1" and works[-1] == "ended 0 0" and set(works[1:-1]) == {"busy"}
     assert sleeps == ["note outside 1", "ended 0 0"]
