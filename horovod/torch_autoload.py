@@ -1,4 +1,4 @@
-"""What ``import torch`` runs of this package: the entry point "horovod" of torch's group ``torch.backends``.
+"""The hook that ``import torch`` runs: entry point "horovod" of torch's group ``torch.backends``.
 
 It makes the c10d backend "horovod" known, and with HOROVOD_DDP_COMPRESSION in the environment it has every
 DistributedDataParallel compressed, in processes that the script starts too. What does either is imported when

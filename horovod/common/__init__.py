@@ -1,4 +1,4 @@
-"""What every framework face shares: life cycle, process sets, exceptions, the NumPy codecs.
+"""Shared by every framework face: life cycle, process sets, exceptions, the NumPy codecs.
 
 Imports no framework.
 """

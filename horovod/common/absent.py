@@ -55,7 +55,7 @@ def _sentence(name: str) -> str:
 
 
 def attribute_error(module: str, name: str) -> AttributeError:
-    """What a module's ``__getattr__`` raises for an attribute it does not have."""
+    """The error of a module's ``__getattr__`` for an attribute it does not have."""
     full = f"{module}.{name}"
     if full in ABSENT:
         return AttributeError(_sentence(full))

@@ -1,4 +1,4 @@
-"""What a worker and the agent of its host say to each other, over sockets that the worker inherits.
+"""Messages between a worker and the agent of its host, over sockets that the worker inherits.
 
 A *worker* is a process that an agent of horovodrun has started: a rank's command. VARIABLE
 names its end, as `descriptor:device:inode`. A process that did not inherit it has another file there.

@@ -217,7 +217,7 @@ class HorovodBasics:
         jobs.current().timeline = None
 
     def metrics(self, process_set: ProcessSet = global_process_set) -> dict[str, int]:
-        """What this rank has done in a process set since it was registered. Cheap: reads counters.
+        """This rank's counters of a process set, since it was registered. Cheap.
 
         Returns:
             operations, buckets (fused batches), tensor_bytes (before compression), wire_bytes (handed to

@@ -1,4 +1,4 @@
-"""What is kept for a job as long as it lasts, and found by whoever works for it: of each class one object.
+"""Objects kept for a job as long as it lasts, one of each class, found by any code that works for the job.
 
 A process is one rank of one job at most, and nobody needs to say which. Where threads are ranks, each enters
 what its own job (jobs.py) keeps.

@@ -1,4 +1,4 @@
-"""What the build recorded in horovod/build_info.json: the MPI that was linked, SIMD levels, compiler."""
+"""The build's record in horovod/build_info.json: the MPI that was linked, SIMD levels, compiler."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Commits:
             del self._contents[old], self._generations[old]
 
     def get(self, number: int) -> Any:
-        """What was put under a number. KeyError if it is not held."""
+        """The commit of a number. KeyError if it is not held."""
         return self._contents[number]
 
     def forget_after(self, number: int) -> None:
@@ -71,7 +71,7 @@ class Commits:
 
 @dataclass(frozen=True)
 class Standing:
-    """What a rank of a new world says of itself.
+    """The standing of a rank in a new world.
 
     Attributes:
         held: numbers of its commits, of the newest generation that it has any of; empty for a newcomer, which
@@ -94,7 +94,7 @@ class Standing:
 
     @classmethod
     def of(cls, rank: int, data: bytes) -> Standing:
-        """What a rank has sent. ValueError for anything else."""
+        """Parses a rank's message. ValueError for anything else."""
         try:
             read = cls(**json.loads(data))
             is_right = _are_numbers(read.held) and type(read.is_kept) is bool
@@ -113,7 +113,7 @@ def _are_numbers(values: Any) -> bool:
 
 @dataclass(frozen=True)
 class Agreement:
-    """What ranks of a new world conclude from all standings, each by itself and all the same.
+    """The conclusion from all standings, which each rank of a new world draws by itself, all the same.
 
     Whose commits are of an older generation than others' is a newcomer here; the rest are survivors.
 

@@ -1,4 +1,4 @@
-"""What compressors come with the package, and with what options: known without torch, to the launcher too.
+"""The package's compressors and their options: known without torch, to the launcher too.
 
 A test holds this table to the classes in horovod/torch/compression.
 """
@@ -41,7 +41,7 @@ def name_meant(name: str) -> str:
 
 
 def complaint(text: str) -> tuple[str, bool]:
-    """What is wrong with the text of a compressor, as far as its names tell, and whether that is certain.
+    """The error in the text of a compressor, as far as its names tell, and whether that is certain.
 
     "" where nothing is. It is not certain where the name is like none that is known: a script may register
     one of its own.

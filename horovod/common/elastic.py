@@ -72,7 +72,7 @@ notification_manager = WorkerNotificationManager()
 
 
 class State:
-    """What training goes on from in another world. Subclasses say what it is made of.
+    """The state from which training goes on in another world. Subclasses say its parts.
 
     Args:
         bcast_object: (object) -> that of rank 0, on all ranks.

@@ -1,4 +1,4 @@
-"""What is to be done when this process ends, also where multiprocessing has forked it.
+"""Actions at the end of this process, also if multiprocessing has forked it.
 
 Such a process ends by os._exit(), which atexit does not hear of; multiprocessing has finalizers of its own.
 """

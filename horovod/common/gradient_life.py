@@ -28,7 +28,7 @@ P = TypeVar("P", bound=Hashable)
 
 
 class Life(enum.Enum):
-    """Where a gradient is."""
+    """The state of a gradient."""
 
     WAITING = "waiting"
     STARTED = "started"
@@ -90,7 +90,7 @@ class GradientLife(Generic[P]):
         return bool(self._groups) and parameter in self._groups
 
     def of(self, parameter: P) -> Life:
-        """Where its gradient is."""
+        """The state of its gradient."""
         return self._life.get(parameter, Life.WAITING)
 
     def is_under_way(self) -> bool:

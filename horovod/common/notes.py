@@ -1,4 +1,4 @@
-"""What a rank tells the wrapper that horovodrun put around it: its end alone does not show who is to blame.
+"""Notes from a rank to its wrapper: its exit code alone does not show which rank is to blame.
 
 The wrapper opens a pipe and names it in VARIABLE: `descriptor:device:inode`. A process that did not inherit
 it has another file under that number, or none, and tells nothing; so it is without horovodrun.

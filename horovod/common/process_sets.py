@@ -116,7 +116,7 @@ class _Global(ProcessSet):
 
 
 class _AllRanks:
-    """What a job knows of its global set."""
+    """A job's global set."""
 
     own_rank: int | None = None
     ranks: list[int] | None = None

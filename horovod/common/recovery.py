@@ -1,9 +1,9 @@
-"""What a reset of elastic training was about, and how long each phase took: told in the log, in counters and
-in the timeline, all from one record. And when there have been enough: what tells a script that ranks disagree
-about, again and again, from ranks that were lost.
+"""The record of a reset of elastic training: its cause, and the time of each phase. The log, the counters
+and the timeline are made from it.
 
-A record begins where the world is left, and ends where training goes on. Where another rank is lost before,
-it ends there, and the next begins: each reset has one.
+A record begins when the world is left, and ends when training goes on. If another rank is lost before that,
+the record ends there and the next begins: each reset has one. A limit on resets tells ranks that disagree
+again and again from ranks that were lost.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Recovery:
         return self.marks[-1][1] - self.marks[0][1]
 
     def phases(self) -> list[tuple[str, float, float]]:
-        """What was done, when that began, and how many seconds it took."""
+        """A phase's name, begin, and seconds."""
         steps = zip(self.marks[1:], self.marks, strict=False)
         return [(what, before, now - before) for (what, now), (_, before) in steps]
 

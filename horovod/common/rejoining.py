@@ -56,7 +56,7 @@ def rejoin() -> None:
 
 
 def agree(held: list[int], is_kept: bool, generation: int = 0) -> Agreement:
-    """What all ranks of this world conclude from what each says of itself (commits.Standing).
+    """The conclusion of all ranks of this world from each rank's standing (commits.Standing).
 
     Collective: once in each world, before anything is synchronised. Without hvd.init() this process is alone.
     InAnotherFunction: it has nothing to do with the others.

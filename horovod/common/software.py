@@ -1,4 +1,4 @@
-"""What a host or a rank runs, and what follows where the hosts of one job run different things.
+"""The software of a host or a rank, and the consequences if the hosts of one job differ.
 
 Another release of this package, or another core, is refused: messages between ranks would be misread, and
 replicas drift apart. Another PyTorch or Python is unwise, as results may differ, and told of in one line.

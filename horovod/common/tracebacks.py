@@ -39,7 +39,7 @@ def install() -> None:
 
 
 def shown(error: BaseException) -> str:
-    """What is printed of an uncaught error."""
+    """The text printed for an uncaught error."""
     with _without_what_is_below(error):
         return "".join(traceback.format_exception(error))
 

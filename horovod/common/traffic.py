@@ -1,4 +1,4 @@
-"""What a rank gives to the sums of a job, and as how many bytes it sends it: for horovodrun's last line.
+"""A rank's bytes in the sums of a job, before and after compression: for horovodrun's last line.
 
 Sums are allreduces and reduce-scatters: gradients, and whatever else a script has summed.
 """

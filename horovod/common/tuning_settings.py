@@ -37,7 +37,7 @@ def of_this_rank(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def wrong(environment: Mapping[str, str], rank: int) -> str:
-    """What is wrong with this rank's; else empty.
+    """The error in this rank's settings; else empty.
 
     The log's file is rank 0's. Elastic jobs go on without it, as the next rank 0 may be on a host without its
     folder.
@@ -57,7 +57,7 @@ def wrong(environment: Mapping[str, str], rank: int) -> str:
 
 
 def _why_not_written(path: str) -> str:
-    """What is in the file stays: tuning may end as it did before. Nobody waits for who reads a pipe."""
+    """Keeps the file's content, as tuning may end as it did before. Never waits for a pipe's reader."""
     try:
         is_new = not os.path.exists(path)
         os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o666))

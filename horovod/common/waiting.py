@@ -49,7 +49,7 @@ class Stepper(Protocol):
 
 
 class _Waits:
-    """What a rank's threads wait for."""
+    """The operations that a rank's threads wait for."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""What all pictures of this project have in common: the colours, and SVG.
+"""Shared by all pictures of this project: the colours, and SVG.
 
 Uses the standard library alone, so that the launcher, the lab and scripts may import it.
 """

@@ -1,4 +1,4 @@
-"""What an SVG is made of: elements, texts whose width is known beforehand, and the document around them."""
+"""Parts of an SVG: elements, texts whose width is known beforehand, and the document around them."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def write_report(out: Path, plans: Sequence[Plan], language: str, command: str) 
 
 
 def _hosts_of(plans: Sequence[Plan]) -> list[str]:
-    """What horovodrun is to be told to reach the hosts that were trained on; nothing for those made here."""
+    """Options by which horovodrun reaches the hosts that were trained on; none for those made here."""
     for plan in plans:
         if plan.place != THIS_HOST and made_place(plan.place) is None:
             return ["-np", str(max(each.ranks for each in plans)), "-H", plan.place]

@@ -42,7 +42,7 @@ docs/lab.md tells more.
 
 @dataclass(frozen=True)
 class Chosen:
-    """What the command line asks for."""
+    """The options of the command line."""
 
     out: Path
     language: str

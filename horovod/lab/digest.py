@@ -1,4 +1,4 @@
-"""What decides a run besides its options, as one short text: where it differs, runs are not the same."""
+"""A digest of all that decides a run besides its options: runs with different digests are not the same."""
 
 from __future__ import annotations
 

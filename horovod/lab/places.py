@@ -1,4 +1,4 @@
-"""Where ranks run: on this host, on hosts of a cluster, or on hosts made on this machine for the lab."""
+"""Places for ranks: this host, hosts of a cluster, or hosts made on this machine for the lab."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class MadePlace:
 
     @property
     def name(self) -> str:
-        """What a plan and the report call it."""
+        """Its name in a plan and the report."""
         limit = "unlimited" if self.rate == "none" else f"at {self.rate}"
         return f"{self.count} hosts {limit}"
 
 
 def made_place(place: str) -> MadePlace | None:
-    """What a plan's place says of made hosts; None for another place."""
+    """The made hosts of a plan's place; None for another place."""
     found = _MADE.fullmatch(place)
     return MadePlace(int(found[1]), found[2] or "none") if found else None
 
@@ -55,7 +55,7 @@ def check_ranks(place: str, ranks: int) -> None:
 
 
 def hosts_of(place: str, ranks: int) -> str:
-    """What `horovodrun -H` is to be given; "" for this host."""
+    """The value of `horovodrun -H`; "" for this host."""
     made = made_place(place)
     if made is None:
         return "" if place == THIS_HOST else place

@@ -25,7 +25,7 @@ EPOCHS, SEEDS = 3, 3
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is to be compared: every combination is a run."""
+    """The options to compare: every combination is a run."""
 
     ranks: Sequence[int] = (1, 2, 4)
     compressions: Sequence[str] = ("none", "bit16", "bit8")

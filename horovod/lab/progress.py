@@ -1,4 +1,4 @@
-"""What one sees while runs are being done: bars in a terminal, else a line now and then."""
+"""Progress of the runs: bars in a terminal, else a line now and then."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Display(Protocol):
 
 
 def state(record: dict[str, Any], epochs: int) -> str:
-    """Where a run is: epoch 1/3 step 40/469 loss 0.3367 accuracy 90.6 %."""
+    """A run's progress: epoch 1/3 step 40/469 loss 0.3367 accuracy 90.6 %."""
     words = f"epoch {record.get('epoch')}/{epochs}  step {record.get('step')}/{record.get('steps')}"
     for name, form in (("loss", "{:.4f}"), ("accuracy", "{:.1%}")):
         value = record.get(name)

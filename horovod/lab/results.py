@@ -18,7 +18,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Row:
-    """What runs that differ in nothing but their seed have in common. None where a figure has no meaning.
+    """The figures of runs that differ in their seed only. None if a figure has no meaning.
 
     The mean of a quotient is the quotient of the means, so that it can be checked with the table in hand.
     """

@@ -1,4 +1,4 @@
-"""What is known of a run: what it was asked to do, and what its log says of it."""
+"""A run: its options, and the results in its log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Plan:
 
     @property
     def algorithm(self) -> str:
-        """What a row of the results is called: "serial", or the compression."""
+        """A row's name in the results: "serial", or the compression."""
         return SERIAL if self.ranks == 1 else self.compression
 
 

@@ -243,7 +243,7 @@ def _locked() -> Iterator[None]:
 
 
 def _record(folder: Path) -> Any:
-    """What `up` wrote about a cluster; None if there is none, or it was killed before it wrote."""
+    """The record that `up` wrote about a cluster; None if there is none, or it was killed before it wrote."""
     try:
         return json.loads((folder / "cluster.json").read_text())
     except (FileNotFoundError, json.JSONDecodeError):

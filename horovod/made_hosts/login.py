@@ -55,7 +55,7 @@ class Login:
 
     @property
     def temporary(self) -> Path:
-        """Where each host mounts its own folder for temporary files."""
+        """The path at which each host mounts its own folder for temporary files."""
         return self.folder / "tmp"
 
     def write(self, addresses: Mapping[str, str]) -> None:

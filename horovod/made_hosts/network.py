@@ -110,7 +110,7 @@ class Network:
         return "UP" in link["flags"]
 
     def bytes(self, host: str) -> tuple[int, int]:
-        """What a host has received and sent by its cable since it was attached, in bytes, headers included.
+        """Bytes that a host has received and sent by its cable since it was attached, headers included.
 
         A large segment that the kernel hands over whole (up to 64 KiB) counts one header only.
         """

@@ -1,4 +1,4 @@
-"""What hosts need of this machine: its programs, root, and a kernel that makes namespaces."""
+"""Requirements of made hosts: programs, root, and a kernel that makes namespaces."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def rank_environment(
     choice: Choice,
     environment: Mapping[str, str],
 ) -> dict[str, str]:
-    """What all ranks of a job are told: a secret that only they know, and the networks that connect them,
+    """The variables of all ranks of a job: a secret that only they know, and the networks that connect them,
     unless given; and how long they wait for each other.
     """
     told = {
@@ -199,7 +199,7 @@ def rank_environment(
 
 
 def inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    """What ranks get of our own environment: nothing that an MPI tells its ranks, which would count first."""
+    """Our own environment for ranks, without an MPI's variables, which would count first."""
     own = without_agents(environment)
     return {name: text for name, text in own.items() if not name.startswith(_OF_MPI)}
 

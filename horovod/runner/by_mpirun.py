@@ -166,7 +166,7 @@ def has_memory_for(ranks: int, folder: str = "/dev/shm") -> bool:
 
 
 def sent_by_mpirun(environment: Iterable[str], arguments: Sequence[str]) -> Forwarding:
-    """What mpirun is to send to other hosts. `arguments`: those of the user for mpirun."""
+    """The variables that mpirun sends to other hosts. `arguments`: those of the user for mpirun."""
     asked = {name.partition("=")[0] for flag, name in pairwise(arguments) if flag == "-x"}
     names = [name for name in forwarded_variables(environment) if name not in asked]
     sent = tuple(name for name in names if _OPEN.fullmatch(name) and not _SECRET.search(name))
@@ -177,7 +177,7 @@ def sent_by_mpirun(environment: Iterable[str], arguments: Sequence[str]) -> Forw
 def warnings_of_mpirun(
     environment: Iterable[str], mpi: str, arguments: Sequence[str], is_remote: bool
 ) -> list[str]:
-    """What mpirun neither hides nor narrows, where ranks are on other hosts."""
+    """Options that mpirun neither hides nor narrows if ranks are on other hosts."""
     if not is_remote:
         return []
     said = [f"mpirun of {mpi}, its daemons and its ranks listen on all networks of their hosts"]

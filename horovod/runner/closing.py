@@ -1,4 +1,4 @@
-"""What horovodrun says when a job has ended well: of --compression without effect, and what its sums cost.
+"""The last lines of a job that ended well: --compression without effect, and the cost of its sums.
 
 It follows from the ranks' notes alone (see `horovod.common.notes`), whichever processes tell them.
 """
@@ -18,7 +18,7 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
 class _Traffic(NamedTuple):
-    """What processes have told of their jobs, added up. Times are in microseconds."""
+    """The processes' reports of their jobs, added up. Times are in microseconds."""
 
     given: int = 0
     sent: int = 0
@@ -28,7 +28,7 @@ class _Traffic(NamedTuple):
 
 
 def asked(values: Mapping[str, Any], environment: Mapping[str, str]) -> str:
-    """What asks for compression: a flag (or the config file, by its name), or variables; "" if nothing does.
+    """The source of a wish for compression: a flag (or the config file, by name), or variables; "" if none.
 
     `environment` is what ranks are told.
     """
@@ -74,7 +74,7 @@ class Closing:
             )
 
     def lines(self) -> list[str]:
-        """What is to be said of a job that has ended well."""
+        """The lines about a job that has ended well."""
         found = [] if self._quiet else [self._cost()]
         return [line for line in [self._without_effect(), *found] if line]
 

@@ -1,4 +1,4 @@
-"""What a rank of horovod.run does: takes the function out of its payload, calls it, and sends the result.
+"""The rank's side of horovod.run: takes the function out of its payload, calls it, and sends the result.
 
 Started by its path, so that it is found where PYTHONPATH does not lead to this package. The result goes into
 the descriptor that the rank's wrapper opened for it, signed with the key of the payload (see `payload`).

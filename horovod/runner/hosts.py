@@ -76,7 +76,7 @@ def checked_host(name: str, slots: str, where: str) -> Host:
 
 
 def shortened(text: str) -> str:
-    """What was given, as a message repeats it."""
+    """The given text, as a message repeats it."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
 
 

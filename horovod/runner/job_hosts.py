@@ -1,4 +1,4 @@
-"""Where a job runs: ranks and hosts, from the options or the batch job that we are in."""
+"""A job's hosts and ranks, from the options or the batch job that this process is in."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def refuse_absent(wanted: Sequence[str]) -> None:
 def nccl_environment(
     values: Mapping[str, Any], choice: Choice, environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """What NCCL is told about networks, unless the user told it."""
+    """NCCL's variables about networks, unless the user set them."""
     found = {"NCCL_SOCKET_IFNAME": ",".join(choice.interfaces)} if choice.interfaces else {}
     if values.get("tcp"):
         found["NCCL_IB_DISABLE"] = "1"

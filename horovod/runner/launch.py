@@ -83,7 +83,7 @@ def _become_topology(arguments: Sequence[str]) -> NoReturn:
 
 
 def _options(given: Mapping[str, Any], command: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the command line and the config file say, and what holds with the environment; says warnings.
+    """Settings of the command line and the config file, and with the environment; prints warnings.
     LaunchError for what makes no sense.
     """
     from_file, warnings = settings.load(given["config_file"]) if "config_file" in given else ({}, [])

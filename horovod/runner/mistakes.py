@@ -1,4 +1,4 @@
-"""What people type by mistake, and what they are told: before anything is started."""
+"""Common mistakes on the command line, and a message for each, before anything is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What horovod.run sends to ranks and gets back. Standard library only: every rank and host agent imports it.
+"""The messages between horovod.run and its ranks. Standard library only: every rank and agent imports it.
 
 A payload is a file that ranks of a host read: the function with its arguments, and the key that results are
 signed with. It reaches other hosts over ssh, and is kept in a folder that only its owner can enter. Each

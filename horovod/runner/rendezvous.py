@@ -30,7 +30,7 @@ class Rendezvous:
     hosts: tuple[tuple[int, tuple[str, ...]], ...]
 
     def variables(self, run_id: str) -> dict[str, str]:
-        """What all ranks are told. The run's id tells libraries that ask for it that ranks are started."""
+        """The variables of all ranks. The run's id tells libraries that ask for it that ranks are started."""
         size = str(sum(ranks for ranks, _ in self.hosts))
         return {
             "MASTER_ADDR": self.address,
@@ -46,7 +46,7 @@ class Rendezvous:
         }
 
     def variables_of_ranks(self, environment: Mapping[str, str]) -> list[dict[str, str]]:
-        """What each rank is told besides, but for what the user's environment says."""
+        """Each rank's further variables, unless the user's environment sets them."""
         found: list[dict[str, str]] = []
         for group, (size, interfaces) in enumerate(self.hosts):
             for local_rank in range(size):
@@ -93,7 +93,7 @@ def of(
     prepared: Prepared,
     free_port: Callable[[str | None, int], int],
 ) -> Rendezvous:
-    """Where the ranks of this job meet. LaunchError when the port that the user named is taken there.
+    """The meeting place of this job's ranks. LaunchError when the port that the user named is taken there.
 
     `free_port`: that port if it is free on a host (None: this one), or for 0 another one; 0 for none.
     """

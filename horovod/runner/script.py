@@ -1,4 +1,4 @@
-"""What the text of a job's script shows before anything starts: whose ranks it is written for.
+"""Analysis of a job's script before the start: which library starts its ranks.
 
 A glance, for warnings only: a script may import what it does from elsewhere, or never run what is there.
 """
@@ -28,7 +28,7 @@ _OF_TORCH = re.compile(rf"{_WRAPPER}|{_INIT_GROUP}|fully_shard|\bDDP\b|\bddp\b|F
 
 @dataclass(frozen=True)
 class Script:
-    """What a script does, as far as its own text shows.
+    """A script's behaviour, as far as its own text shows.
 
     `is_for_hvd`: it calls hvd.init(), and names nothing of torch.distributed. `is_for_torch`: it makes a
     process group or wraps a model in DDP, and imports nothing of horovod but horovod.torch.ddp.
@@ -63,7 +63,7 @@ def imports_mpi4py(command: Sequence[str]) -> str:
 
 
 def _seen(name: str, text: str) -> Script:
-    """What a text shows. SyntaxError and the like where it is no Python."""
+    """Analyses a text. SyntaxError and the like if it is not Python."""
     tree = ast.parse(text)
     names = _imported(tree)
     of_horovod = {each for each in names.values() if each.split(".")[0] == "horovod"}
@@ -106,7 +106,7 @@ def _imported(tree: ast.AST) -> dict[str, str]:
 
 
 def _called(function: ast.expr, names: dict[str, str]) -> str:
-    """What a call calls, with dots, in the words of its modules; "" for what has no name."""
+    """The called function with dots, in its modules' names; "" if it has no name."""
     parts: list[str] = []
     while isinstance(function, ast.Attribute):
         parts.insert(0, function.attr)

@@ -1,4 +1,4 @@
-"""What holds for this job: command line, config file and environment, in this order of weight.
+"""A job's settings: from the command line, the config file and the environment, in this order of weight.
 
 The config file is YAML, with the keys of the table of options.
 """

@@ -26,7 +26,7 @@ class Ssh:
         return words if self.identity_file is None else [*words, "-i", self.identity_file]
 
     def command(self, host: str, words: Sequence[str]) -> list[str]:
-        """What runs the words on the host, whatever shell the user has there."""
+        """A command that runs the words on the host, whatever shell the user has there."""
         return ["ssh", *self.arguments(), "--", host, shlex.join(words)]
 
     def __str__(self) -> str:

@@ -54,7 +54,7 @@ class _Stopped(Exception):
 def candidates(
     said: Mapping[str, Any], environment: Mapping[str, str], jemalloc: str | None
 ) -> list[Candidate]:
-    """What is tried: none that the user has decided, as its variable would then count for nothing, or
+    """The candidates: none that the user has decided, as its variable would then count for nothing, or
     contradict.
 
     ``said``: by the command line and the config file. ``jemalloc``: its file, if there is one.
@@ -116,7 +116,7 @@ def _shown(gain: Gain) -> str:
 
 
 def seconds_in(line: str) -> float | None:
-    """What rank 0 says that a step takes; None for another line."""
+    """A step's time in a line of rank 0; None for another line."""
     said = _SAID.search(line)
     return float(said[1]) if said else None
 
@@ -195,7 +195,7 @@ class _Jobs:
             job.terminate()
 
     def seconds(self, variables: Mapping[str, str]) -> float:
-        """What a step takes, by a job that is ended when it has said so. JobFailed, _Stopped."""
+        """A step's time, measured by a job that is ended when it has said so. JobFailed, _Stopped."""
         self._refuse_when_stopped()
         self._is_late = False
         job = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What the ranks of a job run on: hosts, sockets, GPUs, network cards, and the links between them, drawn.
+"""The machines of a job's ranks, drawn: hosts, sockets, GPUs, network cards, and the links between them.
 
 horovodrun --topology -np 4 -H node1:2,node2:2
 """

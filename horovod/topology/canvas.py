@@ -1,4 +1,4 @@
-"""What a drawing of hosts is made of: boxes, wires and texts, each of a kind that has its colours."""
+"""Parts of a drawing of hosts: boxes, wires and texts, each of a kind that has its colours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a topology means for allreduces: figures of the links, routes, and why, as text for a terminal."""
+"""The effect of a topology on allreduces: figures of the links, routes and reasons, as terminal text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def explanation(ranks: Ranks, routes: Sequence[Route]) -> str:
 
 
 def links_lines(ranks: Ranks) -> list[str]:
-    """What moving bytes costs, in the units that people know."""
+    """The cost of moving bytes, in common units."""
     links = ranks.links
     how = "measured when the job started" if links.is_measured else "assumed, as nothing was measured"
     lines = [f"Links between {words.number_of(len(ranks.hosts), 'rank')} ({how}):"]

@@ -64,7 +64,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Links:
-    """What moving bytes costs in a job, in seconds: measured by the core when it starts, or assumed."""
+    """The cost of moving bytes in a job, in seconds: measured by the core when it starts, or assumed."""
 
     memory_latency: float
     memory_byte: float

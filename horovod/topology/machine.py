@@ -30,7 +30,7 @@ class Interface:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command printed. `code` is None when there is no such command."""
+    """Output of a command. `code` is None when there is no such command."""
 
     code: int | None
     output: str = ""
@@ -69,7 +69,7 @@ class Machine:
     nvml: Callable[[], AbstractContextManager[Nvml | None]] = opened
 
     def text(self, path: str) -> str | None:
-        """What a file says, without space around it; None if it is missing, empty, or refuses to say."""
+        """A file's text, without space around it; None if it is missing, empty, or cannot be read."""
         try:
             return (self.root / path).read_text(errors="replace").strip() or None
         except OSError:  # many files of /sys answer EINVAL where the question has no meaning
@@ -86,7 +86,7 @@ class Machine:
         return sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
 
     def target(self, path: str) -> Path | None:
-        """Where a link of /sys leads; None if there is none."""
+        """The target of a link of /sys; None if there is none."""
         link = self.root / path
         return Path(os.path.realpath(link)) if link.exists() else None
 

@@ -44,7 +44,7 @@ def opened() -> Iterator[Nvml | None]:
 
 
 def asked(nvml: Nvml, function: str, *arguments: object) -> Any:
-    """What a function of it returns; None where this GPU or driver does not know."""
+    """The result of a function of NVML; None if this GPU or driver does not know."""
     try:
         return getattr(nvml, function)(*arguments)
     except nvml.NVMLError:

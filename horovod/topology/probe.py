@@ -1,4 +1,4 @@
-"""What this host has: sockets, memory, GPUs and their links, network interfaces."""
+"""Detection of this host's hardware: sockets, memory, GPUs and their links, network interfaces."""
 
 from __future__ import annotations
 

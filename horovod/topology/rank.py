@@ -1,4 +1,4 @@
-"""What each rank of `horovodrun --topology` tells, and the hosts and ranks that follow from it."""
+"""Each rank's report for `horovodrun --topology`, and the hosts and ranks that follow from all reports."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _PARTS = {"sockets": Socket, "gpus": Gpu, "gpu_links": GpuLink, "nics": Nic}
 
 
 def to_record(host: Host) -> dict[str, Any]:
-    """What json.dumps takes."""
+    """A value that json.dumps takes."""
     return asdict(host)
 
 

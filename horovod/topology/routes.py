@@ -42,12 +42,12 @@ def routes(ranks: Ranks) -> tuple[Route, ...]:
 
 
 def meaning(name: str) -> str:
-    """What a route is, in one or two plain sentences."""
+    """A route, explained in one or two plain sentences."""
     return "There is one rank: nothing is sent." if name == "alone" else native.allreduce_patterns()[name]
 
 
 def assumed_links() -> Links:
-    """What the core assumes where nothing was measured."""
+    """The core's assumptions if nothing was measured."""
     return links_of(native.LinkCosts(), is_measured=False)
 
 

@@ -105,7 +105,7 @@ def _tree(branches: Sequence[_Branch]) -> Iterator[_Row]:
 
 
 def _unplaced(group: words.Group) -> Iterator[tuple[str, frozenset[str]]]:
-    """What is on no socket, or nobody knows on which."""
+    """Devices on no socket, or on an unknown one."""
     host = group.host
     for gpu in host.gpus:
         if gpu.socket is None:

@@ -109,7 +109,7 @@ def speed(nic: Nic, say: Language = ENGLISH) -> str:
 
 
 def nic_model(nic: Nic) -> str:
-    """What it is; the driver at least; "" where neither is known, as of most virtual ones."""
+    """Its model, or at least its driver; "" if neither is known, as of most virtual ones."""
     return re.sub(_LEGAL_FORMS, "", nic.model) if nic.model else nic.driver or ""
 
 

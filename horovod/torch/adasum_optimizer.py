@@ -49,7 +49,7 @@ class DistributedAdasumOptimizer(OptimizerFront):
 
     @torch.no_grad()
     def _local_delta(self, parameter: torch.Tensor) -> torch.Tensor:
-        """What the wrapped optimizer's step would add to a parameter; the parameter is left as it was."""
+        """The change that the wrapped optimizer's step would make to a parameter, which is left as it was."""
         if parameter.grad is None or parameter not in self._group_number:
             return torch.zeros_like(parameter)
         # SparseAdam's step takes sparse gradients only; what travels is the delta, which is dense.

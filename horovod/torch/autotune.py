@@ -183,7 +183,7 @@ class Tuning:
         self._searching_since: tuple[float, dict[str, int]] | None = None
 
     def agreed(self) -> Decision:
-        """What ranks had in common when they last joined, or were all told at once."""
+        """The ranks' common decision when they last joined, or were all told at once."""
         member = basics.member()
         if self._joins != member.joins:
             self._joins = member.joins
@@ -286,7 +286,7 @@ class Tuning:
 
 
 def nothing() -> dict[str, Any]:
-    """What ``tuning`` says where nothing is tuned."""
+    """The result of ``tuning`` if nothing is tuned."""
     return {"phase": "off", "settings": {}}
 
 
@@ -296,7 +296,7 @@ def step_ended(tuned: Tuned, workload: Callable[[], Workload]) -> None:
 
 
 def tuning() -> dict[str, Any]:
-    """What tuning does and has found; see docs/tuning.md. Every rank may ask at any time.
+    """The state and results of tuning; see docs/tuning.md. Every rank may ask at any time.
 
     Returns:
         phase ("off", "warming up", "searching", "watching") and settings (by variable, the text that counts

@@ -1,4 +1,4 @@
-"""What is saved of compressed training besides model and optimizer. A DistributedOptimizer has it in
+"""The checkpoint of compressed training besides model and optimizer. A DistributedOptimizer has it in
 state_dict()["horovod"], a compressed DistributedDataParallel in its CompressionState's state_dict():
 
     form           the number of this form, checkpoint_form.FORM; without one it is the first
@@ -80,7 +80,7 @@ class Checkpoint:
             self._rank, self._size = peers.position() or 0, peers.size() or 1
 
     def on_reduction(self) -> None:
-        """What is known here of other ranks' residuals is no longer true."""
+        """The residuals that this rank knows of others are no longer true."""
         self._look_around()
         self._everybodys = None
 

@@ -64,14 +64,14 @@ def as_given(result: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 def real_target(
     tensor: torch.Tensor, reals: torch.Tensor, target: torch.Tensor | None
 ) -> torch.Tensor | None:
-    """Where the reals of a result go: those of the tensor itself where the target is that."""
+    """The reals of a result's target: those of the tensor itself if the target is that."""
     if target is None or target is tensor:
         return None if target is None else reals
     return as_reals(target)
 
 
 def given_back(placed: torch.Tensor, tensor: torch.Tensor, target: torch.Tensor | None) -> torch.Tensor:
-    """What the caller gets: its own tensor if it has said where, and else a new one.
+    """The caller's result: its own tensor if it has given one, else a new one.
 
     ``placed`` is in its real target, or new.
     """

@@ -117,7 +117,7 @@ def done_future(device: int) -> torch.futures.Future[None]:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where an operation was started: a device, and the stream that was current."""
+    """The origin of an operation: a device, and the stream that was current."""
 
     device: int = CPU
     stream: torch.cuda.Stream | None = None
@@ -132,7 +132,7 @@ class Origin:
         return cls(device, new_stream(device))
 
     def wait_for_caller(self) -> None:
-        """What is put on the stream from now on comes after what the caller's holds."""
+        """Work put on the stream from now on comes after the work on the caller's."""
         caller = torch_stream(self.device) if self.stream is not None else None
         if caller is not None and self.stream is not None:
             self.stream.wait_stream(caller)

@@ -1,4 +1,4 @@
-"""What every distributed optimizer does: hear of gradients, count backward passes, start reductions in time.
+"""The base of every distributed optimizer: hears of gradients, counts passes, starts reductions in time.
 
 A hook of each parameter fires when a backward pass has accumulated its gradient. The machine of a gradient's
 life (horovod.common.gradient_life) says when it is due; then ``_start`` is called. At its end the pass waits
@@ -414,7 +414,7 @@ class GradientListener(torch.optim.Optimizer):
         raise errors.not_written(owner=type(self).__name__, what="gradients are reduced")
 
     def _not_started(self) -> Iterator[list[torch.Tensor]]:
-        """What takes part in every step and no hook has started, as lists to be reduced together.
+        """Parameters of every step that no hook has started, as lists to be reduced together.
 
         That is, missing gradients, and groups that did not become complete.
         """

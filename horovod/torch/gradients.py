@@ -283,7 +283,7 @@ def wait_for_all(waits: Sequence[Wait]) -> None:
 
 @contextlib.contextmanager
 def waiting_on_failure(parts: Sequence[Pending]) -> Iterator[None]:
-    """What was started inside the block is waited for if the block fails: nobody else knows of it."""
+    """Waits for reductions started inside the block if the block fails: nobody else knows of them."""
     try:
         yield
     except BaseException:

@@ -157,7 +157,7 @@ def starting(operation: Operation) -> Iterator[None]:
 
 @contextlib.contextmanager
 def together(engine: native.Engine) -> Iterator[None]:
-    """What is requested inside the block is announced together, at its end."""
+    """Operations requested inside the block are announced together, at its end."""
     engine.hold()
     try:
         yield

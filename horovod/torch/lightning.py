@@ -31,7 +31,7 @@ _OPERATIONS = {
 
 
 class HorovodEnvironment(ClusterEnvironment):
-    """Where each process stands, as Horovod knows it, for Lightning. hvd.init() comes first."""
+    """Each process's place, as Horovod knows it, for Lightning. hvd.init() comes first."""
 
     @property
     def creates_processes_externally(self) -> bool:

@@ -48,7 +48,7 @@ _DistributedAdasumOptimizer = DistributedAdasumOptimizer  # its name in Horovod
 
 
 class _DistributedOptimizer(OptimizerFront):
-    """What is put in front of the user's optimizer class; ``super()`` is that class.
+    """The class in front of the user's optimizer class; ``super()`` is that class.
 
     Instances are made by DistributedOptimizer() only, which takes everything else over from the user's
     instance.

@@ -1,4 +1,4 @@
-"""What scripts call on any distributed optimizer, besides its step: zero_grad, checkpoints, copies."""
+"""The methods of any distributed optimizer besides its step: zero_grad, checkpoints, copies."""
 
 from __future__ import annotations
 

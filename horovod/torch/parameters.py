@@ -1,4 +1,4 @@
-"""What an optimizer's parameters are called, and which are reduced together. Needs no initialised job."""
+"""Names and groups of an optimizer's parameters. Needs no initialised job."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ handle_average_backwards_compatibility = get_average_backwards_compatibility_fun
 
 
 class ReduceArguments(NamedTuple):
-    """What is done to the tensors of a reduction besides moving them."""
+    """The arithmetic of a reduction."""
 
     op: int
     prescale: float

@@ -302,7 +302,7 @@ def grouped_reducescatter(
 
 
 def _reals(tensor: torch.Tensor, what: str, name: str | None, op: int) -> torch.Tensor:
-    """What travels of a tensor, and is compressed. Compressors get no complex numbers to see."""
+    """The real tensor that is compressed and travels. Compressors get no complex numbers."""
     label = f"{what}.{name or 'noname'}"
     if what == "reducescatter":
         as_rows_of_reals(tensor, label)  # refuses what has no rows

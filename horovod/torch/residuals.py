@@ -135,7 +135,7 @@ class Residuals:
         self._unit: float | None = None  # the loss scale that residuals are in units of, if that is known
 
     def of(self, name: str, tensor: torch.Tensor, compressor: Any) -> Feedback | None:
-        """What belongs to the parameter ``name``; None where the compressor wants no error feedback."""
+        """The feedback of the parameter ``name``; None if the compressor wants no error feedback."""
         if not getattr(compressor, "error_feedback", False) or not tensor.is_floating_point():
             return None
         feedback = self._feedback.get(name)

@@ -62,7 +62,7 @@ class RunningRounds:
         return sources
 
     def results(self) -> list[torch.Tensor]:
-        """What the compressor returned for each member, once all are over."""
+        """The compressor's result for each member, once all are over."""
         results = [result for result in self._results if result is not None]
         assert len(results) == len(self._results)
         return results
@@ -139,7 +139,7 @@ class RoundsOperation:
             return self._handle is not None and self._engine.must_yield(self._handle)
 
     def results(self) -> list[torch.Tensor]:
-        """What the compressor returned for each member, once it is over; or its failure is raised."""
+        """The compressor's result for each member, once it is over; or its failure is raised."""
         failure, self._failure = self._failure, None
         if failure is not None:
             try:
@@ -150,7 +150,7 @@ class RoundsOperation:
 
     @property
     def sent_bytes(self) -> list[int]:
-        """What each member has yielded so far."""
+        """The tensors that each member has yielded so far."""
         return self._rounds.sent_bytes
 
     def _continue(self) -> None:

@@ -1,4 +1,4 @@
-"""What a gradient was, to find out later whether somebody has changed it."""
+"""A gradient's identity and version, to find out later whether somebody has changed it."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class StepGradients:
     # ---- what is being reduced ----
 
     def in_flight(self) -> dict[Pending, list[torch.Tensor]]:
-        """What is being reduced, and the parameters of each reduction."""
+        """Reductions under way, and the parameters of each."""
         members: dict[Pending, list[torch.Tensor]] = {}
         for parameter, (reduction, _) in self.handles.items():
             if reduction is not None and not reduction.is_over:

@@ -25,7 +25,7 @@ _RECORD_WORDS = 8  # of torch's record of a storage: it has more, and the addres
 
 
 def _offset_of_address() -> int | None:
-    """Where in torch's record of a storage the address of its memory stands, in bytes."""
+    """The offset of the memory's address in torch's record of a storage, in bytes."""
     storage = torch.UntypedStorage(64)  # type: ignore[no-untyped-call]
     record = (ctypes.c_size_t * _RECORD_WORDS).from_address(storage._cdata)
     words = set(range(_RECORD_WORDS))

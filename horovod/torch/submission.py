@@ -44,7 +44,7 @@ Finish = Callable[[list[native.Result]], list[torch.Tensor]]
 
 
 class Kept(NamedTuple):
-    """What is remembered of a tensor from one allreduce to the next."""
+    """The state of a tensor from one allreduce to the next."""
 
     state: State  # its compressor's
     feedback: Any = None  # a Feedback that suits the compressor, or None: what is lost is not given back
@@ -147,7 +147,7 @@ def _check_adasum(world: native.World, process_set_id: int) -> None:
 
 
 def _kept_by_job(key: str, compressor: Any, count: int) -> list[Kept]:
-    """What compressors remember of allreduces that nobody else keeps states for; None remembers nothing."""
+    """The compressors' states of allreduces for which nobody else keeps them; None remembers nothing."""
     memory = belongings.own(Memory)
     return [Kept(memory.of(f"{key}/{i}", compressor) if compressor else {}) for i in range(count)]
 

@@ -1,4 +1,4 @@
-"""What the core needs to know of a torch tensor: address, shape, dtype; and which tensors it can serve."""
+"""The core's view of a torch tensor: address, shape, dtype; and which tensors it can serve."""
 
 from __future__ import annotations
 
@@ -91,12 +91,12 @@ def described(
 
 
 def from_core(result: native.Result, like: torch.Tensor) -> torch.Tensor:
-    """What the core received, as one tensor with the dtype and trailing dimensions of ``like``."""
+    """The core's result as one tensor, with the dtype and trailing dimensions of ``like``."""
     return grouped_from_core(result, [like])[0]
 
 
 def grouped_from_core(result: native.Result, likes: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """What the core received for several tensors: as many rows from each rank for each of them.
+    """The core's results for several tensors: as many rows from each rank for each of them.
 
     In host memory the outputs are the core's own memory, as those of ``new_result`` are. On a GPU they are
     torch's, and this copies.

@@ -1,4 +1,4 @@
-"""What the autotuner has to know of a training: its knobs, a model of its steps, the key of what is found."""
+"""The autotuner's view of a training: its knobs, a model of its steps, the key of the results."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ANSWER = 1e-4  # seconds until ranks have agreed, for the model
 
 
 class Workload(NamedTuple):
-    """What is trained, for the model and for the key of what is found."""
+    """The training, for the model of its steps and for the key of its results."""
 
     face: str  # "optimizer" or "ddp"
     name: str
@@ -146,7 +146,7 @@ def _knobs(world: native.World, workload: Workload) -> list[Knob]:
 
 
 def _start(settings: native.Settings, knobs: Sequence[Knob]) -> dict[str, str]:
-    """What the core was given, by variable."""
+    """The core's settings, by variable."""
     values = {knob.name: getattr(settings, BY_VARIABLE[knob.name].member) for knob in knobs}
     return {name: _as_text(value) for name, value in values.items()}
 

@@ -1,4 +1,4 @@
-"""What was found, kept for the next job: JSON files in ``~/.cache/horovod/tune`` that people can read.
+"""Results of tuning, kept for the next job: JSON files in ``~/.cache/horovod/tune`` that people can read.
 
 Rank 0 alone reads and writes them. A file holds one workload: its key in full, what was chosen, and the
 figures that decided.
@@ -93,7 +93,7 @@ class Cache:
         return stored
 
     def all(self) -> list[Stored]:
-        """What can be read of all workloads, by name of file."""
+        """All readable workloads, by name of file."""
         found = []
         for path in self._files(_is_kept):
             try:

@@ -1,4 +1,4 @@
-"""What rank 0 tells all ranks of tuning: a few lines of text, which the core carries in a response."""
+"""Rank 0's decision for all ranks: a few lines of text, which the core carries in a response."""
 
 from __future__ import annotations
 

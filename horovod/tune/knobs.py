@@ -1,4 +1,4 @@
-"""What can be tuned: knobs, each a setting's variable and the texts to try, and configurations of them."""
+"""Knobs to tune, each a setting's variable and the texts to try, and configurations of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users see of a tuning: a table, and the same as data."""
+"""The user's view of a tuning: a table, and the same as data."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _LEAST_SPREAD = 0.02  # of the median: steps that are all alike make no outlier 
 
 
 def seconds_of(steps: Sequence[float], mode: str = "filter") -> float:
-    """What a block's steps count as, in seconds.
+    """The score of a block's steps, in seconds.
 
     ``time``: their mean, with all that happened in them. ``filter`` and ``profile``: the mean of those that
     are no outliers, as what saves or logs now and then would fall to the configuration it falls on.
@@ -46,7 +46,7 @@ def usual(steps: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Shares:
-    """What part of a step is communication: ``exposed``, while nothing computes, and ``hidden`` behind
+    """The share of a step that is communication: ``exposed``, while nothing computes, and ``hidden`` behind
     computing.
 
     ``linearity`` is the step without exposed communication over the step: 1 where ranks do not slow each

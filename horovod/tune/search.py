@@ -61,7 +61,7 @@ class Duel:
 
 @dataclass
 class Result:
-    """What the search has come to."""
+    """The outcome of the search."""
 
     best: dict[str, str]
     duels: list[Duel] = field(default_factory=list)
@@ -159,7 +159,7 @@ def _block(state: _State, configuration: dict[str, str]) -> Generator[dict[str, 
 def _halve(
     state: _State, candidates: list[dict[str, str]]
 ) -> Generator[dict[str, str], float, dict[str, str] | None]:
-    """Who is left of the candidates; None if none of them looks faster than the incumbent."""
+    """The remaining candidate; None if none looks faster than the incumbent."""
     spent: dict[int, list[tuple[float, float]]] = {number: [] for number in range(len(candidates))}
     alive, rounds = list(spent), 1
     while alive:

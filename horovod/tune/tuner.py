@@ -41,7 +41,7 @@ class Agreements(Protocol):
         """Of rank 0's text. Every rank calls it at the same step; only rank 0's text counts."""
 
     def latest(self) -> str:
-        """What ranks have agreed on last, also without this one, as it had joined; empty: nothing yet."""
+        """The ranks' last agreement, also without this one, as it had joined; empty: nothing yet."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Plan:
         return Limits(blocks=max(0, self.most_steps - self.warmup_steps) // (self.steps_per_block + 1))
 
     def why_nothing_is_tried(self) -> str:
-        """Where no comparison could be won in so few steps; else empty."""
+        """The reason if no comparison could be won in so few steps; else empty."""
         fewest = 2 * Limits().fewest_pairs
         if self.limits().blocks >= fewest:
             return ""
@@ -70,7 +70,7 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """What is trained: a model's seconds of a step by configuration, and the key of what is found for it."""
+    """The training: a model's seconds of a step by configuration, and the key of its results."""
 
     predicted: Callable[[Configuration], float]
     key: Key | None = None
@@ -135,7 +135,7 @@ class Tuner:
         )
 
     def finish(self) -> None:
-        """What is under way is waited for, on all ranks at the same step."""
+        """Waits for the agreement under way, on all ranks at the same step."""
         if self._under_way is not None:
             self._under_way.text()
             self._under_way = None
@@ -325,7 +325,7 @@ class Director:
         return self._decision(WATCH)
 
     def _stored(self, key: Key, result: Result) -> Stored:
-        """What was found. Where that is what the search began with, as it had been found before, the figures
+        """The result. If the search began with it, as it had been found before, the figures
         that decided are those of then.
         """
         figures, before = self.figures(), self._in_force
@@ -351,7 +351,7 @@ class Director:
         return Decision(self._phase, next_in, self._current)
 
     def figures(self) -> dict[str, Any]:
-        """What decided: of the settings that were taken, and of all duels.
+        """The figures that decided: of the settings that were taken, and of all duels.
 
         Where an earlier search has found them, that one's; ``steps`` are those that this job has tried.
         """

@@ -113,5 +113,5 @@ def int4_decode(run: Bytes, count: int, block_size: int = 128) -> Float32s:
 
 
 def integers_of(nibbles: NDArray[np.uint8]) -> Float32s:
-    """What four bits mean in two's complement, as float32."""
+    """The values of four bits in two's complement, as float32."""
     return np.where(nibbles < 8, nibbles, nibbles.astype(np.int64) - 16).astype(np.float32)

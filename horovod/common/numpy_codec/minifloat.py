@@ -56,7 +56,7 @@ class MinifloatFormat:
 
     @property
     def code_dtype(self) -> np.dtype[Any]:
-        """What holds one code: a byte, or two bytes in little-endian order."""
+        """The dtype of one code: a byte, or two bytes in little-endian order."""
         return np.dtype("u1" if self.magnitude_bits < 8 else "<u2")
 
     @property

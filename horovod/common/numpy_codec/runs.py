@@ -1,4 +1,4 @@
-"""What formats with blocks have in common: blocks, largest magnitudes, checks; and the measure of error."""
+"""Parts shared by formats with blocks: blocks, largest magnitudes, checks; and the measure of error."""
 
 from __future__ import annotations
 

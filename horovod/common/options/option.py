@@ -1,4 +1,4 @@
-"""What a row of the table of options holds, and how its values are read."""
+"""A row of the table of options, and how its values are read."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Option:
         return "true or false" if self.type == "bool" else "a text"
 
     def highest(self) -> int:
-        """What a number may be at most."""
+        """The largest number allowed."""
         return _HIGHEST[self.type] if self.maximum is None else self.maximum
 
     @property
@@ -124,7 +124,7 @@ class Option:
         return self.variable.removeprefix("HOROVOD_").lower()
 
     def read(self, environment: Mapping[str, str]) -> Any:
-        """What the variable says, as this option's type, or the default. ValueError names both."""
+        """The variable's value, as this option's type, or the default. ValueError names both."""
         text = environment.get(self.variable, "").strip() or self.default
         try:
             return self.convert(text)
@@ -133,7 +133,7 @@ class Option:
             raise errors.not_valid(setting=self.variable, value=text, expected=wanted) from None
 
     def variable_text(self, value: Any) -> str:
-        """What the variable is set to for a (converted) value of the flag."""
+        """The variable's text for a (converted) value of the flag."""
         if self.type == "bool":
             return str(int(value != self.inverted))
         number_or_text = value * self.scale if self.scale != 1 else value

@@ -1,4 +1,4 @@
-"""What a rank says of itself before ranks are connected: JSON, from processes that nobody has vouched for.
+"""A rank's card, sent before ranks are connected: JSON, from processes that nobody has vouched for.
 
     {"version": 1, "package": "0.29.0", "host": ..., "namespace": ..., "name": "node1, process 4711",
      "addresses": [["eth0", "10.0.0.1/24", 1000], ...], "route": "10.0.0.1" or "", "wanted": ["eth0"],
@@ -152,7 +152,7 @@ def parsed(rank: int, text: bytes) -> Card:
 
 
 def record_of(rank: int, text: bytes) -> dict[str, Any]:
-    """What a rank has said, an object of JSON. ValueError, which names it, for anything else."""
+    """A rank's words, an object of JSON. ValueError, which names the rank, for anything else."""
     try:
         record = json.loads(text) if len(text) <= MOST_BYTES else None
     except (ValueError, RecursionError):

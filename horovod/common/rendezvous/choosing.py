@@ -1,4 +1,4 @@
-"""Where the ranks of a job listen: a pure function of what all have said of themselves, so that all agree."""
+"""The addresses at which a job's ranks listen: a pure function of all cards, so that all ranks agree."""
 
 from __future__ import annotations
 

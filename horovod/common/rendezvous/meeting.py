@@ -115,7 +115,7 @@ def given_secret(environment: Mapping[str, str]) -> bytes:
 
 
 def session_key(secret: bytes, cards: Sequence[Card]) -> bytes:
-    """What the ranks know, and nobody else, for as long as this job lasts; 32 bytes."""
+    """The job's secret, which only its ranks know; 32 bytes."""
     return hmac.digest(secret, b"horovod session" + b"".join(card.nonce for card in cards), "sha256")
 
 
@@ -134,7 +134,7 @@ def tcp_ports(environment: Mapping[str, str]) -> tuple[int, int]:
 
 
 def said_by(rank: int, text: bytes, card: Card, count: int) -> _Said:
-    """What a rank that listens at so many addresses has said. ValueError with its reason if it does not."""
+    """The words of a rank that listens at so many addresses. ValueError with its reason if it does not."""
     record = cards_of.record_of(rank, text)
     why, ports, proof = record.get("error"), record.get("ports"), record.get("proof")
     if isinstance(why, str) and why.isprintable():
@@ -168,7 +168,7 @@ def _gather_cards(
 def _listener(
     addresses: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[native.TcpListener | None, str]:
-    """What listens at these addresses, or why nothing does."""
+    """A listener at these addresses, or the reason why there is none."""
     try:
         return native.TcpListener(list(addresses), *tcp_ports(environment)), ""
     except (ValueError, OSError) as error:

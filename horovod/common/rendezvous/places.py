@@ -1,4 +1,4 @@
-"""Where ranks meet: in horovodrun's store, in one of torch's, by MPI, or in what a script has.
+"""Meeting places of ranks: horovodrun's store, one of torch's, MPI, or the script's own.
 
 Ranks of an agent of horovodrun meet in the store of its driver. Those of torchrun, and all that are told
 RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, meet in torch's store, which is made by `horovod.torch`: this
@@ -38,7 +38,7 @@ _log = logging.getLogger("horovod")
 
 
 def rendezvous_of(launch: Launch, environment: Mapping[str, str], ranks: Sequence[int]) -> StoreRendezvous:
-    """Where this launch's ranks meet; `ranks` of them, or all for none. ValueError where they cannot."""
+    """The meeting place of this launch's ranks; `ranks` of them, or all for none. ValueError if none."""
     ways = {AGENT: by_agent, STORE: by_environment, STEP: by_step, FOLDER: by_folder}
     return ways[launch.meets](launch, environment, ranks)
 
@@ -70,7 +70,7 @@ def make_stores_with(make: MakeStore) -> None:
 
 
 def by_environment(launch: Launch, environment: Mapping[str, str], ranks: Sequence[int]) -> StoreRendezvous:
-    """Where MASTER_ADDR and MASTER_PORT say. ValueError where there is no store."""
+    """The store at MASTER_ADDR and MASTER_PORT. ValueError if there is none."""
     is_host = launch.rank == 0 and environment.get(_OF_THE_AGENT) != "True"
     end = (environment["MASTER_ADDR"], int(environment["MASTER_PORT"]))
     return _in_torchs_store(launch, environment, ranks, end, is_host)
@@ -160,7 +160,7 @@ def _opening(store: Store, rank: int, size: int) -> OpenWorld:
 
 
 def host_of(store: Any) -> str:
-    """Where torch's TCPStore is, below what others wrap around it; "" for another store."""
+    """The address of torch's TCPStore, below its wrappers; "" for another store."""
     while (below := getattr(store, "underlying_store", None)) is not None:
         store = below
     host = getattr(store, "host", "")

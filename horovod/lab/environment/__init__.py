@@ -1,4 +1,4 @@
-"""What an experiment ran on: the environment table of a report, as data.
+"""The environment of an experiment: the environment table of a report, as data.
 
 environment = collect()                                  # this host
 environment = collect(["-np", "2", "-H", "h1:1,h2:1"])   # as horovodrun would reach them

@@ -106,7 +106,7 @@ def write_at_end(axes: Axes, at: int, end: float, text: str) -> None:
 
 
 def heights(rows: Sequence[Row]) -> list[int]:
-    """Where each row's bar lies, counted from above; before the first of a place is room for its heading."""
+    """Each row's position, counted from above; before the first of a place is room for its heading."""
     places = list(dict.fromkeys(row.place for row in rows))
     headings = len(places) > 1
     return [number + headings * (1 + places.index(row.place)) for number, row in enumerate(rows)]

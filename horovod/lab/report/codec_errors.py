@@ -1,4 +1,4 @@
-"""What the codecs of a report's compressions lose of normally distributed numbers, by their NumPy twin."""
+"""Errors of a report's codecs on normally distributed numbers, by their NumPy twin."""
 
 from __future__ import annotations
 

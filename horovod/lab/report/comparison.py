@@ -1,4 +1,4 @@
-"""What follows from a results table: which rows compare with which, and what a difference of theirs means.
+"""Comparison of a results table's rows: which rows form a pair, and the meaning of their difference.
 
 Runs are compared seed by seed: they see the same data, and were done one soon after the other.
 """
@@ -30,7 +30,7 @@ EXPLAINS = 0.5  # the share of a gap in time that waiting must make up to be its
 
 
 class Conclusion(Enum):
-    """What a comparison with the training without compression allows to be said."""
+    """The conclusion of a comparison with the training without compression."""
 
     PAID = "paid"  # less time, which is more than chance, and most of it because ranks waited less
     UNEXPLAINED = "unexplained"  # less time, which is more than chance, and not because of fewer bytes

@@ -24,7 +24,7 @@ Curve = tuple[list[float], list[float]]
 
 
 def loss_curve(run: Run, is_by_time: bool) -> Curve:
-    """Where (in epochs or seconds, at the middle of a piece) and how high the mean loss of each piece is."""
+    """The mean loss of each piece, and its middle in epochs or seconds."""
     steps = len(run.step_losses)
     edges = sorted({round(i * steps / POINTS) for i in range(POINTS + 1)})
     times = [0.0, *accumulate(run.step_seconds)]

@@ -37,7 +37,7 @@ def unique(values: Iterable[str]) -> list[str]:
 
 
 def warnings(runs: Sequence[Run], rows: Sequence[Row], names: Names, words: Words) -> list[str]:
-    """What makes rows hard to compare, or a result doubtful. None, where all is as it should be."""
+    """Facts that make rows hard to compare, or a result doubtful. None if all is as it should be."""
     said = unlike(runs, words)
     if len({frozenset(run.plan.seed for run in row.runs) for row in rows}) > 1:
         said.append(words("warn_seeds"))
@@ -66,7 +66,7 @@ def losses(run: Run) -> Iterable[float]:
 
 
 def unlike(runs: Sequence[Run], words: Words) -> list[str]:
-    """What all runs should have in common and have not. The serial run may be of a script without Horovod."""
+    """Differences between runs that should have none. The serial run may be of a script without Horovod."""
     found = {
         "warn_datasets": {run.dataset for run in runs},
         "warn_scripts": {run.plan.script for run in runs if run.plan.ranks > 1},

@@ -1,4 +1,4 @@
-"""What rows are called in text and plots: short, and different where they are different."""
+"""Short names of rows in text and plots, different if the rows are."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def pair_sentences(pair: Pair, names: Names, words: Words) -> str:
 
 
 def reasons(pair: Pair, words: Words) -> list[str]:
-    """What the seeds allow to be said of the difference, and why no more."""
+    """The conclusion about the difference that the seeds allow, and why no more."""
     if pair.conclusion is Conclusion.UNKNOWN:
         return [words(f"pair_{why_unknown([pair])}")]
     said = [

@@ -49,7 +49,7 @@ def steps_words(row: Row, serial: Row, names: Names) -> dict[str, object]:
 
 
 def unequal_work(rows: Sequence[Row], serial: Row, names: Names, words: Words) -> list[str]:
-    """What the times of these rows say by the example, as the number of examples differs."""
+    """Times of these rows by the example, as the number of examples differs."""
     most = largest(rows)
     is_same = steps_per_epoch(most) == steps_per_epoch(serial)
     said = [

@@ -1,4 +1,4 @@
-"""What the autotuner did in a run: the time of every step, and the blocks of steps that it measured."""
+"""The autotuner's work in a run: the time of every step, and the blocks of steps that it measured."""
 
 from __future__ import annotations
 

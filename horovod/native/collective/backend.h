@@ -1,4 +1,4 @@
-// What carries out the collectives of a process set, for tensors in one kind of memory: the CPU's (CpuBackend), or a GPU's,
+// A backend carries out a process set's collectives for tensors in one kind of memory: the CPU's (CpuBackend), or a GPU's,
 // by NCCL or by way of the host (device/gpu_backend.h). An operation that one of them does not serve is a line there, which
 // hands it to another. Belongs to its engine's thread.
 //

@@ -1,4 +1,4 @@
-// What the CPU does with a layout (layout.h) whose tensors are in its memory: messages are read and written here, by the thread
+// The CPU's work on a layout (layout.h) whose tensors are in its memory: messages are read and written here, by the thread
 // that has the bucket. The tensors' memory and feedback belong to the caller.
 #pragma once
 

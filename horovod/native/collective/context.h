@@ -1,4 +1,4 @@
-// What every collective runs with. Belongs to one engine thread.
+// The context of every collective. Belongs to one engine thread.
 #pragma once
 
 #include <cstddef>

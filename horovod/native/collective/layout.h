@@ -1,4 +1,4 @@
-// What buckets are made of, tensors and what shall become of them; and which element of which of them is where in a message.
+// The tensors of a bucket and their reduction, and the place of each element in a message.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What plans go by besides their facts: which routes were asked for, and what links and GPUs cost.
+// Rules of plans besides their facts: the routes asked for, and the costs of links and GPUs.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Where the tensors of a reduction are, as seen from its messages, which are in memory of the host: the CPU's tensors are read
+// A reduction's tensors, as seen from its messages, which are in memory of the host: the CPU's tensors are read
 // and written by the calling thread (CpuTensors), those of a GPU by the GPU, which copies messages to and from there
 // (device/staged_tensors.h). Patterns are written against this, and have one text for both.
 //

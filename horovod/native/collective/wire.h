@@ -1,4 +1,4 @@
-// What carries the messages of a reduction from rank to rank: the transport (here), or NCCL (device/nccl_wire.h). Patterns are
+// The carrier of a reduction's messages from rank to rank: the transport (here), or NCCL (device/nccl_wire.h). Patterns are
 // written against this.
 #pragma once
 

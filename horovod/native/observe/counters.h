@@ -1,4 +1,4 @@
-// What the engine has done in one process set since the set was made. Written by the engine thread, read by any.
+// Counters of the engine's work in one process set since the set was made. Written by the engine thread, read by any.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// What the engine tells those who watch it. All calls come from the engine thread.
+// The engine's events for its listeners. All calls come from the engine thread.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Who holds others up: operations that some ranks have not asked for, and ranks that show no sign of life.
+// Stalls: operations that some ranks have not asked for, and ranks that show no sign of life.
 #pragma once
 
 #include <chrono>

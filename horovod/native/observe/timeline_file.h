@@ -1,4 +1,4 @@
-// What a timeline's file holds already, so that it can be continued: by the process that began it, or by another one.
+// A timeline's existing file, read so that it can be continued: by the process that began it, or by another one.
 #pragma once
 
 #include <cstdint>

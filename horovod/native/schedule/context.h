@@ -1,4 +1,4 @@
-// What all process sets of an engine share, and what an executor of one of them works with.
+// The context that all process sets of an engine share, and that of an executor of one of them.
 #pragma once
 
 #include <chrono>

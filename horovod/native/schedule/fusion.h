@@ -1,4 +1,4 @@
-// What goes together: which agreed requests are carried out as one.
+// Fusion: which agreed requests are carried out as one.
 #pragma once
 
 #include <cstdint>

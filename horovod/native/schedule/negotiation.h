@@ -1,6 +1,6 @@
-// What a rank announces and hears: submissions go to rank 0, which coordinates all process sets, and its responses come in the
-// order in which every rank carries them out. On rank 0 also: hears all ranks, responds, and finds deadlocks and stalls. Engine
-// thread only; the clock is the caller's.
+// A rank's announcements and the responses to them. Submissions go to rank 0, which coordinates all process sets; its responses
+// come in the order in which every rank carries them out. On rank 0 also: hears all ranks, responds, and finds deadlocks and
+// stalls. Engine thread only; the clock is the caller's.
 #pragma once
 
 #include <chrono>

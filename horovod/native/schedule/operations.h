@@ -1,4 +1,4 @@
-// What an operation is made of, whatever memory its tensors are in: which of them take part in what, where results go, what the
+// The steps of an operation, whatever memory its tensors are in: which of them take part in what, where results go, what the
 // caller gets. How bytes are moved and reduced is the backend's. Engine thread only.
 #pragma once
 

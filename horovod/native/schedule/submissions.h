@@ -1,4 +1,4 @@
-// What callers on this rank have submitted and the engine has not announced: gathered until somebody waits for one, they reach
+// Submissions of this rank's callers that the engine has not announced: gathered until somebody waits for one, they reach
 // the fusion threshold, or a cycle has passed. Thread-safe; the clock is the caller's.
 #pragma once
 

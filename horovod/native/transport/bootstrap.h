@@ -1,4 +1,4 @@
-// What ranks do together before they have a transport: find out where they are, compare what they were told, share memory. MPI
+// The ranks' common work before they have a transport: find out where they are, compare what they were told, share memory. MPI
 // does that in a library of its own.
 #pragma once
 

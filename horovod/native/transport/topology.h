@@ -1,4 +1,4 @@
-// Where the ranks of a job are, and what moving bytes between them costs.
+// The places of a job's ranks, and the cost of moving bytes between them.
 #pragma once
 
 #include <cstddef>

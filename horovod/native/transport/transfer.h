@@ -1,4 +1,4 @@
-// What a transport moves, messages and transfers of bulk data, and what is said where it cannot any more.
+// A transport's messages and transfers of bulk data, and the errors if it can move no more.
 #pragma once
 
 #include <cstddef>

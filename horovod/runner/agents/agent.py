@@ -170,7 +170,7 @@ class Agent:
         return wanted
 
     def _may_read_output(self) -> bool:
-        """Where nobody hears us it is thrown away, so that workers can end."""
+        """Output without a reader is thrown away, so that workers can end."""
         return self._credit > 0 or self._target.is_broken or not self._has_driver
 
     def _go_on(self, descriptor: int) -> None:
@@ -319,7 +319,7 @@ class Agent:
                     self._tell_of_start(number, worker)
 
     def _commits_variable(self) -> dict[str, str]:
-        """Where workers that may be started again find commits: a folder that is there as long as we are.
+        """The folder of commits for workers that may be started again. It is there as long as we are.
         Empty where there can be none.
         """
         if not self._restarts:
@@ -388,7 +388,7 @@ class Agent:
             self._end_orphans()
 
     def _end_orphans(self) -> None:
-        """What a wrapper that was killed has left: nobody else ends it, and it is no worker's any more."""
+        """Ends the processes of a wrapper that was killed: nobody else does."""
         there = set(children())
         self._has_orphans = False
         self._look_at_server()  # a wrapper is our child only after its answer was sent: now it is known

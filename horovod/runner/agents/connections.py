@@ -65,7 +65,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class Events:
-    """What is done about an agent's frames, its other words, and its end, with the reason."""
+    """Handlers of an agent's frames, its other words, and its end, with the reason."""
 
     heard: Callable[[str, Frame], None]
     said: Callable[[bytes], None]
@@ -182,7 +182,7 @@ class Connections:
             connection.held_back = b""
 
     def _read_words(self, connection: Connection, events: Events) -> None:
-        """What ssh, or an agent in trouble, says: whole lines."""
+        """Lines from ssh, or from an agent in trouble."""
         if data := read(connection.words):
             lines, newline, connection.unfinished = (connection.unfinished + data).rpartition(b"\n")
             if not newline:

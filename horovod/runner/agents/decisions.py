@@ -1,4 +1,4 @@
-"""Who decides what becomes of a job: the one seam between fixed jobs and those whose hosts come and go.
+"""The interface that decides about a job's workers: implemented once for fixed jobs, once for elastic ones.
 
 The driver tells what has happened, and carries out the actions that it gets for an answer. A *worker* is one
 start of a process: a number that is never used again.

@@ -60,7 +60,7 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True)
 class Told:
-    """What all agents are told before they start ranks. `here`: the variables of ranks on this machine;
+    """The orders that all agents get before they start ranks. `here`: the variables of ranks on this machine;
     `elsewhere`: those for other hosts, which have their own besides. `function`: a payload, b"" for none.
 
     `refusal`: why a host cannot take part, by its facts; "" if it can.
@@ -94,7 +94,7 @@ class JobInput:
             return False
 
     def read(self) -> bytes:
-        """What is there now, b"" for the end."""
+        """Reads the bytes at hand; b"" is the end."""
         try:
             data = os.read(self._source, PART)
         except OSError as error:
@@ -110,7 +110,7 @@ class JobInput:
 
 
 class _Meeting:
-    """What hosts have said, in their first word or to a question, and why others do not."""
+    """The hosts' answers, and the reasons of those that do not answer."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}
@@ -296,7 +296,7 @@ class Run:
         self._job.heard(host, frame, time.monotonic())
 
     def _tell_agent(self, host: str, hello: Frame) -> None:
-        """What comes before orders; a host that cannot take part is refused."""
+        """Handles an agent's words before its orders; refuses a host that cannot take part."""
         if host in self._told_agents:
             return
         if refusal := self._told.refusal(hello.record(host=str)):

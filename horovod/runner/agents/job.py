@@ -385,7 +385,7 @@ class Job:
         self._break(worker)
 
     def _break(self, gone: _Worker) -> None:
-        """Who meets the others of a worker that is gone would wait for it: they are told, and ask anew."""
+        """Workers that meet would wait for a worker that is gone: they are told, and ask anew."""
         generation = gone.published.generation if gone.published is not None else 0
         if generation <= self._broken:
             return
@@ -398,7 +398,7 @@ class Job:
         return worker.published is not None and worker.published.generation <= self._broken
 
     def _take_message(self, number: int, worker: _Worker, text: bytes) -> None:
-        """What is no request gets an error for its answer: a worker's mistake is no end of the job."""
+        """Answers a malformed request with an error: a worker's mistake does not end the job."""
         request: Any = None
         try:
             message = object_in(text)

@@ -120,7 +120,7 @@ class Outcome:
             raise ValueError(f"rank {rank} reported {report!r}")
 
     def _take_of_job(self, rank: int, kind: str, what: str) -> None:
-        """What no wrapper can say of itself: its host is lost, or a signal killed it."""
+        """The end of a wrapper that cannot report it: its host is lost, or a signal killed it."""
         if kind == "lost":
             self.lost.add(what)
         else:
@@ -300,7 +300,7 @@ class Outcome:
         return code or 1, f"{'; '.join(self._without_culprit())}. {_LIKELY_CAUSES}"
 
     def _without_culprit(self) -> list[str]:
-        """What is known when no rank failed by itself."""
+        """The verdict if no rank failed by itself."""
         silent = [rank for rank in range(self.ranks) if rank not in self.ends]
         done = [rank for rank, end in self.ends.items() if end.is_success()]
         told = [rank for rank in self.ends if rank not in done]

@@ -120,7 +120,7 @@ class RankOutput:
         return f"{when}[{self._label(rank)}]<{self._names[kind]}>:".encode() + line
 
     def _show(self, kind: bytes, data: bytes) -> None:
-        """What was written to the other stream before comes before."""
+        """Keeps the order of the two streams."""
         if not data:
             return
         try:
@@ -173,7 +173,7 @@ class Writer:
         self._thread.start()
 
     def show(self, worker: int, records: list[Frame], host: str, size: int) -> None:
-        """What a worker has written. `done` tells of the `size` bytes from its host."""
+        """Output of a worker. `done` tells of the `size` bytes from its host."""
         self._put(partial(self._show, worker, records), host, size)
 
     def _show(self, worker: int, records: list[Frame]) -> None:

@@ -36,6 +36,6 @@ def places_of(hosts: Sequence[tuple[str, int]], generation: int = 1) -> list[Pla
 
 
 def variables_of(place: Place, host: str) -> dict[str, str]:
-    """What a worker's environment says of its place when it starts, under Horovod's names."""
+    """A starting worker's place in its environment, under Horovod's names."""
     numbers = (place.rank, place.size, place.local_rank, place.local_size, place.cross_rank, place.cross_size)
     return dict(zip(PLACE_VARIABLES, [*map(str, numbers), host], strict=True))

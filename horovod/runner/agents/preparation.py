@@ -102,7 +102,7 @@ class Preparation:
             return None
 
     def _without(self, failures: Mapping[str, str]) -> str:
-        """What is said where a job begins without these."""
+        """The error if a job has to begin without these."""
         if not failures:
             return ""
         they = "and it is" if len(failures) == 1 else "and they are"
@@ -166,7 +166,7 @@ class Preparation:
 
 
 def _checked_software(records: Mapping[str, Any], hosts: Collection[str]) -> str:
-    """What is unwise about the versions that the hosts of ranks have. LaunchError where hosts cannot work
+    """Warnings about the versions on the hosts of ranks. LaunchError where hosts cannot work
     together, or not with this one, from where they are started.
     """
     facts = {host: _software_of(records[host]) for host in hosts}

@@ -1,4 +1,4 @@
-"""What a rank's wrapper writes to its standard output: what the rank writes, and how it fares.
+"""Records on a rank wrapper's standard output: the rank's own output, and its state.
 
     record := a frame (see `frames`) of this kind, whose body is what was written, or a report
     kind   := "O" (standard output) | "E" (standard error) | "R" (report) | "V" (value: see `function_rank`)

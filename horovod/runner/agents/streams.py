@@ -20,7 +20,7 @@ _PART = 1 << 16
 
 
 class Outbox:
-    """What is to be written to a descriptor, which it takes over. `size`: bytes that wait; `written`: others.
+    """Output for a descriptor, which it takes over. `size`: bytes that wait; `written`: others.
 
     When nobody reads there any more it is broken: then, and when it is closed, what it is given goes nowhere.
     """

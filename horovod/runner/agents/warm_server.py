@@ -129,7 +129,7 @@ def _is_open(descriptor: int) -> bool:
 
 
 def _forget_wrapper(kept: set[int]) -> None:
-    """What exec would do: descriptors that are not inherited are closed, and signals are as they begin."""
+    """Does as exec would: descriptors that are not inherited are closed, and signals are as they begin."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -208,7 +208,7 @@ def leave_out_frames(files: Sequence[str]) -> None:
 
 
 def load() -> None:
-    """What ranks would load."""
+    """The modules that ranks would load."""
     from horovod.torch.elastic.preload import load_compiler
 
     load_compiler()

@@ -79,7 +79,7 @@ class Rank:
                 self._wait_for_room()
 
     def _wait_for_room(self) -> None:
-        """Who reads may have stopped, and the child is told to end all the same."""
+        """Even if the reader has stopped, the child is told to end."""
         if select.select([self.wake.descriptor], [1], [], None if self.kill_at is None else 0.1)[0]:
             self._pass_signals_on()
         self._kill_if_overdue()
@@ -257,7 +257,7 @@ class Rank:
         return bool(data)
 
     def drain(self) -> None:
-        """What is in the pipes now. They may never end: a process that the rank left behind may hold them."""
+        """Reads the pipes' present content. A process that the rank left may hold them without end."""
         while self.pipes and (ready := select.select(list(self.pipes), [], [], 0)[0]):
             for descriptor in ready:
                 self._pass_on(descriptor)

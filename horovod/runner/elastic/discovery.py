@@ -102,7 +102,7 @@ class _TooMuchError(Exception):
 
 
 def _read(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes]:
-    """What it prints until it has ended: what it left running may hold the pipes, and is not waited for."""
+    """Its output until it has ended. Processes that it left may hold the pipes, and are not waited for."""
     assert process.stdout is not None and process.stderr is not None
     texts = {process.stdout.fileno(): b"", process.stderr.fileno(): b""}
     open_ends = set(texts)
@@ -179,7 +179,7 @@ class Discovering:
         self._rest = b""
 
     def news(self) -> list[dict[str, Any]]:
-        """What it has written since. When it is gone, hosts stay as they are."""
+        """Its output since the last call. When it is gone, hosts stay as they are."""
         data = read(self.descriptor)
         if data == b"":
             self.close()

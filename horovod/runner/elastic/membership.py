@@ -1,4 +1,4 @@
-"""Who is in which generation of a job: a state machine without processes, clocks or connections of its own.
+"""The members of each generation of a job: a state machine without processes, clocks or connections.
 
 Its host tells it what happens and carries out the actions that it answers with, in order. A *worker* is a
 process, by a number that is never used again; a *generation* is a membership that was published: 1, 2, ...
@@ -265,7 +265,7 @@ class MembershipMachine(Decisions):
         return [Leave(worker.number, worker.out)]
 
     def _eligible(self) -> list[Worker]:
-        """Who may be in the next membership, in order of its ranks."""
+        """Candidates for the next membership, in order of its ranks."""
         slots = self._slots.hosts()
         if self._is_draining:  # no slots are given or taken any more
             kept = self._workers.kept()
@@ -343,7 +343,7 @@ class MembershipMachine(Decisions):
         return are_too_few or self._slots.are_all_lost()
 
     def _wait(self) -> Wait:
-        """What there is of what a membership needs; the start needs slots first."""
+        """The workers or slots at hand for a membership; the start needs slots first."""
         slots, eligible = self._slots.count(), self._eligible()
         if not self._has_begun:
             return Wait(self._limits.elastic_timeout, self._limits.np, slots, slots)

@@ -57,7 +57,7 @@ class Losses:
         return f"{FAILED}: {sentence}{self.text()}" if self.all else sentence
 
     def text(self) -> str:
-        """What was lost last, as the end of a sentence; "" where nothing was."""
+        """The last loss, as the end of a sentence; "" if there was none."""
         return f": {'; '.join(self.all[-_SHOWN:])}" if self.all else ""
 
     def out_of_resets(self, limit: int | None, have_hosts_changed: bool) -> str:
@@ -75,7 +75,7 @@ def too_few(needed: int, left: int) -> str:
 def membership(
     lost: Sequence[str], removed: Sequence[tuple[Worker, str]], ready: Sequence[Worker], generation: int
 ) -> str:
-    """Who is in this generation (`ready`) and why, told before they get their new ranks.
+    """The members of this generation (`ready`) and the reason, told before they get their new ranks.
 
     How each of the `lost` was lost has been said when it was.
     """
@@ -136,7 +136,7 @@ class Wait:
         return self.needed - self.here - len(coming)
 
     def beginning(self, missing: int) -> str:
-        """What is said when so many are missing."""
+        """The message when so many are missing."""
         more = counted(missing, "more worker" if self.has_begun else "more slot")
         of_all = (
             f"as at least {self.needed} are needed" if self.has_begun else f"of {self.needed} for the start"
@@ -147,18 +147,18 @@ class Wait:
         return f"waits for {more}, {of_all}, {self._most()}{there}{self._outside()}"
 
     def for_state(self) -> str:
-        """What is said when nobody who could go on has the state."""
+        """The message when no worker that could go on has the state."""
         return f"waits for {self._hosts_with_state()} to be listed again, {self._most()}: {_NO_STATE}"
 
     def for_survivors(self) -> str:
-        """What is said when others have waited for these for a while."""
+        """The message when others have waited for these for a while."""
         late = self.survivors()
         runs = "its process runs" if len(late) == 1 else "their processes run"
         why = f"{runs}, and no other rank has called {'it' if len(late) == 1 else 'them'} silent"
         return f"waits for {named(late)} to use Horovod again, {self._most()}: {why}"
 
     def end(self) -> str:
-        """What is said when the time is over."""
+        """The message when the time is over."""
         waited = f"waited {self.seconds:g} s (--elastic-timeout)"
         hosts = f"hosts that can be used have {counted(self.slots, 'slot')}"
         if not self.has_begun:
@@ -216,7 +216,7 @@ class Notices:
             self._has_finished, self._finish = True, (who, now)
 
     def after_finish(self, before: float) -> list[str]:
-        """What is to be said if the first finish was before this time."""
+        """The message if the first finish was before this time."""
         if self._finish is None or self._finish[1] > before:
             return []
         who, self._finish = self._finish[0], None

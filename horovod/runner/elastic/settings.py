@@ -1,4 +1,4 @@
-"""What the options of elastic jobs say together: which hosts, how many workers, how long to wait.
+"""The options of elastic jobs, checked together: which hosts, how many workers, how long to wait.
 
 Pure: `values` are those of the command line, the config file and the environment, by the names of the
 options, as `settings.merged` gives them. A value that is missing or None is not given.

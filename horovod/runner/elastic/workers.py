@@ -1,4 +1,4 @@
-"""What is known of each worker that runs; which of them are to be a membership, and their places in it."""
+"""The running workers of an elastic job: their state, the choice of the next membership, and their places."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Workers:
         return [worker for worker in self.kept() if worker.generation]
 
     def eligible(self, slots: Mapping[str, int], most: int | None) -> list[Worker]:
-        """Who may be in the next membership, in order of its ranks: members first, and in their order.
+        """Candidates for the next membership, in order of its ranks: members first, and in their order.
 
         `slots`: those of each host, the oldest host first; newcomers are ordered by them. Of a host that has
         more workers than slots the first are taken, and of all of them the first `most`.

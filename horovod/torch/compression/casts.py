@@ -40,7 +40,7 @@ class _CodecOfClass:
 
 
 class _CastCompressor(Compressor):
-    """What the compressors that only change the dtype share: the way back."""
+    """The base of compressors that only change the dtype: the way back."""
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:

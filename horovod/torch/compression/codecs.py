@@ -97,7 +97,7 @@ class Bit16Compressor(CodecCompressor):
 
 
 class _BlockCompressor(CodecCompressor):
-    """What the formats with a scale for each block share: its size, rounding and the seed of random numbers.
+    """The base of formats with a scale for each block: its size, rounding and the seed of random numbers.
 
     The seed counts where something is random. All ranks need the same options.
     """

@@ -28,7 +28,7 @@ Rounds = Generator[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 class CompressorLike(Protocol):
-    """What is accepted as ``compression=``. Missing attributes have the values that Compressor gives them."""
+    """The type of ``compression=``. Missing attributes have the values that Compressor gives them."""
 
     def compress(self, tensor: torch.Tensor, /) -> tuple[torch.Tensor, Any]: ...
 

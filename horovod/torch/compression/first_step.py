@@ -1,4 +1,4 @@
-"""What rank 0 says after the first step: how many gradients were compressed, and what that saves."""
+"""Rank 0's line after the first step: how many gradients were compressed, and the bytes saved."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def nobody_asks(sent: int) -> None:
 
 
 class _Told(set[str]):
-    """What a job was told already: a script that makes a model again need not hear the same again."""
+    """The lines that a job has shown: a script that makes a model again need not see them again."""
 
 
 def tell_once(text: str) -> None:

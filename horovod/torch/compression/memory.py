@@ -1,4 +1,4 @@
-"""What compressors remember between steps: one state for each name that is reduced."""
+"""The compressors' state between steps: one for each name that is reduced."""
 
 from __future__ import annotations
 

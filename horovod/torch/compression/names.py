@@ -1,4 +1,4 @@
-"""What compressors are called: between ranks, and in text."""
+"""Names of compressors: between ranks, and in text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["compressor_name", "short_name"]
 
 
 def compressor_name(compressor: Any) -> str:
-    """What a compressor is called where ranks compare theirs: its class, and its options if it says them."""
+    """A compressor's name when ranks compare theirs: its class, and its options if it says them."""
     if isinstance(compressor, ConfiguredCompressor):
         return repr(compressor)
     cls = compressor if isinstance(compressor, type) else type(compressor)
@@ -19,7 +19,7 @@ def compressor_name(compressor: Any) -> str:
 
 
 def short_name(compressor: Any) -> str:
-    """What a reader calls it, which Compression.from_text understands of those that come with the package."""
+    """A compressor's name for readers, which Compression.from_text parses if it comes with the package."""
     cls = compressor if isinstance(compressor, type) else type(compressor)
     name = cls.short_name if isinstance(cls, CompressorType) else cls.__name__
     options = compressor.options() if isinstance(compressor, ConfiguredCompressor) else {}

@@ -41,7 +41,7 @@ UNSET = _Unset()
 
 
 class _Said(NamedTuple):
-    """What somebody has said about compression: where, and the compressors by pattern."""
+    """One source's words about compression: the source, and the compressors by pattern."""
 
     where: str
     rules: list[tuple[str, Any]]
@@ -147,7 +147,7 @@ def _compressor(compression: Any, said: str) -> Any:
 
 
 def _weighed(script: _Said, is_silent: bool, environment: _Said | None) -> tuple[_Said, str]:
-    """What counts of the script's and the environment's words, and a sentence where they differ, or ""."""
+    """The winner of the script's and the environment's words, and a sentence if they differ, or ""."""
     if environment is None:
         return script, ""
     if is_silent or environment.means(script):

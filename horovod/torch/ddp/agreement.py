@@ -1,4 +1,4 @@
-"""What ranks must agree about, and what they are told when they do not."""
+"""The terms that ranks must agree about, and the error if they do not."""
 
 from __future__ import annotations
 

@@ -49,6 +49,6 @@ def who_else() -> tuple[str, str]:
 
 
 def _evidence() -> str:
-    """What says that there are others: a launcher's variable, or that multiprocessing started this one."""
+    """The evidence of other processes: a launcher's variable, or that multiprocessing started this one."""
     spawned = "multiprocessing.parent_process()" if multiprocessing.parent_process() else ""
     return launched.of_several(os.environ) or spawned

@@ -40,7 +40,7 @@ LOOKED_FOR = (
 
 
 class HorovodProcessGroup(dist.ProcessGroup):
-    """What ``init_process_group("horovod")`` and ``new_group(backend="horovod")`` make.
+    """The process group of ``init_process_group("horovod")`` and ``new_group(backend="horovod")``.
 
     A collective of the group's ranks: they connect, and compare their settings. ValueError on all of them
     when these differ, or say nothing that is served.

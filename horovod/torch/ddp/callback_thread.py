@@ -1,4 +1,4 @@
-"""Where callbacks of a process group's futures run: in a thread of theirs, one after the other.
+"""A thread that runs the callbacks of a process group's futures, one after the other.
 
 A callback may wait for another collective, as in torch's PowerSGD hook. In the thread that ends collectives
 it would wait for ever; in a thread for each, those of successive collectives would overtake each other, and

@@ -26,7 +26,7 @@ _log = logging.getLogger("horovod.torch.ddp")
 
 
 class Choice(NamedTuple):
-    """What was chosen, and why: medians of the slowest rank's steps, in seconds."""
+    """The choice, and its reason: medians of the slowest rank's steps, in seconds."""
 
     is_compressed: bool
     compressed_seconds: float

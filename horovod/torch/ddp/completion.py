@@ -122,7 +122,7 @@ class CompletionThread(threading.Thread):
         handles.complete_all(started)
 
     def run(self) -> None:
-        """What the thread does."""
+        """The thread's loop."""
         while self._goes_on_after(self._work.get()):  # and keeps nothing of it while there is no more
             pass
 

@@ -92,7 +92,7 @@ class _Shard(NamedTuple):
 
 
 class _Unit(NamedTuple):
-    """What one call of fully_shard() manages: one of its modules, its parameters, and who shares them."""
+    """The unit of one call of fully_shard(): one of its modules, its parameters, and who shares them."""
 
     module: Any
     shards: list[_Shard]
@@ -136,7 +136,7 @@ class _FirstStep:
 
 
 class _Group(NamedTuple):
-    """What of each chunk is compressed by one compressor: stretches (begin, end) of elements."""
+    """The part of each chunk for one compressor: stretches (begin, end) of elements."""
 
     name: str
     codec: native.Codec | None

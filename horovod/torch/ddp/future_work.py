@@ -20,7 +20,7 @@ NO_TIMEOUT = timedelta(0)
 
 
 class FutureWork(dist.Work):
-    """What a collective returns which ends when a future does: also its errors are the future's.
+    """The Work of a collective that ends when a future does: also its errors are the future's.
 
     torch makes such Works itself, but theirs know no time limit, and do not raise errors set in Python.
 
@@ -74,7 +74,7 @@ class FutureWork(dist.Work):
         return self.is_completed() and self.exception() is None
 
     def exception(self) -> BaseException | None:
-        """What went wrong, or None."""
+        """The error, or None."""
         if self.is_completed():
             try:
                 self._future.value()

@@ -104,7 +104,7 @@ def compression_hook(
 
 
 def _nothing() -> None:
-    """What is to be done at most ends."""
+    """At the end of most buckets there is nothing to do."""
 
 
 def _check_state(state: object) -> None:

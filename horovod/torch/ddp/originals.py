@@ -41,7 +41,7 @@ class Originals:
         self._passes = 0
 
     def take(self, bucket: dist.GradBucket) -> list[torch.Tensor | None]:  # type: ignore[name-defined]
-        """What was kept of each of the bucket's gradients; where that is None the bucket has it.
+        """The kept original of each of the bucket's gradients; if that is None, the bucket has it.
 
         Averages must go to the bucket, which has nothing of those that were kept. Gradients may be kept for
         all buckets that follow in this pass, which must be taken as well.

@@ -1,4 +1,4 @@
-"""What the parameters of a model are called between ranks, in rules and in checkpoints."""
+"""Names of a model's parameters between ranks, in rules and in checkpoints."""
 
 from __future__ import annotations
 

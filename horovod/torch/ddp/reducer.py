@@ -141,7 +141,7 @@ class GroupReducer:
 
     @contextlib.contextmanager
     def _gathered(self, gradients: Sequence[Gradient], is_last: bool) -> Iterator[None]:
-        """What is started inside is announced at its end, unless more is to be gathered."""
+        """Operations started inside are announced at its end, unless more are to be gathered."""
         if self._held_bytes is None:
             self._held_bytes = 0
             basics.member().engine.hold()

@@ -1,4 +1,4 @@
-"""What the communication hook of one model keeps between steps, and what is saved of it."""
+"""The state of one model's communication hook between steps, and its checkpoint."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class CompressionState:
     # ---- while training ----
 
     def begin(self) -> GroupReducer:
-        """What reduces gradients. Collective the first time: ranks make groups, and compare what they were
+        """The reducer of gradients. Collective the first time: ranks make groups, and compare what they were
         told.
 
         Raises:
@@ -152,7 +152,7 @@ class CompressionState:
         return self._divisor
 
     def gradients(self, bucket: dist.GradBucket) -> list[Gradient]:  # type: ignore[name-defined]
-        """What a GroupReducer is to reduce of a bucket, in its order; empty where DDP's own way is taken.
+        """The gradients of a bucket for a GroupReducer, in its order; empty if they go DDP's own way.
 
         Where any parameter of the model is compressed, the others' sums are in rank order too: with three
         ranks and more DDP's own would depend on the buckets, which a resumed training begins anew.
@@ -188,7 +188,7 @@ class CompressionState:
             self.begin().agree(self._terms(parameters))
 
     def _terms(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> dict[str, str]:
-        """What ranks compare of parameters."""
+        """The facts of parameters that ranks compare."""
         self._agreed.update(name for name, _ in parameters)
         return {
             name: f"{str(parameter.dtype).removeprefix('torch.')} {list(parameter.shape)} "
@@ -223,7 +223,7 @@ class CompressionState:
             self._reducer.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy or a pickle has: what was said and what is kept, but no ranks. The copy finds those of
+        """The content of a copy or a pickle: arguments and residuals, but no ranks. The copy finds those of
         the default process group when its first bucket is reduced.
         """
         return {
@@ -251,7 +251,7 @@ class CompressionState:
         return {} if self._reducer is None else self._reducer.metrics()
 
     def tuning(self) -> dict[str, Any]:
-        """What tuning does and has found, as hvd.tuning(), of this model's gradients."""
+        """The state and results of tuning, as hvd.tuning(), of this model's gradients."""
         return autotune.nothing() if self._reducer is None else self._reducer.tuning()
 
     # ---- checkpoints ----

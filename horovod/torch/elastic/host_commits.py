@@ -88,7 +88,7 @@ class HostCommits(Commits):
 
     @contextlib.contextmanager
     def _or_without_files(self) -> Iterator[None]:
-        """What fails inside ends the use of the folder, where nobody needs it. Nothing old stays there."""
+        """A failure inside ends the use of the folder, if nobody needs it. Nothing old stays there."""
         try:
             yield
         except (TypeError, OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""What a worker loads before others wait for it."""
+"""Modules that a worker loads before others wait for it."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def init_process_group(backend: str | None = None, **options: Any) -> None:
 
 
 class Groups:
-    """What torch.distributed has in one call of ``hvd.elastic.run``: from world to world."""
+    """The process group in one call of ``hvd.elastic.run``, from world to world."""
 
     def __init__(self) -> None:
         self._outer: Any = None  # the default group that was there before: it stays
@@ -196,7 +196,7 @@ def _store(rank: int, size: int) -> Any:
 
 
 def _own_addresses() -> list[str]:
-    """Where others may reach this host: those of HOROVOD_TCP_INTERFACES, or all but its inner ones."""
+    """The addresses of this host for others: those of HOROVOD_TCP_INTERFACES, or all but inner ones."""
     description = Description(tuple((name, at) for name, at, _ in interfaces.addresses()))
     wanted = BY_VARIABLE["HOROVOD_TCP_INTERFACES"].read(os.environ)
     if wanted:

@@ -308,7 +308,7 @@ def _forget_at_exit(folder: str, local_rank: int, local_size: int) -> None:
 
 
 def _memento(handler: StateHandler) -> dict[str, Any]:
-    """What a handler has saved: all it has but the value itself."""
+    """A handler's saved state: all it has but the value itself."""
     return {name: saved for name, saved in vars(handler).items() if name not in ("value", "root_rank")}
 
 

@@ -1,4 +1,4 @@
-// What ranks compare before they go on together; and what kernels of a GPU are told.
+// The facts that ranks compare before they go on together, and the arguments of a GPU's kernels.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>

@@ -1,4 +1,4 @@
-// What travels between ranks, as bytes: messages, and the hashes of frames.
+// Messages between ranks as bytes, and the hashes of frames.
 #include "base/hashes.h"
 #include "bind/testing/testing.h"
 #include "collective/device/gpu_backend.h"

@@ -1,4 +1,4 @@
-// What the parts of an engine share on one rank: a test makes one part upon it, and drives that without the others. No thread.
+// The state that an engine's parts share on one rank. A test makes one part upon it, and drives that by itself. No thread.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What the process sets of an engine have in common on their GPU: two streams, memory, and tables on their way. One order of
+// The workspace that an engine's process sets share on their GPU: two streams, memory, and tables on their way. One order of
 // all operations holds for them as it does for the collectives of the CPU. Engine thread only.
 //
 // Kernels and copies are given to `stream`, NCCL's transfers to `wire`, so that one step of an operation is encoded while

@@ -1,4 +1,4 @@
-// What the host's route works with: memory for what is on its way between GPU and host, a stopwatch, and streams for each of
+// The workspace of the host's route: memory for data on its way between GPU and host, a stopwatch, and streams for each of
 // its stages.
 #pragma once
 

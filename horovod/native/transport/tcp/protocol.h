@@ -1,4 +1,4 @@
-// What two ranks say to each other over TCP: first the handshake, then frames.
+// The protocol of two ranks over TCP: first the handshake, then frames.
 #pragma once
 
 #include <array>
