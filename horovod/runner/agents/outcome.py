@@ -300,7 +300,7 @@ class Outcome:
         return code or 1, f"{'; '.join(self._without_culprit())}. {_LIKELY_CAUSES}"
 
     def _without_culprit(self) -> list[str]:
-        """The verdict if no rank failed by itself."""
+        """The outcome if no rank failed by itself."""
         silent = [rank for rank in range(self.ranks) if rank not in self.ends]
         done = [rank for rank, end in self.ends.items() if end.is_success()]
         told = [rank for rank in self.ends if rank not in done]
