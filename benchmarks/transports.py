@@ -70,7 +70,12 @@ def reductions(sizes: list[int]) -> None:
 def pings(rank: int, folder: Path) -> None:
     """One of two processes: bursts of pings over a socket, and over the transport, in turn."""
     from horovod import _native as native
-    from horovod import _native_testing as testing  # HOROVOD_DEVELOPER=1 has it built
+    try:
+        from horovod import _native_testing as testing
+    except ImportError:
+        raise SystemExit(
+            "transports.py: --latency needs horovod._native_testing: HOROVOD_DEVELOPER=1 make test"
+        ) from None
 
     def told(name: str, value: list[str]) -> list[str]:
         mine, theirs = (folder / f"{name}.{each}" for each in (rank, 1 - rank))

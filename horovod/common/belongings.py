@@ -1,7 +1,7 @@
 """Objects kept for a job as long as it lasts, one of each class, found by any code that works for the job.
 
-A process is one rank of one job at most, and nobody needs to say which. Where threads are ranks, each enters
-what its own job (jobs.py) keeps.
+A process is usually one rank of one job, so code need not name the job. If threads are ranks, each thread
+enters the belongings of its own job (jobs.py).
 """
 
 from __future__ import annotations

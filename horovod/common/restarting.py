@@ -44,7 +44,7 @@ def is_asked_for(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def folder(environment: Mapping[str, str] = os.environ) -> str:
-    """The folder of this host's commits. ValueError if nobody would start processes again."""
+    """The folder of this host's commits. ValueError if no launcher here restarts processes."""
     if AGENT not in environment:
         return host_memory.checked(host_memory.of_torchrun(environment))
     path = environment.get(host_memory.VARIABLE, "")

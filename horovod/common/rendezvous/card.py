@@ -1,4 +1,4 @@
-"""A rank's card, sent before ranks are connected: JSON, from processes that nobody has vouched for.
+"""A rank's card, sent before ranks are connected: JSON, from processes that are not authenticated yet.
 
     {"version": 1, "package": "0.29.0", "host": ..., "namespace": ..., "name": "node1, process 4711",
      "addresses": [["eth0", "10.0.0.1/24", 1000], ...], "route": "10.0.0.1" or "", "wanted": ["eth0"],

@@ -27,7 +27,7 @@ from horovod.common.rendezvous.card import Card
 
 __all__ = ["OpenWorld", "Rendezvous", "open_over_tcp"]
 
-# (settings, ranks of those that were launched, or [] for all) -> the world
+# Opens the world of the launched ranks in the list, or of all if it is empty.
 OpenWorld: TypeAlias = Callable[[native.Settings, list[int]], native.World]
 
 SHORTEST_SECRET = 16  # bytes

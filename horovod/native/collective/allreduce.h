@@ -30,7 +30,7 @@ int64_t allreduce(CollectiveContext& context, std::span<const BucketTensor> tens
 int64_t allreduce_in_host_memory(CollectiveContext& context, std::span<const BucketTensor> tensors,
                                  const BucketReduction& reduction, const Route& route, TensorMemory& memory);
 
-// What its plan depends on: where ranks are, and the tensors.
+// The facts of a plan: the ranks' places; and with the tensors.
 PlanFacts facts_of(const RankGroup& group, int most_carriers);
 PlanFacts facts_of(const CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction);
 

@@ -49,12 +49,12 @@ struct Launch {
 // that form the job, in its order; empty: all. Collective over them; throws StartupError.
 MpiLibrary join_mpi(const Settings& settings, const std::string& libmpi, const Launch& launch, const std::vector<int>& ranks);
 
-// What is asked for: bytes by MPI, which only ranks that it has started have; bytes over connections of their own, whoever has
-// started them; and whether ranks of a host may share memory.
+// HOROVOD_TRANSPORT asks for MPI, which needs ranks that MPI has started; or for TCP connections between any ranks. Ranks of
+// one host may share memory otherwise.
 bool asks_for_mpi(const Settings& settings);
 bool asks_for_connections(const Settings& settings);
 bool may_share_memory(const Settings& settings);
-// For ranks that no MPI has started: who asks for it gets what is like it, connections and no shared memory.
+// For ranks that MPI has not started: a request for MPI becomes one for connections, without shared memory.
 void do_without_mpi(Settings& settings);
 
 struct OpenedTransport {

@@ -388,7 +388,7 @@ class Agent:
             self._end_orphans()
 
     def _end_orphans(self) -> None:
-        """Ends the processes of a wrapper that was killed: nobody else does."""
+        """Ends the processes that a killed wrapper has left: no other process would end them."""
         there = set(children())
         self._has_orphans = False
         self._look_at_server()  # a wrapper is our child only after its answer was sent: now it is known

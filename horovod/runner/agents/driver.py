@@ -110,7 +110,7 @@ class JobInput:
 
 
 class _Meeting:
-    """The hosts' answers, and the reasons of those that do not answer."""
+    """The answer of each host, or the reason why it gave none."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}

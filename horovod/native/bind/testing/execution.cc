@@ -12,7 +12,7 @@ namespace nb = nanobind;
 namespace hvd::testing {
 namespace {
 
-// With what an engine is told, counted; a test says what would have been announced and answered.
+// An Execution with the calls to its engine recorded. The test gives it responses, in the place of rank 0.
 struct BoundExecution {
   explicit BoundExecution(Rank& of)
       : rank(of),

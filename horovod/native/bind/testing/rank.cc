@@ -50,7 +50,7 @@ std::vector<uint32_t> ids_of(const Response& response) {
   return ids;
 }
 
-// What carries it out takes from the set: names, in its order.
+// The names that a response takes from its process set, in its order.
 std::vector<std::string> take(Rank& rank, const Response& response) {
   std::vector<Agreed> together;
   rank.sets.by_serial(response.set)->take(response.items, &together);
