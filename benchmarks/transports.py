@@ -67,6 +67,17 @@ def reductions(sizes: list[int]) -> None:
     hvd.shutdown()
 
 
+def swapped(folder: Path, rank: int, name: str, value: list[str]) -> list[str]:
+    """Writes ``value`` for the other of two processes, and returns the value that it wrote under ``name``."""
+    mine, theirs = (folder / f"{name}.{each}" for each in (rank, 1 - rank))
+    mine.with_suffix(f".{rank}.part").write_text(json.dumps(value))
+    mine.with_suffix(f".{rank}.part").rename(mine)
+    while not theirs.exists():
+        time.sleep(0.01)
+    answer: list[str] = json.loads(theirs.read_text())
+    return answer
+
+
 def pings(rank: int, folder: Path) -> None:
     """One of two processes: bursts of pings over a socket, and over the transport, in turn."""
     from horovod import _native as native
@@ -77,25 +88,17 @@ def pings(rank: int, folder: Path) -> None:
             "transports.py: --latency needs horovod._native_testing: HOROVOD_DEVELOPER=1 make test"
         ) from None
 
-    def told(name: str, value: list[str]) -> list[str]:
-        mine, theirs = (folder / f"{name}.{each}" for each in (rank, 1 - rank))
-        mine.with_suffix(f".{rank}.part").write_text(json.dumps(value))
-        mine.with_suffix(f".{rank}.part").rename(mine)
-        while not theirs.exists():
-            time.sleep(0.01)
-        answer: list[str] = json.loads(theirs.read_text())
-        return answer
-
     address = f"10.77.0.{rank + 1}"
     server = socket.create_server((address, 0))
-    other = told("socket", [str(server.getsockname()[1])])
+    other = swapped(folder, rank, "socket", [str(server.getsockname()[1])])
     if rank == 0:
         bare = socket.create_connection((f"10.77.0.{2 - rank}", int(other[0])))
     else:
         bare = server.accept()[0]
     bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listener = native.TcpListener([address])
-    ends = [listener.endpoints, told("listener", listener.endpoints)][:: 1 if rank == 0 else -1]
+    theirs = swapped(folder, rank, "listener", listener.endpoints)
+    ends = [listener.endpoints, theirs][:: 1 if rank == 0 else -1]
     settings = native.Settings()
     settings.deterministic = True
     world = native.open_world_over_tcp(settings, listener, rank, ["h1", "h2"], ["", ""], ends, bytes(32))
