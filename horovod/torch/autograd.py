@@ -9,7 +9,7 @@ names, so they must run in the same order on every rank.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -33,17 +33,16 @@ __all__ = [
     "HorovodBroadcast",
     "HorovodGroupedAllgather", "HorovodGroupedAllreduce", "HorovodGroupedReducescatter",
     "HorovodReducescatter", "OfItsJob",
-    "applied",
 ]
-
-
-def applied(function: type[torch.autograd.Function], *arguments: Any) -> Any:
-    """``function.apply``, which torch leaves untyped."""
-    return function.apply(*arguments)  # type: ignore[no-untyped-call]
 
 
 class OfItsJob(torch.autograd.Function):
     """A function whose ``backward`` works for the job that ``forward`` did, on whatever thread."""
+
+    if TYPE_CHECKING:  # torch leaves it untyped
+
+        @classmethod
+        def apply(cls, *arguments: Any) -> Any: ...
 
     def __init_subclass__(cls) -> None:
         forward, backward = cls.forward, cls.backward
@@ -79,7 +78,7 @@ class CompressedGroupedAllreduce(OfItsJob):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        return (None, None, None, None, *applied(CompressedGroupedAllreduce, *ctx.how, *gradients))
+        return (None, None, None, None, *CompressedGroupedAllreduce.apply(*ctx.how, *gradients))
 
 
 class HorovodAllreduce(OfItsJob):
@@ -107,7 +106,7 @@ class HorovodAllreduce(OfItsJob):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        reduced = applied(HorovodAllreduce, gradients[0], None, None, ctx.op, *ctx.factors)
+        reduced = HorovodAllreduce.apply(gradients[0], None, None, ctx.op, *ctx.factors)
         return reduced, *ctx.ignored
 
 
@@ -136,7 +135,7 @@ class HorovodGroupedAllreduce(OfItsJob):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        reduced = applied(HorovodGroupedAllreduce, None, None, ctx.op, *ctx.factors, *gradients)
+        reduced = HorovodGroupedAllreduce.apply(None, None, ctx.op, *ctx.factors, *gradients)
         return (None, None, None, None, None, None, *reduced)
 
 
@@ -151,7 +150,7 @@ class HorovodAllgather(OfItsJob):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        averaged = applied(HorovodAllreduce, gradients[0], None, None, Average, 1.0, 1.0, ctx.process_set)
+        averaged = HorovodAllreduce.apply(gradients[0], None, None, Average, 1.0, 1.0, ctx.process_set)
         return _own_part(averaged, ctx.sizes, ctx.process_set), None, None
 
 
@@ -173,7 +172,7 @@ class HorovodGroupedAllgather(OfItsJob):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         how = (None, None, Average, 1.0, 1.0, ctx.process_set)
-        averaged = applied(HorovodGroupedAllreduce, *how, *gradients)
+        averaged = HorovodGroupedAllreduce.apply(*how, *gradients)
         parts = (
             _own_part(gradient, sizes, ctx.process_set)
             for gradient, sizes in zip(averaged, ctx.sizes, strict=True)
@@ -193,7 +192,7 @@ class HorovodBroadcast(OfItsJob):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        averaged = applied(HorovodAllreduce, gradients[0], None, None, Average, 1.0, 1.0, ctx.process_set)
+        averaged = HorovodAllreduce.apply(gradients[0], None, None, Average, 1.0, 1.0, ctx.process_set)
         return (averaged if basics.rank() == ctx.root_rank else averaged * 0), None, None, None
 
 
@@ -216,7 +215,7 @@ class HorovodAlltoall(OfItsJob):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        returned, _ = applied(HorovodAlltoall, gradients[0], ctx.received, None, ctx.process_set)
+        returned, _ = HorovodAlltoall.apply(gradients[0], ctx.received, None, ctx.process_set)
         if returned.shape[0] < ctx.rows:
             missing = returned.new_zeros((ctx.rows - returned.shape[0], *returned.shape[1:]))
             returned = torch.cat([returned, missing])
@@ -249,7 +248,7 @@ class HorovodReducescatter(OfItsJob):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        gathered = applied(HorovodAllgather, gradients[0], None, ctx.process_set)
+        gathered = HorovodAllgather.apply(gradients[0], None, ctx.process_set)
         return gathered * _scatter_factor(ctx), *ctx.ignored
 
 
@@ -273,7 +272,7 @@ class HorovodGroupedReducescatter(OfItsJob):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        gathered = applied(HorovodGroupedAllgather, None, ctx.process_set, *gradients)
+        gathered = HorovodGroupedAllgather.apply(None, ctx.process_set, *gradients)
         factor = _scatter_factor(ctx)
         return (None, None, None, None, None, None, *(gradient * factor for gradient in gathered))
 

@@ -19,7 +19,6 @@ from horovod.torch.autograd import (
     HorovodAlltoall,
     HorovodBroadcast,
     HorovodGroupedAllgather,
-    applied,
 )
 from horovod.torch.compiling import breaks_graphs
 from horovod.torch.handles import synchronize
@@ -107,7 +106,7 @@ def allgather(
 
     The first dimension may differ by rank, all others must agree.
     """
-    return cast(torch.Tensor, applied(HorovodAllgather, tensor, name, process_set))
+    return cast(torch.Tensor, HorovodAllgather.apply(tensor, name, process_set))
 
 
 @breaks_graphs
@@ -125,7 +124,7 @@ def grouped_allgather(
     tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[torch.Tensor]:
     """``allgather`` of several tensors, all or nothing; differentiable."""
-    return list(applied(HorovodGroupedAllgather, name, process_set, *tensors)) if tensors else []
+    return list(HorovodGroupedAllgather.apply(name, process_set, *tensors)) if tensors else []
 
 
 @breaks_graphs
@@ -150,7 +149,7 @@ def broadcast(
 
     Shape and dtype must agree on all ranks.
     """
-    return cast(torch.Tensor, applied(HorovodBroadcast, tensor, root_rank, name, process_set))
+    return cast(torch.Tensor, HorovodBroadcast.apply(tensor, root_rank, name, process_set))
 
 
 @breaks_graphs
@@ -204,7 +203,7 @@ def alltoall(
     Returns:
         The rows received; with splits also how many came from each rank, as int32 of shape (size,).
     """
-    output, received = applied(HorovodAlltoall, tensor, splits, name, process_set)
+    output, received = HorovodAlltoall.apply(tensor, splits, name, process_set)
     return output if splits is None else (output, received)
 
 

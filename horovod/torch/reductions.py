@@ -19,7 +19,6 @@ from horovod.torch.autograd import (
     HorovodAllreduce,
     HorovodGroupedReducescatter,
     HorovodReducescatter,
-    applied,
 )
 from horovod.torch.compiling import breaks_graphs
 from horovod.torch.complex_numbers import as_rows_of_reals, check_added, differentiable_reals
@@ -90,17 +89,8 @@ def allreduce(
     compressor, around = around_autograd(compression)
     op = handle_average_backwards_compatibility(op, average)
     compressed, ctx = around.compress(_reals(tensor, "allreduce", name, op))
-    reduced = applied(
-        HorovodAllreduce,
-        compressed,
-        None,
-        name,
-        op,
-        prescale_factor,
-        postscale_factor,
-        process_set,
-        compressor,
-    )
+    factors = (prescale_factor, postscale_factor)
+    reduced = HorovodAllreduce.apply(compressed, None, name, op, *factors, process_set, compressor)
     return _given(around.decompress(reduced, ctx), tensor)
 
 
@@ -184,7 +174,7 @@ def grouped_allreduce(
         return []
     reals = [_reals(tensor, "allreduce", name, arguments.op) for tensor in tensors]
     compressed, contexts = zip(*map(around.compress, reals), strict=True)
-    reduced = applied(CompressedGroupedAllreduce, compressor, name, arguments, process_set, *compressed)
+    reduced = CompressedGroupedAllreduce.apply(compressor, name, arguments, process_set, *compressed)
     return list(map(_given, map(around.decompress, reduced, contexts), tensors))
 
 
@@ -260,8 +250,8 @@ def reducescatter(
     reals = _reals(tensor, "reducescatter", name, op)
     codec, around = _codec_and_around(compression, [reals])
     compressed, ctx = around.compress(reals)
-    reduced = applied(
-        HorovodReducescatter, compressed, name, op, process_set, prescale_factor, postscale_factor, codec
+    reduced = HorovodReducescatter.apply(
+        compressed, name, op, process_set, prescale_factor, postscale_factor, codec
     )
     return _given(around.decompress(reduced, ctx), tensor)
 
@@ -297,7 +287,7 @@ def grouped_reducescatter(
     codec, around = _codec_and_around(compression, reals)
     compressed, contexts = zip(*map(around.compress, reals), strict=True)
     factors = (prescale_factor, postscale_factor)
-    reduced = applied(HorovodGroupedReducescatter, name, op, process_set, *factors, codec, *compressed)
+    reduced = HorovodGroupedReducescatter.apply(name, op, process_set, *factors, codec, *compressed)
     return list(map(_given, map(around.decompress, reduced, contexts), tensors))
 
 

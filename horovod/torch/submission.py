@@ -237,8 +237,7 @@ def _start_native(request: _Request, tensors: list[torch.Tensor], codec: native.
     return lambda results: outputs
 
 
-def _start_exact(request: _Request, tensors: list[torch.Tensor]) -> Finish:
-    return _start_native(request, tensors, None)
+_start_exact = functools.partial(_start_native, codec=None)
 
 
 def _start_coded(request: _Request, tensors: list[torch.Tensor]) -> Finish:

@@ -19,7 +19,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch import devices, errors
-from horovod.torch.autograd import OfItsJob, applied
+from horovod.torch.autograd import OfItsJob
 from horovod.torch.batch_norm_kernels import (
     Statistics,
     count_of,
@@ -94,8 +94,8 @@ class SyncBatchNorm(_BatchNorm):
         self._track(statistics)
         return cast(
             torch.Tensor,
-            applied(
-                _Normalization, input, self.weight, self.bias, statistics, float(self.eps), self.process_set
+            _Normalization.apply(
+                input, self.weight, self.bias, statistics, float(self.eps), self.process_set
             ),
         )
 

@@ -260,17 +260,16 @@ bool Engine::carry_out_responses() {
     if (coordinates_ || in_order_) transport_.flush();
     const Response response = std::move(responses.front());
     responses.pop_front();
-    carry_out(response);
     progressed = true;
+    if (response.kind == ResponseKind::kShutdown) {
+      end(response.error, false);
+    } else if (const ProcessSets::Pointer set = sets_.by_serial(response.set); set == nullptr) {
+      continue;  // removed meanwhile, on all ranks alike
+    } else if (!negotiation_.follow(response, *set)) {
+      execution_.carry_out(response, *set);
+    }
   }
   return progressed;
-}
-
-void Engine::carry_out(const Response& response) {
-  if (response.kind == ResponseKind::kShutdown) return end(response.error, false);
-  const ProcessSets::Pointer set = sets_.by_serial(response.set);
-  if (set == nullptr) return;  // removed meanwhile, on all ranks alike
-  if (!negotiation_.follow(response, *set)) execution_.carry_out(response, *set);
 }
 
 // ---- the end --------------------------------------------------------------------------------------------------------

@@ -67,7 +67,6 @@ class Engine {
   TimePoint now() const;
   void run(), hurry(), sleep();
   bool round(), announce(), report_blocked(), answer_pass_queries(), carry_out_responses();
-  void carry_out(const Response& response);
   void coordinate_inside(), listen_inside(), tell_leaving(), inspect_stalls();
   Failure reason_heard();
   bool must_cut() const;

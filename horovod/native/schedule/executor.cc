@@ -71,7 +71,7 @@ Result Executor::run_on_cpu(std::span<const Agreed> together) {
   for (Listener* listener : listening) listener->on_start(watched);
   const auto start = std::chrono::steady_clock::now();
   const auto cpu_start = cpu_time_of_this_thread();
-  Result result = carry_out(on_cpu_, together, [&](DType dtype, const Plan& plan) { note_route(watched, dtype, plan); });
+  Result result = run_operation(on_cpu_, together, [&](DType dtype, const Plan& plan) { note_route(watched, dtype, plan); });
   context_.counters.saturated += cpu_.take_saturated();
   context_.count(together, start, cpu_start);
   for (Listener* listener : listening) listener->on_finish(watched);
@@ -96,7 +96,7 @@ Result GpuExecutor::run(std::span<Agreed> together) {
   const WatchedPhases watched(context_.collective);  // the work that notes them goes, too
   begin(together, work);
   Result result =
-      carry_out(operation_, together, [&](DType dtype, const Plan& plan) { note_route(work.operations, dtype, plan); });
+      run_operation(operation_, together, [&](DType dtype, const Plan& plan) { note_route(work.operations, dtype, plan); });
   work.done = device.record(backend_->stream());
   if (result.data != nullptr) work.memory.push_back(result.data);
   result.device = &device;

@@ -102,7 +102,7 @@ Result alltoall(const OperationContext& with, const Agreed& agreed) {
 
 }  // namespace
 
-Result carry_out(const OperationContext& with, std::span<const Agreed> together, const OnPlan& on_plan) {
+Result run_operation(const OperationContext& with, std::span<const Agreed> together, const OnPlan& on_plan) {
   const Agreed& first = together.front();
   switch (first.submission.request.operation) {
     case Operation::kAllreduce:

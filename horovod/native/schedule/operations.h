@@ -30,7 +30,7 @@ struct OperationContext {
 using OnPlan = std::function<void(DType dtype, const Plan& plan)>;
 
 // Several are one bucket. `on_plan` hears how the reduction of each dtype is about to be done.
-Result carry_out(const OperationContext& with, std::span<const Agreed> together, const OnPlan& on_plan);
+Result run_operation(const OperationContext& with, std::span<const Agreed> together, const OnPlan& on_plan);
 
 // ---- how operations appear to listeners and in errors ---------------------------------------------------------------
 

@@ -62,7 +62,7 @@ class ProcessSet {
   void keep_begun(CarriedOut done) { begun_.push_back(std::move(done)); }
   CarriedOut take_begun(const std::vector<Item>& items);
 
-  Result run(std::span<Agreed> together) { return executor_->run(together); }
+  Executor& executor() { return *executor_; }  // of members
   // What this set has on the GPU: has its streams go on after a failure, and gives everything back at the end.
   void abort_gpu();
   void close_gpu();
