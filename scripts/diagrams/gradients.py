@@ -31,7 +31,7 @@ AFTER = ("HandleTable: its handle\nis done", "CompletionThread: its future\nis d
 OF_THE_ENGINE = (
     "Engine::submit: address, shape, codec;\na handle comes back, nothing is copied",
     "rank 0's Coordinator: when all have asked,\nits response says what goes together",
-    "Executor, carry_out(): the Backend plans;\nplan_allreduce() chooses a route",
+    "Executor, run_operation(): the Backend plans;\nplan_allreduce() chooses a route",
 )
 STAGES = (
     Stage(

@@ -242,20 +242,21 @@ void Engine::inspect_stalls() {
   if (negotiation_.end_stalled(now(), liveness_)) carry_out_responses();
 }
 
-// Leaves operations for later rounds while the GPU has too much to do: rounds go on meanwhile, and hear of failures.
+// Whether a response must wait for a later round, as the GPU has too much to do: rounds go on, and notice failures. Ends the
+// engine if the response can never be carried out.
+bool Engine::must_wait(const Response& response) {
+  if (response.kind != ResponseKind::kRun || !(response.begins || execution_.is_full())) return false;
+  const Failure reason = negotiation_.reason_to_end(response.begins);  // operations in flight may never end
+  if (reason.is_any()) end(reason.said == Said::shut_down ? Failure() : reason, false);
+  return reason.is_any() || execution_.is_full();
+}
+
 bool Engine::carry_out_responses() {
   std::deque<Response>& responses = negotiation_.responses();
   bool progressed = false;
   while (!responses.empty() && !life_.is_over()) {
     if (coordinates_ && in_order_) coordinate_inside();  // perhaps all others wait, before this rank does again
-    const bool begins = responses.front().begins;
-    if (responses.front().kind == ResponseKind::kRun && (begins || execution_.is_full())) {
-      if (const Failure reason = negotiation_.reason_to_end(begins); reason.is_any()) {  // what is in flight may never end
-        end(reason.said == Said::shut_down ? Failure() : reason, false);
-        break;
-      }
-      if (execution_.is_full()) break;
-    }
+    if (must_wait(responses.front())) break;
     // The others must know before this rank waits for them in a collective.
     if (coordinates_ || in_order_) transport_.flush();
     const Response response = std::move(responses.front());
@@ -264,7 +265,7 @@ bool Engine::carry_out_responses() {
     if (response.kind == ResponseKind::kShutdown) {
       end(response.error, false);
     } else if (const ProcessSets::Pointer set = sets_.by_serial(response.set); set == nullptr) {
-      continue;  // removed meanwhile, on all ranks alike
+      continue;  // another response removed it, on all ranks alike
     } else if (!negotiation_.follow(response, *set)) {
       execution_.carry_out(response, *set);
     }

@@ -67,6 +67,7 @@ class Engine {
   TimePoint now() const;
   void run(), hurry(), sleep();
   bool round(), announce(), report_blocked(), answer_pass_queries(), carry_out_responses();
+  bool must_wait(const Response& response);
   void coordinate_inside(), listen_inside(), tell_leaving(), inspect_stalls();
   Failure reason_heard();
   bool must_cut() const;
