@@ -1,11 +1,17 @@
-"""Holds the pages to plain English: proselint, with the project's word list, and no sentence too long.
+"""Holds pages, comments and docstrings to plain English.
 
-Usage: check_prose.py [PAGE...]; without pages it reads all English ones that git knows. Prints what it finds
-and exits 1. Code, comments and the targets of links are not prose; tables are not made of sentences.
+Usage: check_prose.py [PAGE...] or check_prose.py --counts [FILE...]
+
+Without names it reads all English pages that git knows, and all sources. It prints its findings and exits 1;
+with --counts it prints the counts alone. A page must please proselint, with the project's word list, and have
+no sentence that is too long. Code and the targets of links are not prose; tables are not made of sentences.
+Some turns of phrase make a reader read twice, but are too many to forbid: PATTERNS has the most that pages
+and sources may have of each.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -38,6 +44,21 @@ WORDS = {
     "with us than without": "with this package than without it",
 }
 OWN_CHECK = "horovod.words"
+# Turns of phrase -> how many are left, which may only fall, and what to write instead.
+PATTERNS = {
+    r"(?m)^\W*(?:What|Who|Whose|Whom|Where)\b(?![^.\n]*\?)": (
+        755,
+        "the noun as the subject: 'The reason why', 'Ranks that'",
+    ),
+    r"\bwhere\b": (998, "'if' for a condition, 'when' for a time, 'in which' for a place"),
+    r"\b(?:nobody|no ?one|(?:is|are) no)\b": (469, "'no rank', 'no caller', or another verb"),
+    r"\bthose (?:that|of|who|which)\b": (353, "the noun again"),
+    r"\b(?:is|are|was|were) told\b|\bhears? (?:of|about)\b|\bheard of\b": (
+        156,
+        "who sends and who receives it",
+    ),
+    r"\bof (?:its|their|his|one's) own\b": (208, "'its own', or nothing"),
+}
 # Of proselint's checks, those that suit technical text.
 CHECKS = ["archaism", "cliches", "hedging", "lexical_illusions", "malapropisms", "misc", "mixed_metaphors"]
 CHECKS += [
@@ -63,10 +84,43 @@ SENTENCE = re.compile(r"(?<=[.!?:;])[)*\"\]]*\s+")
 WORD = re.compile(rf"[^\W_{CODE}][\w'’.,-]*|{CODE}+")
 
 
+def listed(*patterns: str) -> list[Path]:
+    """The files that git knows, or could be given, by patterns of their names."""
+    command = ["git", "ls-files", "-co", "--exclude-standard", *patterns, ":!docs/zh"]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    return sorted(ROOT / name for name in set(names) if (ROOT / name).exists())
+
+
 def english_pages() -> list[Path]:
-    command = ["git", "ls-files", "-co", "--exclude-standard", "*.md", ":!docs/zh"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    return sorted(ROOT / name for name in set(listed) if (ROOT / name).exists())
+    return listed("*.md")
+
+
+def comments_of(path: Path) -> str:
+    """The docstrings and comments of a Python file, or the comments of a C++ file; all of a page."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        return text
+    if path.suffix != ".py":
+        return "\n".join(re.findall(r"(?<!:)//+ *([^\n]*)", text))
+    scopes = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = (node for node in ast.walk(ast.parse(text)) if isinstance(node, scopes))
+    docstrings = [ast.get_docstring(node) or "" for node in nodes]
+    return "\n".join(docstrings + re.findall(r"(?:^|\s)#:? +([^\n]*)", text))
+
+
+def occurrences(files: list[Path]) -> dict[str, int]:
+    """How often each of PATTERNS occurs in pages and sources; all, if none is named."""
+    files = files or listed("*.md", "*.py", "*.h", "*.cc", "*.cu", "*.cuh")
+    text = "\n".join(prose_of(comments_of(path)) for path in files)
+    return {pattern: len(re.findall(pattern, text)) for pattern in PATTERNS}
+
+
+def worse() -> Iterator[str]:
+    """One line for each of PATTERNS that occurs more often than before."""
+    for pattern, count in occurrences([]).items():
+        most, instead = PATTERNS[pattern]
+        if count > most:
+            yield f"{count} of {pattern!r} in pages and sources, {most} before: write {instead}"
 
 
 def prose_of(text: str) -> str:
@@ -106,8 +160,15 @@ def complaints(name: str, text: str) -> list[str]:
 
 
 def main() -> int:
-    pages = [Path(name).resolve() for name in sys.argv[1:]] or english_pages()
+    if sys.argv[1:2] == ["--counts"]:
+        for pattern, count in occurrences([Path(name) for name in sys.argv[2:]]).items():
+            print(f"{count:5} {pattern}")
+        return 0
+    named = [Path(name).resolve() for name in sys.argv[1:]]
+    pages = named or english_pages()
     found = [line for page in pages for line in complaints(str(page), page.read_text())]
+    if not named:
+        found += worse()
     print("\n".join(found).replace(f"{ROOT}/", "") or f"prose: {len(pages)} pages are in plain English")
     return 1 if found else 0
 

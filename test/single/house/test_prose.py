@@ -48,3 +48,24 @@ def test_a_long_sentence_is_found_where_it_begins() -> None:
     assert check_prose.complaints("page.md", page) == [
         f"page.md:5: {limit + 1} words in a sentence, {limit} at most: * `x` wordaa wordba wordca wordda ..."
     ]
+
+
+def test_turns_of_phrase_are_counted_in_comments_docstrings_and_pages(tmp_path: Path) -> None:
+    texts = {
+        "module.py": '"""What it is.\n\nA rank of its own."""\nwhere = "nobody"  # nobody is told\n',
+        "header.h": "// Who waits\nint where;  // where it waits\n",
+        "page.md": "Those that wait, those who do not. `where` they wait.\n\nHow is this? What is that?\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    found = check_prose.occurrences([tmp_path / name for name in texts])
+    assert list(found.values()) == [2, 1, 1, 1, 1, 1]
+
+
+def test_a_turn_of_phrase_may_not_become_more_frequent(monkeypatch: pytest.MonkeyPatch) -> None:
+    pattern = next(iter(check_prose.PATTERNS))
+    monkeypatch.setattr(check_prose, "occurrences", lambda files: {pattern: 3})
+    monkeypatch.setattr(check_prose, "PATTERNS", {pattern: (3, "the noun")})
+    assert list(check_prose.worse()) == []
+    monkeypatch.setattr(check_prose, "PATTERNS", {pattern: (2, "the noun")})
+    assert list(check_prose.worse()) == [f"3 of {pattern!r} in pages and sources, 2 before: write the noun"]
