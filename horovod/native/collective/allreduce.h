@@ -35,7 +35,7 @@ int64_t allreduce_in_host_memory(CollectiveContext& context, std::span<const Buc
 PlanFacts facts_of(const RankGroup& group, int most_carriers);
 PlanFacts facts_of(const CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction);
 
-// The families of routes. `gather` requires tensors that this thread can read itself (TensorMemory::is_elsewhere()).
+// The families of routes. Tensors that are elsewhere (TensorMemory::is_elsewhere()) cannot be gathered.
 int64_t allreduce_through_window(const Means& means, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
                                  bool gather);
 int64_t allreduce_by_exchange(const Means& means, std::span<const BucketTensor> tensors, const BucketReduction& reduction,

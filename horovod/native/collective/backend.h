@@ -37,7 +37,7 @@ class Backend {
   // See integer_average.h.
   virtual void average_integers(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
                                 const std::function<void(const Plan&)>& on_plan) = 0;
-  // One list of tensors for each rank: the parts that this rank receives as its result (see reducescatter() in allreduce.h).
+  // `by_rank[r]`: the parts of the tensors whose reduction rank r gets. See reducescatter() in allreduce.h.
   virtual void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction,
                              const Route& route) = 0;
   virtual void broadcast(int root, void* data, size_t bytes) = 0;

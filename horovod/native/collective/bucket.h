@@ -19,22 +19,20 @@ class Bucket {
   static constexpr int64_t kRun = Layout::kRun;
 
   // Layout and tiles must outlive the bucket. Buckets of one thread may share tiles. `reduction` may differ from the layout's
-  // in its scale and prescale only.
+  // only in its scale and prescale.
   Bucket(const Layout& layout, SimdLevel level, Tiles& tiles) : Bucket(layout, layout.reduction(), level, tiles) {}
   Bucket(const Layout& layout, const BucketReduction& reduction, SimdLevel level, Tiles& tiles);
 
   // Writes this rank's contribution.
   void pack(Range range, std::byte* message);
   // For ranks that contribute together: copy() copies this rank's elements unchanged; pack_sum() writes the message of the
-  // ranks' sum, prescaled and scaled. A null pointer stands for this rank's elements, which are read in place.
+  // ranks' sum, prescaled and scaled. A null pointer stands for this rank's elements.
   void copy(Range range, std::byte* data) const;
   void pack_sum(Range range, std::span<const std::byte* const> data, std::byte* message);
-  // The same, but the input is what each rank has packed (already prescaled if there is a codec). With a codec no pointer is
-  // null.
+  // The same for inputs from pack(), which are prescaled already if there is a codec. With a codec no pointer may be null.
   void pack_sum_of_messages(Range range, std::span<const std::byte* const> messages, std::byte* message);
-  // Sums the contributions in rank order and scales the result. A null message stands for this rank's data, read in place (only
-  // without a codec). The result goes to the destinations, to `result` as a message, or to both. With a codec that message is
-  // encoded once more.
+  // Sums the contributions in rank order and scales the result. A null message (only without a codec) stands for this rank's
+  // data. The result goes to the destinations, to `result` as a message, or to both.
   void reduce(Range range, std::span<const std::byte* const> messages, bool to_destination, std::byte* result);
   // Writes a result message to the destinations.
   void unpack(Range range, const std::byte* message);

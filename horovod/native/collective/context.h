@@ -47,7 +47,7 @@ struct CollectiveContext {
   RankGroup group;
   SimdLevel simd;
   MessageRules messages;
-  int64_t wire_bytes = 0;  // sent to other ranks so far
+  int64_t wire_bytes = 0;  // handed to other ranks so far
   Scratch send, receive;
   std::unique_ptr<Tiles> tiles = std::make_unique<Tiles>();
   std::function<void(Phase)> on_phase;  // empty unless a listener wants timelines

@@ -38,7 +38,7 @@ struct HostSteps {
   std::span<const Steps> slices;  // by carrier
   uint32_t count = 0;
 
-  // Whether the rank writes its data of the slice to its send buffer. CPU carriers read their data in place.
+  // Whether the rank writes its data of the slice to its send buffer. A carrier reads its own in place unless it is elsewhere.
   bool is_sent(int slice, int rank) const { return slice != rank || memory.is_elsewhere(); }
   size_t slice_bytes(uint32_t step, int slice) const;
   // The offset of a slice in a rank's send buffer.

@@ -35,7 +35,7 @@ class MessageReduction {
   // `parties`: the ranks in the order of summation. `self`: this rank's index among them.
   MessageReduction(const Means& means, const Steps& steps, std::vector<int> parties, int self, Options options);
 
-  // Only for GPU tensors that the host sums: starts their copies, which must have ended before contribute().
+  // For tensors that are elsewhere: starts the copy of contributions, which must be complete before contribute().
   void send(uint32_t step);
   void contribute(uint32_t step);
   void reduce(uint32_t step);

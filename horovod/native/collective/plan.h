@@ -25,11 +25,11 @@ enum class Pattern {
 constexpr std::string_view kPatternNames[] = {"alone", "gather", "scatter", "ring", "allreduce"};
 
 enum class Levels {
-  kFlat,          // full precision inside each host
+  kFlat,          // all ranks alike
   kHierarchical,  // inside each host at full precision, then the pattern between hosts
 };
 
-// The means that carry bytes from rank to rank. A hierarchical route names the means between hosts.
+// The carrier of bytes between ranks; on a hierarchical route, between hosts.
 enum class Carrier { kNone, kWindow, kMessages, kNccl };
 
 struct Route {

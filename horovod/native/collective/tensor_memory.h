@@ -1,6 +1,5 @@
-// Access to the tensors of a reduction, whose messages are in host memory. The calling thread reads and writes CPU tensors
-// (CpuTensors). A GPU copies messages to and from its tensors (device/staged_tensors.h). Patterns use this interface, and serve
-// both.
+// Access to the tensors of a reduction. Messages are in the same memory as the tensors (CpuTensors, device/gpu_tensors.h), or a
+// GPU's tensors are "elsewhere" and their messages in host memory (device/staged_tensors.h). Patterns use this interface.
 //
 // A reduction has one or more groups of buckets. Each group is a Steps, and their steps run together. Belongs to one thread.
 #pragma once
@@ -27,8 +26,8 @@ class TensorMemory {
   TensorMemory(const TensorMemory&) = delete;
   virtual ~TensorMemory() = default;
 
-  // Whether a device other than this thread reads and writes the tensors. Then every contribution, including this rank's, is in
-  // a message, and every result is received as one.
+  // Whether the tensors are elsewhere. Then every contribution, including this rank's, is in a message, and every result is
+  // received as one.
   virtual bool is_elsewhere() const = 0;
   // Turns between the start of a copy and the wait for it.
   uint32_t lag() const { return is_elsewhere() ? 1 : 0; }
