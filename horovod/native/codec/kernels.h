@@ -1,4 +1,4 @@
-// The loops behind the codecs, one table per instruction set.
+// The loops of all codecs, one table per instruction set.
 #pragma once
 
 #include <cstdint>

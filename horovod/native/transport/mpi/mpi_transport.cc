@@ -63,7 +63,7 @@ class Transfers {
       }
     }
     const bool is_over = std::all_of(requests_.begin(), requests_.end(), [](MPI_Request r) { return r == MPI_REQUEST_NULL; });
-    if (!is_over && keep_alive_) new std::shared_ptr<void>(std::move(keep_alive_));  // leaked: MPI may use the memory until it is finalised
+    if (!is_over && keep_alive_) new std::shared_ptr<void>(std::move(keep_alive_));  // leaked: MPI may still use it
   }
   // Call receive() before send().
   void receive(void* data, int bytes, int from, int tag, MPI_Comm world) {

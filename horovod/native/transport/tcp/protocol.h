@@ -64,7 +64,7 @@ struct FrameHeader {
   FrameKind kind = FrameKind::kHeartbeat;
   uint32_t checksum = 0;  // CRC-32C of the bytes; for kBulk 0 unless checksums are on
   uint64_t bytes = 0;
-  uint64_t transfer = 0;  // of kBulk: number of the transfer, in the order in which both ranks have started them, and offset in it
+  uint64_t transfer = 0;  // of kBulk: the transfer's number, in the order of starts, and offset in it
   uint64_t offset = 0;
 };
 static_assert(sizeof(FrameHeader) == 32);

@@ -221,7 +221,7 @@ void Poller::hear_wake() {
   if (!is_rung_ && !was_seen_) return;
   was_seen_ = false;
   uint64_t count = 0;
-  [[maybe_unused]] const ssize_t got = read(doorbell_.descriptor(), &count, sizeof count);  // may fail if the write is still to come
+  [[maybe_unused]] const ssize_t got = read(doorbell_.descriptor(), &count, sizeof count);  // may fail: the write may be late
   is_rung_ = false;  // last: the caller looks after this, so it does not miss an earlier wake()
 }
 
