@@ -23,7 +23,7 @@ struct __attribute__((packed, may_alias)) UnalignedWord {
 HVD_SCALAR void put_float(float value, uint8_t* at) { reinterpret_cast<UnalignedWord*>(at)->value = bits_of(value); }
 HVD_SCALAR float get_float(const uint8_t* at) { return float_of(reinterpret_cast<const UnalignedWord*>(at)->value); }
 
-// A block's scale, as the format's trait has it.
+// A block's scale, with the format's number of bytes.
 template <class Format>
 HVD_SCALAR void put_scale(uint32_t scale, uint8_t* at) {
   if constexpr (Format::kScaleBytes == 1) {
@@ -116,7 +116,7 @@ struct Scales {
   HVD_SCALAR Byte* operator[](int64_t i) const { return first + (i >> shift) * Format::kScaleBytes; }
 };
 
-// The inverse and the factor (see format_list.h) of the scale at an address.
+// Format::inverse and Format::factor of the scale at an address.
 template <class Format>
 HVD_SCALAR float inverse_at(const uint8_t* scale) {
   return Format::inverse(get_scale<Format>(scale));
@@ -203,7 +203,7 @@ class Numbers {
   RandomStream stream_;
 };
 
-// Magnitudes as integers have the order of the floats, so the maximum needs no float comparison.
+// As integers, magnitudes have the same order as the floats, so the maximum needs no float comparison.
 template <bool kSkipsNonFinite, class Elements>
 HVD_SCALAR uint32_t largest_magnitude(Elements x, int64_t count) {
   int32_t largest = 0;
@@ -224,8 +224,8 @@ HVD_SCALAR void encode_elements(Elements x, int64_t count, Factors inverse, cons
   }
 }
 
-// The steps of a strip are separate functions, so that callers share their code. kBlock 0 is a block size known at run time; a
-// constant lets the compiler unroll, and requires whole blocks.
+// Functions of their own, so that callers share their code. kBlock 0 is a block size known at run time; a constant lets the
+// compiler unroll, and requires whole blocks.
 template <class Format, int64_t kBlock, class Elements>
 [[gnu::noinline]] void put_scales(Elements x, int64_t count, int64_t block_size, Scales<Format, uint8_t> scales) {
   constexpr int64_t kAhead = 2048;  // elements; the hardware's prefetcher alone was 15 % slower
@@ -265,8 +265,8 @@ template <class Format, bool kStochastic, class Elements>
                                        kStochastic ? random + done : random, codes + done);
 }
 
-// Computes all scales of a strip before its codes: no block waits for its own maximum, and the elements are still in the L1
-// cache when they are read again.
+// All scales of a strip come before its codes: no block waits for its own maximum, and the elements are still in the L1 cache
+// when they are read again.
 template <class Format, bool kStochastic>
 int64_t encode(const float* x, int64_t count, const BlockShape& shape, float prescale, Draw draw, uint8_t* __restrict run) {
   constexpr bool kPacked = Format::kBits != 8;

@@ -141,7 +141,7 @@ std::string joined(const std::vector<std::string>& words) {
 
 [[noreturn]] void refuse(Said said, std::vector<Fact> about) { throw InvalidArgument(said, {.others = std::move(about)}); }
 
-// Returns the requested word, or the first choice if it is empty.
+// The word, or the first choice if it is empty.
 std::string chosen(const std::string& word, const char* option, std::string_view choices) {
   const std::vector<std::string> known = split(choices, ' ');
   if (word.empty()) return known.front();
@@ -187,7 +187,7 @@ int64_t chosen_block(const Format& format, int64_t block) {
   return block;
 }
 
-// Throws for options that the format does not have, and fills in the defaults.
+// Fills in the defaults, and throws for options that the format does not have.
 CodecOptions settled(const Format& format, const CodecOptions& asked) {
   const std::string& name = format.name;
   CodecOptions options;

@@ -6,7 +6,7 @@
 namespace hvd {
 namespace {
 
-// a.b, a.a and b.b of one tensor.
+// Scalar products of one tensor.
 struct Products {
   double ab = 0, aa = 0, bb = 0;
 };

@@ -22,16 +22,15 @@ struct Means {
   HostLevel* level = nullptr;  // hierarchical routes only
 };
 
-// Reduces tensors of one dtype as if they were one. Returns the number of finite values that a codec's range cut off on this
-// rank.
+// Reduces tensors of one dtype as if they were one. Returns how many finite values a codec's range cut off on this rank.
 int64_t allreduce(CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
                   const Route& route);
 
-// The same for tensors that may be on a GPU. Their messages are in host memory.
+// The same for tensors that may be on a GPU; messages are in host memory.
 int64_t allreduce_in_host_memory(CollectiveContext& context, std::span<const BucketTensor> tensors,
                                  const BucketReduction& reduction, const Route& route, TensorMemory& memory);
 
-// The facts that a plan depends on: the ranks' places alone, or also the tensors.
+// The facts of a plan: the ranks' places alone, or with the tensors.
 PlanFacts facts_of(const RankGroup& group, int most_carriers);
 PlanFacts facts_of(const CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction);
 
@@ -51,20 +50,20 @@ int64_t allreduce_around_ring(const Means& means, std::span<const BucketTensor> 
 // have the units of flat routes, and feedback makes up for saturated values.
 bool scales_sums_of_hosts(std::span<const BucketTensor> tensors, const BucketReduction& reduction);
 
-// Gives every rank the reduction of its slice. `slices[r]` is the slice of rank r. All slices have the same reduction, and
-// tensors that are alike on every rank. Only the destinations of this rank's slice are written. With a codec each contribution
-// is quantised once, including this rank's. Returns the number of finite values that the codec's range cut off.
+// Gives rank r the reduction of `slices[r]`. The slices have one reduction, and the same tensors on every rank. Only this
+// rank's destinations are written. With a codec each contribution, including this rank's, is quantised once. Returns as
+// allreduce().
 int64_t reducescatter(const Means& means, std::vector<Layout> slices);
 
 // Adasum: a sum of gradients that counts a common component once.
 //
 //   adasum(a, b) = (1 - a.b / (2 a.a)) a + (1 - a.b / (2 b.b)) b
 //
-// Each tensor is combined separately. More than two ranks are combined pairwise: (0,1) (2,3) ..., then the pairs, and so on.
-// Source: Maleki et al., "Scaling Distributed Training with Adaptive Summation", 2020.
+// Each tensor is combined separately, and more than two ranks pairwise: (0,1) (2,3) ..., then the pairs, and so on. Source:
+// Maleki et al., "Scaling Distributed Training with Adaptive Summation", 2020.
 //
-// The algorithm is recursive vector halving: the number of ranks must be a power of two and the dtype a floating-point type.
-// float16, bfloat16 and float32 are summed in float32; scalar products are float64. All ranks get the same bits.
+// The algorithm is recursive vector halving, so the number of ranks must be a power of two. The dtype must be floating-point:
+// float16, bfloat16 and float32 are summed in float32, and scalar products are float64. All ranks get the same bits.
 void adasum(CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction);
 
 }  // namespace hvd

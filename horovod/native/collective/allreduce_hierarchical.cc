@@ -10,7 +10,7 @@
 //   collect     every rank takes all slices from these messages
 //
 // So each byte crosses a host's link as if the host were one rank, and is encoded once per host. The host level (host_level.h)
-// moves data between ranks of a host.
+// moves data inside a host.
 #include <algorithm>
 #include <memory>
 #include <vector>

@@ -30,8 +30,8 @@ double in_window(bool gathers, const PlanFacts& facts, const PlanCosts& costs) {
   return rounds(gathers) * costs.links.memory_latency + work(passes(gathers, facts.ranks, facts.is_encoded), facts, costs);
 }
 
-// For messages between ranks. Between hosts the busiest link carries `sent` times all tensors' messages; inside one host
-// messages are copied twice, `copied` times all tensors' messages.
+// Between hosts the busiest link carries `sent` times all tensors' messages. Inside one host `copied` times all tensors'
+// messages are copied twice.
 double by_messages(double latencies, double passes, double sent, double copied, const PlanFacts& facts,
                    const PlanCosts& costs) {
   const auto wire = static_cast<double>(facts.wire_bytes);

@@ -29,8 +29,7 @@ struct AllreducePattern {
   Fit (*fits)(const Route& route, const PlanFacts& facts, bool needs_order);
   // Estimated seconds: the latency of the rounds plus the longer of moving the bytes and working on them.
   double (*seconds)(bool gathers, const PlanFacts& facts, const PlanCosts& costs);
-  // Exactly one of the next two is set. `run` returns the number of finite values that a codec's range cut off on the CPU;
-  // `run_by_nccl` calls NCCL's own allreduce.
+  // Exactly one of the next two is set: `run`, which returns as allreduce() does, or NCCL's own allreduce.
   int64_t (*run)(const Means& means, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
                  bool gathers) = nullptr;
   void (*run_by_nccl)(const NcclContext& nccl, std::span<const BucketTensor> tensors,
@@ -42,7 +41,7 @@ std::span<const AllreducePattern> allreduce_patterns();
 // The row of a plan's route.
 const AllreducePattern& pattern_of(const Route& route);
 
-// ---- which sums are possible: plans depend on this, on the CPU and on GPUs --------------------------------------------
+// ---- possible sums: plans depend on them, on the CPU and on GPUs ------------------------------------------------------
 
 // Kernels sum in rank order, in float32, with a limited number of contributions.
 constexpr bool kernels_sum(DType dtype, ReduceOp op, int contributions = 1) {

@@ -49,8 +49,7 @@ class RingAllreduce {
 
  private:
   static constexpr uint32_t kLag = 2;  // steps between two hops
-  // A made message is being sent until the next hop. An arrived message is read in the next hop, and may be sent until the hop
-  // after.
+  // What is made is sent until the next hop. What has arrived is read in the next hop, and may be sent until the hop after.
   static constexpr uint32_t kMadeSlots = kLag + 1, kArrivedSlots = 2 * kLag + 1;
 
   int last_hop() const { return 2 * size_ - 3; }

@@ -28,30 +28,30 @@ class Backend {
   // For logs: "the CPU", "GPU 1".
   virtual std::string name() const = 0;
 
-  // The inputs of a plan. They are the same on every rank.
+  // The inputs of a plan, the same on every rank.
   virtual PlanFacts facts(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const = 0;
   virtual const PlanRules& rules() const = 0;
-  // The route comes from a plan. The reduction has a codec only if the plan uses it.
+  // The route is a plan's. The reduction has a codec only if the plan uses it.
   virtual void allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) = 0;
   virtual void adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) = 0;
   // See integer_average.h.
   virtual void average_integers(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
                                 const std::function<void(const Plan&)>& on_plan) = 0;
-  // `by_rank[r]`: the parts of the tensors whose reduction rank r gets. See reducescatter() in allreduce.h.
+  // Rank r gets the reduction of `by_rank[r]`. See reducescatter() in allreduce.h.
   virtual void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction,
                              const Route& route) = 0;
   virtual void broadcast(int root, void* data, size_t bytes) = 0;
   virtual void move(const Movement& movement) = 0;
   virtual void copy(void* to, const void* from, size_t bytes) = 0;
 
-  // The number of finite values that a codec's range cut off since the last call.
+  // Finite values that a codec's range cut off since the last call.
   virtual int64_t take_saturated() = 0;
 };
 
-// The collectives of CPU tensors. An operation is complete when its call returns.
+// The collectives of CPU tensors, which are complete when a call returns.
 class CpuBackend final : public Backend {
  public:
-  // The context and the rules must outlive the backend.
+  // Both must outlive the backend.
   CpuBackend(CollectiveContext& context, const PlanRules& rules) : context_(context), rules_(rules) {}
 
   std::string name() const override { return "the CPU"; }

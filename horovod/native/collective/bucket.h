@@ -25,8 +25,8 @@ class Bucket {
 
   // Writes this rank's contribution.
   void pack(Range range, std::byte* message);
-  // For ranks that contribute together: copy() copies this rank's elements unchanged; pack_sum() writes the message of the
-  // ranks' sum, prescaled and scaled. A null pointer stands for this rank's elements.
+  // For ranks that contribute together: copy() copies this rank's elements; pack_sum() writes the message of the ranks' sum,
+  // prescaled and scaled. A null pointer stands for this rank's elements.
   void copy(Range range, std::byte* data) const;
   void pack_sum(Range range, std::span<const std::byte* const> data, std::byte* message);
   // The same for inputs from pack(), which are prescaled already if there is a codec. With a codec no pointer may be null.

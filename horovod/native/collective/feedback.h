@@ -39,29 +39,28 @@ class Feedback : public std::enable_shared_from_this<Feedback> {
     std::vector<float> values;
   };
 
-  // For a parameter of `count` elements. Throws InvalidArgument if `count` is negative.
+  // Throws InvalidArgument if `count`, the number of the parameter's elements, is negative.
   explicit Feedback(int64_t count);
 
   int64_t count() const { return count_; }
   int64_t bytes() const;  // of residuals held on the host and on a GPU
 
-  // Returns the residuals of these elements, which the stage holds from now on. Other residuals that it held are dropped; those
-  // that are not zero are counted, because another rank now encodes these elements. For kSent a claim of a part keeps the rest:
-  // the next operation may take a route on which this rank encodes all elements again. Throws InvalidArgument for elements
-  // outside [0, count()).
+  // Returns the residuals of these elements, which the stage holds from now on. Drops its other residuals and counts those not
+  // equal to zero, because another rank encodes their elements now. A kSent claim of a part keeps the rest, because the next
+  // route may have this rank encode all elements again. Throws InvalidArgument for elements outside [0, count()).
   ClaimedResiduals claim(Stage stage, int64_t begin, int64_t count);
-  // The same in GPU memory, for work enqueued on `stream` from now on. Returns nulls if there are no elements. Device and
-  // stream must outlive this object. If the residuals have to move, it waits for streams, and calls `attend` meanwhile.
+  // The same in GPU memory, for work enqueued on `stream` from now on; nulls for no elements. Device and stream must outlive
+  // this object. If the residuals have to move, it waits for streams, and calls `attend` meanwhile.
   ClaimedResiduals claim_on(Device& device, Stream stream, Stage stage, int64_t begin, int64_t count,
                             const ProgressCallback& attend);
   // The bound for encoding a host's sum on the CPU while a GPU holds the residuals of this rank's contribution.
   ResidualBound* bound_of_sums();
-  // The number of residuals dropped since the last call.
+  // Residuals dropped since the last call.
   int64_t take_dropped();
 
   const Residual& at(Stage stage) const { return home(stage); }
   void restore(Stage stage, Residual residual);
-  // Multiplies every residual by a finite factor, when the units of gradients change. Throws InvalidArgument otherwise.
+  // Multiplies every residual, when gradients get other units. Throws InvalidArgument unless the factor is finite.
   void scale(float factor);
   void clear();
 
@@ -74,7 +73,7 @@ class Feedback : public std::enable_shared_from_this<Feedback> {
   uint64_t uses = 0;
 
  private:
-  // The residuals of a stage while they are in GPU memory.
+  // A stage's residuals in GPU memory.
   struct Away {
     Device* device = nullptr;
     Stream stream = nullptr;

@@ -31,7 +31,7 @@ struct HostRole {
   std::vector<int> parties;  // carriers of this rank's slice, by host; empty if it carries none
 };
 
-// Sizes and offsets of an operation's steps in send buffers and receive buffers.
+// Sizes and offsets of an operation's steps in the buffers.
 struct HostSteps {
   const HostRole& role;
   TensorMemory& memory;
@@ -55,7 +55,7 @@ class HostLevel {
   // The suggested number of elements of a bucket in one step.
   virtual int64_t elements_per_bucket(const HostRole& role, const TensorMemory& memory, const BucketReduction& reduction,
                                       bool gather) const = 0;
-  // Call it before the first step. Returns false if a step needs too much memory. All ranks get the same answer.
+  // Call it before the first step. Returns false, on all ranks alike, if a step needs too much memory.
   virtual bool begin(const HostSteps& steps) = 0;
   virtual void end() = 0;
 
@@ -72,8 +72,7 @@ class HostLevel {
   virtual void collected() = 0;
 };
 
-// Ranks of a host that share memory: no message is sent inside the host. A rank's area of the host's window has slots, which
-// steps use in turn:
+// Ranks of a host that share memory: no message is sent inside the host. A rank's area of the host's window has slots:
 //
 //   area := send_buffer[kSendBuffers] receive_buffer[kReceiveBuffers]
 class WindowLevel final : public HostLevel {

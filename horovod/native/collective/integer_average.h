@@ -17,8 +17,8 @@ namespace hvd {
 // Whether a reduction over `ranks` ranks is such an average.
 bool is_integer_average(ReduceOp asked, DType dtype, int ranks);
 
-// For CPU tensors; a tensor without destination gets no result. The reduction is a Sum with a divisor. Calls `on_plan` with the
-// plan of the int64 sum before the sum starts.
+// For CPU tensors; tensors without destination get no result. The reduction is a Sum with a divisor. `on_plan` gets the plan of
+// the int64 sum before it starts.
 void average_integers(CollectiveContext& context, const PlanRules& rules, std::span<const BucketTensor> tensors,
                       const BucketReduction& reduction, const std::function<void(const Plan&)>& on_plan);
 

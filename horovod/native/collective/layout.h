@@ -22,7 +22,7 @@ struct BucketTensor {
   int64_t count = 0;
   int64_t offset = 0;  // of the first element in the whole tensor; keys and feedback count from there
 
-  // Streams of random numbers of a stochastic codec: for this rank's contribution, and for the results that it owns.
+  // A stochastic codec's streams of random numbers, for this rank's contribution and for the results that it owns.
   uint64_t sent_key = 0;
   uint64_t result_key = 0;
 
@@ -41,7 +41,7 @@ struct Range {
   int64_t count() const { return end - begin; }
 };
 
-// Working memory of buckets that fits the L1 cache. Its contents do not outlive a call.
+// Working memory of buckets that fits the L1 cache, used within a call.
 struct Tiles {
   static constexpr int64_t kRun = 4096;  // a multiple of every codec's block
   alignas(64) float floats[kRun];
@@ -56,13 +56,13 @@ struct BucketReduction {
   const Codec* codec = nullptr;  // null: elements are sent unchanged
 };
 
-// The number of elements between two places at which a tensor may be cut: a codec's block, or the elements of a cache line.
+// Elements between two places at which a tensor may be cut: a codec's block, or a cache line.
 int64_t granule_of(const BucketReduction& reduction);
 // Message bytes of Tiles::kRun elements.
 int64_t run_bytes(const BucketReduction& reduction);
 
-// The position of each element in a message. The tensors have one dtype and one reduction, and are reduced as if they were one.
-// The same for the memory of any device.
+// The position of each element in a message, for any device. The tensors have one dtype and one reduction, and are reduced as
+// one.
 //
 // A layout is a virtual concatenation: positions 0..count() run through the tensors in order, without a fusion buffer. A range
 // of positions travels as a message:
@@ -71,8 +71,7 @@ int64_t run_bytes(const BucketReduction& reduction);
 //   piece   := run*        at most kRun elements each; cut at multiples of kRun from the piece's first element
 //   run     := elements as they lie in memory, or the output of the codec's encode()
 //
-// Ranges begin and end at boundaries that cut() returns. So a codec's blocks never straddle tensors, and do not depend on how
-// the concatenation was cut.
+// Ranges begin and end at boundaries from cut(). So a codec's blocks never straddle tensors, and do not depend on the ranges.
 class Layout {
  public:
   static constexpr int64_t kRun = Tiles::kRun;

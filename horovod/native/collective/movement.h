@@ -19,7 +19,7 @@ struct Movement {
   std::byte* destination = nullptr;
   std::vector<Part> sent, received;  // by rank, including this one: parts of the source, parts of the destination
 
-  // The bytes of the source that are sent, and of the destination that are filled, from the first byte on.
+  // Bytes of the source that are sent, and of the destination that are filled.
   size_t source_bytes() const { return end_of(sent); }
   size_t destination_bytes() const { return end_of(received); }
 
@@ -35,10 +35,10 @@ Movement alltoall(const void* source, std::span<const size_t> sent, std::span<co
 // Carries out a movement in CPU memory.
 void move(CollectiveContext& context, const Movement& movement);
 
-// Each rank passes what it sends to every rank, and gets what every rank sends to it, by rank.
+// Tells every rank how much this rank sends to it. Returns how much every rank sends here, by rank.
 std::vector<int64_t> exchange_splits(CollectiveContext& context, std::span<const int64_t> splits);
 
-// Copies the root's bytes to every rank, down a binomial tree in chunks. `data` is sent on the root and filled elsewhere.
+// Copies the root's bytes to every rank, down a binomial tree in chunks. `data` is filled on all ranks but the root.
 void broadcast(CollectiveContext& context, int root, void* data, size_t bytes);
 
 }  // namespace hvd

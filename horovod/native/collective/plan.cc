@@ -75,7 +75,7 @@ std::string why_no_other(const Candidates& among, const PlanFacts& facts, Algori
   return route.pattern == Pattern::kLibrary ? "exact" : "there is no other";
 }
 
-// A bucket's size depends on fusion, which a deterministic plan must not depend on.
+// A bucket's size depends on what was fused, which a deterministic plan must not depend on.
 Algorithm algorithm_for(const PlanFacts& facts, const PlanRules& rules) {
   return rules.is_deterministic ? rules.algorithms.beyond : rules.algorithms.of(facts.bytes);
 }

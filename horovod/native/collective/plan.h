@@ -1,5 +1,5 @@
-// The choice of an allreduce's route: a pure function of sizes, of the ranks' places and of the costs of moving bytes. Every
-// rank computes the same plan from the same facts. docs/architecture.md lists the routes.
+// The choice of an allreduce's route: a pure function of sizes, the ranks' places and the costs of moving bytes. Every rank
+// computes the same plan from the same facts. docs/architecture.md lists the routes.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +43,7 @@ struct Route {
   bool is_hierarchical() const { return levels == Levels::kHierarchical; }
 };
 
-// For logs and users: "window gather", "exchange ring", "hierarchical scatter", "nccl allreduce", "host". Code does not parse
-// it.
+// For logs and users, never parsed: "window gather", "exchange ring", "hierarchical scatter", "nccl allreduce", "host".
 std::string name_of(const Route& route);
 std::string_view name_of(Pattern pattern);
 std::string_view name_of(Levels levels);
@@ -62,8 +61,7 @@ struct Plan {
   std::string reason;               // if the estimates did not decide
 };
 
-// The reason of a plan for logs and timelines: its `reason`, or "estimated: exchange gather 1.200 ms, exchange scatter 2.000
-// ms".
+// For logs and timelines: the reason, or "estimated: exchange gather 1.200 ms, exchange scatter 2.000 ms".
 std::string explain(const Plan& plan);
 
 struct PlanFacts {
@@ -91,7 +89,7 @@ bool has_routes(const PlanFacts& facts, const Algorithms& algorithms);
 // Plans the first half of a scatter: always by messages, and by kernels if they can sum.
 Plan plan_reducescatter(const PlanFacts& facts, const PlanRules& rules);
 
-// The number of ranks of each host that carry slices to other hosts on a hierarchical route. `hosts`: the ranks of each host.
+// How many ranks of each host carry slices between hosts on a hierarchical route. `hosts`: the ranks of each.
 int carriers_of(std::span<const std::vector<int>> hosts, int most = 16);
 
 }  // namespace hvd

@@ -19,8 +19,8 @@ S lowest() {
   return std::is_floating_point_v<S> ? -std::numeric_limits<S>::infinity() : std::numeric_limits<S>::lowest();
 }
 
-// In the type of sums. Scaling by a factor keeps the order of numbers, or reverses it if the factor is negative. All
-// contributions are scaled alike, so for a negative factor the opposite extreme is neutral.
+// In the type of sums. All contributions are scaled alike, and a negative factor reverses the order of numbers, so that the
+// opposite extreme is neutral.
 template <typename S>
 S neutral(ReduceOp op, double prescale) {
   if (op == ReduceOp::kProduct) return S{1};

@@ -66,8 +66,8 @@ std::array<std::byte, 8> neutral_element(DType dtype, ReduceOp op, double presca
 // False for a product with a prescale: not every dtype has a number that becomes 1 when it is scaled.
 constexpr bool has_neutral_element(ReduceOp op, double prescale) { return op != ReduceOp::kProduct || prescale == 1.0; }
 
-// Fills memory with copies of one element, using only fill(to, byte, bytes) and copy(to, from, bytes): GPUs have both, and
-// neither reads host memory.
+// Fills memory with copies of one element by fill(to, byte, bytes) and copy(to, from, bytes) only, which GPUs have and which do
+// not read host memory.
 template <typename Fill, typename Copy>
 void repeat(const std::array<std::byte, 8>& element, size_t size, std::byte* memory, size_t bytes, Fill fill, Copy copy) {
   if (bytes == 0) return;

@@ -14,8 +14,7 @@ namespace hvd {
 
 // ---- slices ---------------------------------------------------------------------------------------------------------
 
-// Slice `part` of `parts` of every tensor. The owner of an element depends only on its tensor and the number of parts, not on
-// the other tensors.
+// Slice `part` of `parts` of every tensor. An element's owner does not depend on the other tensors.
 std::vector<BucketTensor> slice_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction, int part,
                                    int parts);
 
@@ -27,10 +26,10 @@ ClaimedResiduals claim_on_cpu(Feedback& of, Stage stage, int64_t begin, int64_t 
 
 // Returns `parts` buckets, the i-th with slice i of every tensor.
 //
-// Claims feedback: kSent for all elements of `tensors`, which this rank encodes as its contribution, and kResult for slice
-// `own`, which it encodes as a result (kNoPart: none). Existing claims for kSent stay. With n ranks, a gather calls
-// slices_of(tensors, reduction, 1, kNoPart) and a scatter slices_of(tensors, reduction, n, rank). Between hosts, a carrier
-// passes its slice of the host's sums, the number of hosts and its host.
+// Claims feedback: kSent for all elements, which this rank encodes as its contribution, and kResult for slice `own`, which it
+// encodes as a result (kNoPart: none). Earlier claims for kSent stay. Of n ranks, a gather calls slices_of(tensors, reduction,
+// 1, kNoPart) and a scatter slices_of(tensors, reduction, n, rank). Between hosts a carrier passes its slice of the host's
+// sums, the number of hosts and its host.
 std::vector<Layout> slices_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction, int parts, int own,
                               const Claim& claim);
 
@@ -99,8 +98,8 @@ struct PipelineStage {
   std::function<void(uint32_t step)> run;
 };
 
-// Runs all stages for all steps. In each turn the stages run in their order, stage X on step (turn - lag of X). The order is
-// the same on every rank, so a stage may wait for anything that comes earlier in this order on another rank.
+// Runs all stages for all steps: in each turn the stages run in their order, stage X on step (turn - lag of X). The order is
+// the same on every rank, so a stage may wait for whatever precedes it in this order on another rank.
 void run_pipeline(uint32_t steps, const std::vector<PipelineStage>& stages);
 
 }  // namespace hvd

@@ -50,20 +50,18 @@ class TensorMemory {
   // a step, and for the parties, in order.
   virtual void receive(uint32_t step, size_t group, int first, int last, const std::byte* messages, int done) = 0;
   virtual void await_received(uint32_t step) = 0;
-  // The number of finite values that a codec's range cut off on this CPU.
+  // Finite values that a codec's range cut off on this CPU.
   virtual int64_t saturated() const = 0;
 
-  // For hierarchical routes, whose hosts add up first. A rank has a send buffer for each group, null if it sends nothing.
-  // send_offset() is the offset of a bucket's data in its group's buffer, or the end of the data for the number of buckets.
-  // elements_in_send_buffer() is about how many elements fit into `bytes`. Send buffers have plain elements unless a class
-  // overrides this.
+  // For hierarchical routes, whose hosts add up first. A rank has a send buffer for each group, null if it sends nothing. It
+  // has plain elements unless a class overrides this. send_offset(): of a bucket's data, or the end for the number of buckets.
+  // elements_in_send_buffer(): about how many fit into `bytes`.
   virtual size_t send_offset(const Steps& group, uint32_t step, size_t bucket) const;
   virtual int64_t elements_in_send_buffer(int64_t bytes, const BucketReduction& reduction) const;
   virtual void fill_send_buffers(uint32_t step, std::span<std::byte* const> groups) = 0;
-  // Call it after begin(): this rank fills send buffers, and sums group `own` over its host unless that is kNobody. `reduction`
-  // belongs to this sum.
+  // After begin(): this rank fills send buffers, and sums group `own`, unless kNobody, over its host by `reduction`.
   virtual void begin_sends(int own, const BucketReduction& reduction) = 0;
-  // Writes the message of a bucket's sum over the host. `data` is by local rank, null for this rank's data if it was not sent.
+  // Writes the message of a bucket's sum over the host. `data` is by local rank, null for this rank's if it was not sent.
   virtual void sum(uint32_t step, size_t bucket, Messages data, std::byte* message) = 0;
 };
 

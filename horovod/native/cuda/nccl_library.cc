@@ -113,9 +113,9 @@ class NcclCommunicator final : public Communicator {
  private:
   template <typename Call>
   void make(const char* name, Call call);
+  [[noreturn]] void refuse_aborted(const char* call) const REQUIRES(mutex_);
   // Waits until a call is no longer ncclInProgress: the first call between two ranks stays in progress until both have made it.
   // Releases the lock while it waits.
-  [[noreturn]] void refuse_aborted(const char* call) const REQUIRES(mutex_);
   void settle(nccl::Result result, const char* name, std::chrono::milliseconds patience = std::chrono::hours(24));
   std::string words(nccl::Result result) REQUIRES(mutex_);
   nccl::Result send_and_receive(std::span<const DeviceTransfer> outgoing, std::span<const DeviceTransfer> incoming,
@@ -146,7 +146,6 @@ std::string NcclCommunicator::words(nccl::Result result) {
   return text;
 }
 
-// Requires the mutex.
 void NcclCommunicator::refuse_aborted(const char* call) const {
   throw InternalError(Said::nccl_aborted,
                       {.ranks = {rank_}, .others = {{"call", call}, {"because", failure_.empty() ? "" : ": " + failure_}}});

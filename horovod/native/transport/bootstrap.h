@@ -1,5 +1,5 @@
-// The ranks' common work before they have a transport: find their places, compare their settings, share memory. The part that
-// uses MPI is in a library of its own.
+// The ranks' common work before they have a transport: find their places, compare settings, share memory. The part that uses
+// MPI is a separate library.
 #pragma once
 
 #include <cstddef>

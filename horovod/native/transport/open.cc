@@ -70,7 +70,7 @@ void* open_plugin(const std::string& libmpi, const std::string& launch_evidence)
   }
   const bool is_linked = fs::exists(plugin_path(kLinkedPlugin));
   const fs::path plugin = plugin_path(is_linked ? kLinkedPlugin : plugin_for(libmpi, launch_evidence));
-  // If libmpi is loaded by its path first, the plugin's own dependency, which has no path, resolves to it. If that fails, the
+  // With libmpi loaded by its path first, the plugin's own dependency, which has no path, resolves to it. If that fails, the
   // plugin's search reports why.
   if (is_linked && !libmpi.empty()) dlopen(libmpi.c_str(), RTLD_NOW | RTLD_GLOBAL);
   void* handle = dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -105,8 +105,7 @@ std::unique_ptr<Transport> make_transport_between_hosts(Bootstrap& job, bool wit
   return transport;
 }
 
-// Ranks with different builds or settings would send different messages and deadlock, or follow rank 0's settings instead of
-// their own.
+// Ranks with different builds or settings would deadlock, or follow rank 0's settings instead of their own.
 void check_agreement(Bootstrap& job, const Settings& settings) {
   const std::string mine = "core=" HOROVOD_VERSION " (" + std::string(build_digest()) + ")\n" + settings.of_job();
   uint32_t digest = 2166136261;  // FNV-1a's

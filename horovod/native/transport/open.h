@@ -49,8 +49,8 @@ struct Launch {
 // job, in its order; empty: all. Collective over them; throws StartupError.
 MpiLibrary join_mpi(const Settings& settings, const std::string& libmpi, const Launch& launch, const std::vector<int>& ranks);
 
-// The meaning of HOROVOD_TRANSPORT: MPI, which must have started the ranks; TCP connections between any ranks; or shared memory
-// between ranks of a host if possible.
+// The meaning of HOROVOD_TRANSPORT: MPI, for ranks that MPI has started; TCP connections between any ranks; or shared memory on
+// one host if possible.
 bool asks_for_mpi(const Settings& settings);
 bool asks_for_connections(const Settings& settings);
 bool may_share_memory(const Settings& settings);

@@ -75,7 +75,6 @@ size_t Ring::readable() const {
                              control_->read.load(std::memory_order_relaxed));
 }
 
-// A transfer under way.
 struct SharedMemoryTransport::Moving {
   Ticket ticket;
   std::byte* data;
@@ -197,8 +196,8 @@ SharedMemoryTransport::Header& SharedMemoryTransport::header(int r) const {
 
 void SharedMemoryTransport::ring_doorbell(int peer) { hvd::advance(header(peer).doorbell); }
 
-// Callers have found nothing to do and are about to wait, so a peer's last messages are not missed. The clock decides when to
-// look, because wake() may cut every wait short.
+// Callers found nothing to do and are about to wait, so a peer's last messages are not missed. The clock decides when to look,
+// because wake() may cut every wait short.
 void SharedMemoryTransport::look_after_peers(bool is_waiting) {
   show_life();
   const auto now = std::chrono::steady_clock::now();

@@ -77,7 +77,7 @@ class SharedMemoryTransport final : public Transport {
   const std::shared_ptr<void> keep_alive_;
   const Patience patience_;
   std::unique_ptr<Window> window_;
-  std::vector<Peer> peers_;  // their parts in private memory: engine thread only
+  std::vector<Peer> peers_;  // private state: engine thread only
 
   // Engine thread only.
   std::deque<Message> arrived_;

@@ -34,9 +34,8 @@ class SharedSegment {
 
 // ---- room -----------------------------------------------------------------------------------------------------------
 
-// Shared memory needs room in its file system, /dev/shm, which has 64 MB in a Docker container. Linux lets a file there be
-// larger than the room, and kills a process by SIGBUS at the first page too many, perhaps an hour later, when a data loader has
-// filled the rest.
+// Shared memory needs room in /dev/shm, which has 64 MB in a Docker container. Linux lets a file there exceed the room, and
+// kills a process by SIGBUS at the first page too many, perhaps an hour later, when a data loader has filled the rest.
 
 // The failure, with advice, if segments of `bytes` for each of `ranks` do not fit; none if they fit.
 Failure why_no_room(size_t bytes, int ranks);

@@ -32,8 +32,8 @@ size_t host_of(int rank, const std::vector<std::vector<int>>& hosts);
 
 // ---- costs ----------------------------------------------------------------------------------------------------------
 
-// The costs of moving bytes in this job, in seconds. Measured once at the start, and the same on every rank. The defaults, used
-// until then, are for current memory and 10 Gbit/s Ethernet.
+// The costs of moving bytes in this job, in seconds: measured once at the start, the same on every rank. The defaults assume
+// current memory and 10 Gbit/s Ethernet.
 struct LinkCosts {
   double memory_latency = 3e-6;    // until a rank of the same host notices
   double memory_byte = 1e-10;      // to read and write a byte, or to add it to another

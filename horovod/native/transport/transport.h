@@ -1,5 +1,4 @@
-// The transport of bytes between ranks. One engine thread owns a transport and makes all calls except wake(), which any thread
-// may call.
+// The transport of bytes between ranks. One engine thread owns it; only wake() is thread-safe.
 //
 // There are two independent kinds of traffic:
 //   messages   small, for negotiation: post() never waits for the receiver, and messages of a sender arrive in order
@@ -39,7 +38,7 @@ class Transport {
 
   virtual void post(int to, std::span<const std::byte> message) = 0;
   virtual std::optional<Message> receive() = 0;
-  // Returns when every posted message has been handed over for sending. Call it before bulk data that waits for the receiver.
+  // Returns when all posted messages have left. Call it before bulk data that waits for the receiver.
   virtual void flush() = 0;
   // Sleeps until a message may have arrived, wake() was called, or the timeout has passed. With `eager`, because a caller
   // waits, it stays awake for a while or polls at short intervals.
@@ -47,8 +46,7 @@ class Transport {
   virtual void wake() = 0;
 
   // Tells the other ranks that this rank cannot continue: their waits for it throw InternalError. `silent` is a rank that this
-  // one has given up because it is silent, and is named in their errors. Without it, the transport names the rank that another
-  // rank gave up, if any.
+  // one gave up because it was silent; their errors name it. By default it is the rank that another rank gave up, if any.
   virtual void abandon(int silent = kNoRank) = 0;
 
   // Starts transfers. For one direction between two ranks, both must start them in the same order with the same byte counts.

@@ -1,4 +1,4 @@
-// Memory that ranks share, with counters by which they announce what they have written.
+// Memory that ranks share, and counters that announce new data in it.
 #pragma once
 
 #include <chrono>
@@ -34,8 +34,7 @@ class Window {
   // Changes whenever a counter of any rank advances.
   virtual uint64_t counted() const = 0;
 
-  // Steps of all collectives through this window, the same on every rank. Kept here because several process sets may use the
-  // window.
+  // Steps of all collectives through this window, the same on every rank. Several process sets may use the window.
   uint32_t steps = 0;
 };
 

@@ -1,8 +1,8 @@
-// The GPU workspace that all process sets of an engine share: two streams, memory, and tables of pieces to upload. All
-// operations of an engine have one order, so they can share it. Engine thread only.
+// The GPU workspace that an engine's process sets share, because their operations have one order: two streams, memory, and
+// tables of pieces to upload. Engine thread only.
 //
 // Kernels and copies use `stream`, NCCL's transfers use `wire`, so that one step is encoded while another travels. An operation
-// begins and ends on `stream`: to wait for that is to wait for all of it, and the next operation may use its memory.
+// begins and ends on `stream`: a wait for that is a wait for all of it, and the next operation may use its memory.
 #pragma once
 
 #include <array>
@@ -35,8 +35,7 @@ class DeviceWorkspace {
   const ProgressCallback& progress_callback() const { return attend_; }
   void await(const Event& event) const { hvd::await(device_, event, attend_); }
 
-  // GPU memory for the operation that is being enqueued, by number. It grows on demand, and is reused in the order of the
-  // stream.
+  // GPU memory, by number, of the operation that is being enqueued. Grows on demand; reused in the order of the stream.
   std::byte* scratch(size_t bytes, size_t number = 0) {
     Scratch& of = scratch_[number];
     if (bytes > of.bytes) {

@@ -51,7 +51,7 @@ std::vector<std::string> exchange_texts(const CollectiveContext& context, const 
 
 // ---- backends -------------------------------------------------------------------------------------------------------
 
-// An executor opens a GPU backend for its process set when the set's first operation on a GPU comes.
+// An executor opens one for its process set before the set's first operation on a GPU.
 //
 // Calls return when all work is enqueued on stream(); on the host's route, when the last copy of a result is enqueued.
 class GpuBackend : public Backend {
@@ -84,7 +84,7 @@ class GpuBackend : public Backend {
 
   // The times of allreduces on the host's route since the last call.
   virtual HostTimes take_host_times() { return {}; }
-  // The failure on the GPU or between GPUs; empty if there is none.
+  // The failure on or between GPUs; empty if there is none.
   virtual std::string failure() { return ""; }
   // Ends work under way. After that only destruction is allowed.
   virtual void abort() {}
@@ -98,8 +98,8 @@ class GpuBackend : public Backend {
 };
 
 // Collective over the context's group: ranks exchange facts about their GPUs, and agree on the carrier of their bytes.
-// `gpu_transport` is HOROVOD_GPU_TRANSPORT: "auto", "nccl" or "host". Throws InternalError on every rank if it cannot be
-// fulfilled. All process sets of an engine share the workspace. The context must outlive the result.
+// `gpu_transport` is HOROVOD_GPU_TRANSPORT: "auto", "nccl" or "host"; throws InternalError on every rank if it is not possible.
+// An engine's process sets share the workspace. The context must outlive the result.
 std::unique_ptr<GpuBackend> open_gpu_backend(DeviceLibrary& library, std::shared_ptr<DeviceWorkspace> workspace,
                                              CollectiveContext& context, const PlanRules& rules,
                                              const std::string& gpu_transport);

@@ -3,7 +3,6 @@
 //
 // Calls return when the last copy of a result is enqueued. The calling thread waits for the host's part, and meanwhile serves
 // other ranks. If a call throws, the GPU is done with the tensors.
-// meanwhile as in any collective. When one throws, the GPU has done with the tensors.
 #pragma once
 
 #include <cstdint>

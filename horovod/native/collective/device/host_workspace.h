@@ -20,7 +20,7 @@ class BufferPool {
   // The device must outlive the pool.
   BufferPool(Device& device, MemoryKind kind) : device_(device), kind_(kind) {}
 
-  // Memory for the current operation. To use it for longer, a caller keeps the returned pointer.
+  // Memory for the current operation, or for as long as a caller keeps the pointer.
   DeviceMemory take(size_t bytes);
   // Ends the operation: its buffers are free when the event is done.
   void release(const Event& event);
@@ -95,7 +95,7 @@ struct HostWorkspace {
 
   // Returns when the event is done. Meanwhile moves transfers on, and serves other ranks.
   void await(const Event& event) const { hvd::await(device, event, attend); }
-  // After a failure, before memory is freed: waits until the GPU has done all work of the host's route, or no longer proceeds.
+  // Waits, after a failure and before memory is freed, until the GPU has done the route's work or no longer proceeds.
   void quiesce();
   // Pins a window's areas for copies by the GPU. Only the first call has an effect: a process set has one window.
   void pin(Window& window, int ranks);

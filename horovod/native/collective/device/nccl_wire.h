@@ -84,10 +84,9 @@ class NcclLevel final : public HostLevel {
   std::optional<Ticket> sent_[kSlots], published_[kSlots];
 };
 
-// Measures the costs of moving bytes between GPUs in a process set. Each GPU copies inside its memory and exchanges messages
-// with the next GPU of its host; the first GPU of each host does so with the first of the next host. The slowest rank's figures
-// count, so they are the same on every rank. Takes some milliseconds; between hosts at 1 Gbit/s about a tenth of a second.
-// Collective.
+// Measures the costs of moving bytes between GPUs. Each GPU copies in its memory and exchanges messages with the next GPU of
+// its host; the first GPU of each host does so with the first of the next host. The slowest rank's figures count, on every
+// rank. Takes some milliseconds; between hosts at 1 Gbit/s about a tenth of a second. Collective.
 GpuCosts measure_gpu(const NcclContext& nccl);
 
 }  // namespace hvd

@@ -36,8 +36,7 @@ class HostLanes {
   // The most steps between the first and the last stage on the GPU.
   static constexpr uint32_t kDepth = 4;
 
-  // The groups have one codec and dtype, and must outlive the lanes. `prescale` applies to encoded tensors only: elements are
-  // sent unchanged.
+  // The groups have one codec and dtype, and must outlive the lanes. `prescale` applies to encoded tensors only.
   HostLanes(HostWorkspace& workspace, std::span<const Steps> groups, double prescale);
 
   size_t bytes(uint32_t step) const { return offset(step, groups_.size()); }
@@ -272,8 +271,8 @@ void StagedTensors::finish() {
   give_residuals_back();
 }
 
-// The carrier's residuals get the loss of the host's sum beside the loss of its contribution. Both have the same units, and
-// both are part of the next sum.
+// The carrier's residuals get the loss of the host's sum, beside the loss of its contribution. Both have the same units, and
+// are part of the next sum.
 void StagedTensors::give_residuals_back() {
   if (lost_.empty()) return;
   Device& device = workspace_.device;

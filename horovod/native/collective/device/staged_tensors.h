@@ -18,7 +18,7 @@ class HostLanes;
 // For an allreduce whose residuals of contributions were claimed on the GPU (BucketTensor::sent).
 class StagedTensors final : public TensorMemory {
  public:
-  // `prescale` applies to what is encoded.
+  // `prescale` applies to encoded elements.
   StagedTensors(HostWorkspace& workspace, double prescale);
   ~StagedTensors() override;
 

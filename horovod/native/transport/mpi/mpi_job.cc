@@ -55,7 +55,7 @@ int initialize(bool threads_multiple) {
   if (initialized) {
     MPI_Query_thread(&provided);
   } else {
-    // Without a UCX device, Open MPI's UCX component for windows prints errors on stderr. Our windows are plain shared memory
+    // Open MPI's UCX component for windows prints errors on stderr if it finds no device. Our windows are plain shared memory
     // and do not need it. A variable that the user has set stays.
     setenv("OMPI_MCA_osc", "^ucx", 0);
     const int wanted = threads_multiple ? MPI_THREAD_MULTIPLE : MPI_THREAD_SERIALIZED;
@@ -174,8 +174,8 @@ class Job final : public MpiJob {
   }
 
  private:
-  // If one rank lacks room, all ranks fail: in MPI_Win_allocate_shared the others would wait for the rank that makes the file,
-  // and no rank should train if another cannot.
+  // If one rank lacks room, all fail: in MPI_Win_allocate_shared the others would wait for the rank that makes the file, and no
+  // rank should train if another cannot.
   MPI_Win make_window(size_t bytes) {
     const int ranks = topology_.local_size;
     const bool asks = topology_.local_rank == 0 && ranks > 1;  // for a single rank MPI uses private memory

@@ -20,8 +20,8 @@ constexpr size_t kLargestTransfer = size_t{1} << 30;  // MPI counts are C ints
 
 constexpr size_t kPiecesUnderWay = 16;  // for each exchange()
 
-// MPI makes progress only inside calls, and polling in a loop would take the training thread's core. So the pauses between two
-// polls grow from nothing to this.
+// MPI makes progress only inside calls, and polling in a loop would take the training thread's core. So the pauses between
+// polls grow up to this.
 constexpr microseconds kLongestPause{100};
 constexpr int kTestsBeforePausing = 200;
 constexpr Patience kSleepAtOnce{0, microseconds(0)};
@@ -86,7 +86,6 @@ class Transfers {
     return complete != 0;
   }
   uint64_t size() const { return requests_.size(); }
-  // The number of complete transfers.
   uint64_t complete() const {
     uint64_t count = 0;
     for (const MPI_Request request : requests_) {

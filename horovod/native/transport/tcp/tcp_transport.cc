@@ -224,8 +224,8 @@ class TcpTransport final : public Transport, private ConnectionOwner {
                         {.ranks = {r}, .others = {{"rank", rank()}, {"who", describe(r)}, {"why", why}}});
   }
 
-  // Tells all ranks that this rank cannot continue, and whom it has lost. Only once, and before the caller knows, because this
-  // process may end then.
+  // Tells all ranks, once, that this rank cannot continue and whom it has lost; before the caller knows, because this process
+  // may end then.
   void tell_all() {
     if (std::exchange(has_failed_, true)) return;
     const int32_t lost = lost_rank_;
@@ -271,7 +271,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     must_accept_ = true;
   }
 
-  // Refuses the oldest unproven connection if there are too many, so that strangers do not keep ranks out. A refused rank dials
+  // Refuses the oldest unproven connection if there are too many, so that strangers do not keep ranks out; a refused rank dials
   // again.
   void make_room_for_a_stranger() {
     size_t strangers = 0;
@@ -322,7 +322,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     }
   }
 
-  // ---- what goes out ----
+  // ---- sending ----
 
   void push(Connection& connection) {
     if (connection.is_ready()) bytes_moved_ += connection.write(*this);
@@ -374,7 +374,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     }
   }
 
-  // ---- what comes in ----
+  // ---- receiving ----
 
   std::byte* place_for(const Connection& from, const FrameHeader& header) override {
     Peer& peer = peer_of(from.peer());
