@@ -36,7 +36,7 @@ struct AllreducePattern {
                       const BucketReduction& reduction) = nullptr;
 };
 
-// If two rows share a function (which receives `gathers`), the gathering row comes first.
+// If two rows share a function (which receives `gathers`), the row of a gather comes first.
 std::span<const AllreducePattern> allreduce_patterns();
 // The row of a plan's route.
 const AllreducePattern& pattern_of(const Route& route);

@@ -56,7 +56,7 @@ struct Estimate {
 
 struct Plan {
   Route route;
-  bool is_encoded = false;  // whether the codec is used; with a hierarchy of one host it is not
+  bool is_encoded = false;          // whether the codec is used; with a hierarchy of one host it is not
   std::vector<Estimate> estimates;  // of the candidate routes; empty if nothing is estimated
   std::string reason;               // if the estimates did not decide
 };
