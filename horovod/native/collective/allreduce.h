@@ -45,9 +45,9 @@ int64_t allreduce_by_hierarchy(const Means& means, std::span<const BucketTensor>
 int64_t allreduce_around_ring(const Means& means, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
                               bool gather);
 
-// Whether a host's sum is scaled before it crosses the network; otherwise the sum of all hosts is scaled. float16 ends at
-// 65504, and an average must not overflow if its terms did not. Tensors with feedback are not scaled early: their residuals
-// have the units of flat routes, and feedback makes up for saturated values.
+// Whether a host's sum is scaled before it crosses the network, rather than the sum of all hosts. A float16 is at most 65504,
+// and an average must not overflow if its terms did not. Tensors with feedback are not scaled early: their residuals have the
+// units of flat routes, and feedback makes up for saturated values.
 bool scales_sums_of_hosts(std::span<const BucketTensor> tensors, const BucketReduction& reduction);
 
 // Gives rank r the reduction of `slices[r]`. The slices have one reduction, and the same tensors on every rank. Only this

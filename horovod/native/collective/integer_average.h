@@ -1,8 +1,8 @@
 // The exact Average of integers, also if their sum overflows: 200 and 200 of uint8 average to 200.
 //
 // Integers of up to 32 bits are added as int64. An int64 is divided by the number of ranks n, and quotients and remainders are
-// added separately: both sums fit, and n * quotients + remainders is the full sum. The full sum is divided once, truncating
-// towards zero. With a postscale it is multiplied in float64, as described in reduce.h.
+// added separately: both sums fit, and n * quotients + remainders is the full sum. That is divided once, truncating towards
+// zero; with a postscale it is multiplied in float64, as in reduce.h.
 #pragma once
 
 #include <functional>

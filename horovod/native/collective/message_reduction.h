@@ -1,5 +1,5 @@
-// The message part of a reduction, step by step, with several steps under way: contributions go to the ranks that sum them, and
-// results go to all. Transfers overlap with the encoding and decoding of other steps.
+// The part of a reduction that uses messages, step by step, with several steps under way: contributions go to the ranks that
+// sum them, results to all. Transfers overlap with encoding and decoding of other steps.
 //
 //   gather    contribute(s): to every other party -> arrive(s)
 //   scatter   contribute(s): to each bucket's owner -> reduce(s): sums this rank's bucket, sends the result to all -> arrive(s)

@@ -68,7 +68,6 @@ class Steps {
   }
   // Elements of a step, over all buckets.
   int64_t elements(uint32_t step) const;
-  // Bytes of a party's message.
   size_t bytes(uint32_t step, int party) const {
     const size_t bucket = gather_ ? 0 : static_cast<size_t>(party);
     return static_cast<size_t>(buckets_[bucket].message_bytes(range(step, bucket)));

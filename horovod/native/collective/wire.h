@@ -22,7 +22,7 @@ class Wire {
                        const std::shared_ptr<void>& keep_alive) = 0;
   // Waits until the transfers are done. Work that starts afterwards sees the received data.
   virtual void finish(Ticket ticket) = 0;
-  // Moves transfers on; call it between two pieces of work.
+  // Advances transfers; call it between two pieces of work.
   virtual void progress() = 0;
 
   // lag(): the steps between two stages, which are under way at once. message_bytes(): the message size if n parties exchange

@@ -28,7 +28,7 @@ class Window {
   virtual size_t area_bytes() const = 0;
   // Adds 1 to this rank's counter. A rank that awaits the new count sees all earlier writes to the areas.
   virtual void advance(int index) = 0;
-  // Sleeps until `rank`'s counter reaches `target`, and meanwhile moves transfers on. Throws InternalError if a rank is lost.
+  // Sleeps until `rank`'s counter reaches `target`, and meanwhile advances transfers. Throws InternalError if a rank is lost.
   virtual void await(int rank, int index, uint32_t target) = 0;
 
   // Changes whenever a counter of any rank advances.
@@ -84,8 +84,8 @@ class SharedWindow final : public Window {
 // Bytes of one rank's segment. Segments must be aligned to 64 bytes.
 size_t host_window_bytes();
 
-// Adds the window in these segments (by local rank, prepared by their ranks) to a transport. Waits in the window move the
-// transport's transfers on.
+// Adds the window in these segments (by local rank, prepared by their ranks) to a transport. Waits in the window advance the
+// transport's transfers.
 void add_host_window(Transport& transport, std::vector<std::byte*> segments, std::shared_ptr<void> keep_alive);
 
 }  // namespace hvd

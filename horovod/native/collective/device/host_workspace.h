@@ -93,7 +93,7 @@ struct HostWorkspace {
     for (const Stream made : {encoding, to_host, from_host, decoding}) device.give_back(made);
   }
 
-  // Returns when the event is done. Meanwhile moves transfers on, and serves other ranks.
+  // Returns when the event is done. Meanwhile advances transfers, and serves other ranks.
   void await(const Event& event) const { hvd::await(device, event, attend); }
   // Waits, after a failure and before memory is freed, until the GPU has done the route's work or no longer proceeds.
   void quiesce();

@@ -50,7 +50,7 @@ Terms terms_of(const BucketReduction& reduction) {
     terms.sum = is_any ? DeviceSum::kMax : DeviceSum::kMin;
   }
   if (reduction.dtype == DType::kFloat16 && reduction.op == ReduceOp::kSum) {
-    // float16 ends at 65504: an average must not overflow if its terms did not.
+    // float16 is at most 65504: an average must not overflow if its terms did not.
     terms.prescale *= reduction.scale.factor / reduction.scale.divisor;
     terms.scale = {};
   }

@@ -6,7 +6,7 @@
 namespace hvd {
 
 // Transforms every block of a tile in place. At distance d each pair a = v[i], b = v[i + d], with bit d of i clear, becomes a +
-// b and a - b, for d from half a block down to 1. The additions are those of rotation_stage(), which instead moves elements in
+// b and a - b, for d from half a block down to 1. These are the additions of rotation_stage(), which also moves elements in
 // each stage; after all stages both have the same order.
 HVD_DEVICE void transform(const Blocks& blocks, Elements& v) {
   HVD_UNROLLED
