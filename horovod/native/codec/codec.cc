@@ -154,7 +154,7 @@ std::string chosen(const std::string& word, const char* option, std::string_view
 // The common properties of all rows of a format.
 struct Format {
   std::string name;
-  bool has_blocks = false;  // without blocks there are no scales and no stochastic rounding
+  bool has_blocks = false;  // otherwise it has neither scales nor stochastic rounding
   bool has_rotation = false;
   std::string variants = {};  // separated by spaces, the default first
 };

@@ -51,7 +51,7 @@ std::vector<std::string> exchange_texts(const CollectiveContext& context, const 
 
 // ---- backends -------------------------------------------------------------------------------------------------------
 
-// An executor opens one for its process set before the set's first operation on a GPU.
+// An executor opens a GPU backend for its process set before the set's first operation on a GPU.
 //
 // Calls return when all work is enqueued on stream(); on the host's route, when the last copy of a result is enqueued.
 class GpuBackend : public Backend {

@@ -224,8 +224,8 @@ class TcpTransport final : public Transport, private ConnectionOwner {
                         {.ranks = {r}, .others = {{"rank", rank()}, {"who", describe(r)}, {"why", why}}});
   }
 
-  // Tells all ranks, once, that this rank cannot continue, and which rank it has lost. Before its caller knows, because this
-  // process may end then.
+  // Tells all ranks, once, that this rank cannot continue, and which rank it has lost. Does so before its caller knows, because
+  // this process may end then.
   void tell_all() {
     if (std::exchange(has_failed_, true)) return;
     const int32_t lost = lost_rank_;

@@ -35,7 +35,7 @@ std::unique_ptr<Transport> make_tcp_transport(const Topology& topology, std::vec
 
 // ---- a job whose ranks know each other's addresses -------------------------------------------------------------------
 
-// The facts that the ranks have exchanged.
+// The ranks' facts about themselves, which they have exchanged.
 struct TcpMeeting {
   int rank = 0;
   std::vector<std::string> hosts;  // by rank: equal for ranks that can share memory
