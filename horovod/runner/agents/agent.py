@@ -1,5 +1,4 @@
-"""The agent on each host of a job: starts workers on the driver's orders, and relays their output and
-messages.
+"""The agent on a host of a job: starts workers on the driver's orders, and relays their output and messages.
 
     agent.py [here] [ssh] [facts]     on the driver's host; started by ssh; HELLO must have facts
 
