@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from html import escape
 
 Point = tuple[float, float]
-# The reader's fonts. Without the CJK fonts a browser might choose one that is not Chinese.
+# The reader's fonts. Without the CJK fonts a browser may choose a font that is not Chinese.
 FONTS = (
     "system-ui, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', 'Noto Sans CJK SC', 'PingFang SC', "
     "'Microsoft YaHei', sans-serif"

@@ -39,10 +39,10 @@ class MadeHosts:
         count: 1 to 250.
         rate: limit of each cable in each direction, as tc takes it ("1gbit"), or "none".
         rtt: time of a round trip between two hosts, as "20ms", or "none" for no added delay. With a delay
-            each frame passes a process, which is measured up to 200mbit.
+            each frame passes a process, which was measured up to 200mbit.
         name: of the cluster; the default is unique.
         prefix: of the hosts' names.
-        keep: the hosts outlive this process; otherwise the next `up` of any process removes what is left.
+        keep: the hosts outlive this process; otherwise the next `up` of any process removes leftover hosts.
     """
 
     def __init__(

@@ -110,8 +110,7 @@ class Host:
             time.sleep(0.01)
 
     def command(self, words: Sequence[str], folder: str) -> list[str]:
-        """Return the command line that runs `words` on the host, in `folder`. If killed, it ends the command.
-        """
+        """Return the command line that runs `words` on the host, in `folder`. Ending it ends the command."""
         process = self.first_process()
         if process is None:
             raise errors.not_up(host=self.name)

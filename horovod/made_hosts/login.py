@@ -1,4 +1,4 @@
-"""Logins between the hosts of a cluster, by a key made for the cluster, the only one that is allowed."""
+"""Logins between the hosts of a cluster: its own key is the only one that sshd accepts."""
 
 from __future__ import annotations
 

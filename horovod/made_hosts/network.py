@@ -70,9 +70,7 @@ class Network:
         run("ip", "-n", self.switch, "link", "set", port, "up")
 
     def switch_on(self, ports: Sequence[str], log: Path) -> None:
-        """Start the switch's process, if there is a delay, after all hosts are attached; its output is in
-        `log`.
-        """
+        """After all hosts are attached, start the process that delays frames, if any; it logs to `log`."""
         if not self.rtt:
             return
         program = [sys.executable, "-m", "horovod.made_hosts.delay", str(self.rtt / 2), *ports]

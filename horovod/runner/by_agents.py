@@ -1,4 +1,4 @@
-"""A job whose ranks are started and watched by agents: the ranks' environment, and the run of the job."""
+"""A job whose ranks are started and watched by agents: the ranks' environment and the run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SECRET, _INTERFACES, _START_TIMEOUT = "HOROVOD_SECRET", "HOROVOD_TCP_INTERFACES
 _ELASTIC, _ELASTIC_RESTART = "HOROVOD_ELASTIC", "HOROVOD_ELASTIC_RESTART"
 _MANY = 1 << 20  # most workers (starts of processes) that an elastic job may have in all
 _OF_MPIRUN = ("mpi_args", "binding_args")
-_OF_MPI = ("OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL")  # of ranks
+_OF_MPI = ("OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL")  # of MPI's ranks
 
 
 def run(
@@ -108,7 +108,7 @@ def _tell_of(prepared: Prepared) -> None:
 
 @contextmanager
 def _descendants_ended() -> Iterator[None]:
-    """At exit, end all descendants: those of a killed agent or ssh too."""
+    """At exit, end all descendants, including those of a killed agent or ssh."""
     processes.adopt_orphans()
     try:
         yield
@@ -203,7 +203,7 @@ def rank_environment(
 
 
 def inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    """This process' environment for ranks, without an MPI's variables, which would take precedence."""
+    """Return this process' environment for ranks, without an MPI's variables, which would take precedence."""
     own = without_agents(environment)
     return {name: text for name, text in own.items() if not name.startswith(_OF_MPI)}
 
@@ -218,7 +218,7 @@ def _told(variables: Mapping[str, str], payload: bytes) -> Told:
 
 
 def _decisions(elastic: ElasticSettings | None, hosts: JobHosts) -> Decisions:
-    """The decisions of this kind of job. The other kinds are not loaded, as that would delay the start."""
+    """Return this job's decisions. Other kinds of jobs are not loaded, as that would delay the start."""
     if elastic is None:
         return FixedJob(hosts.slots())
     from horovod.runner.agents.restart_job import RestartJob
@@ -229,9 +229,8 @@ def _decisions(elastic: ElasticSettings | None, hosts: JobHosts) -> Decisions:
 
 
 def _more_variables(of_ranks: Sequence[Mapping[str, str]]) -> MoreVariables:
-    """Return a function that gives a worker's variables apart from its place.
-
-    These are the variables of its rank and, for rank 0, which of its streams are terminals.
+    """Return a function that gives a worker's variables apart from its place: the variables of its rank, and
+    for rank 0, which of its streams are terminals.
     """
     terminals = _terminals()
 
@@ -245,7 +244,7 @@ def _more_variables(of_ranks: Sequence[Mapping[str, str]]) -> MoreVariables:
 
 
 def _terminals() -> str:
-    """The terminals in the format that `wrapper` reads; "" if neither output stream is a terminal."""
+    """Return the terminals as `wrapper` reads them; "" if neither output stream is a terminal."""
     kinds = "".join(kind for kind, descriptor in (("O", 1), ("E", 2)) if os.isatty(descriptor))
     if not kinds:
         return ""

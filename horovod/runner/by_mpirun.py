@@ -38,14 +38,14 @@ _REFUSED = {
 _REFUSED_VALUES = {"bind": ("auto", "binds ranks to cores")}
 _WITH_DEFAULTS = ("start_timeout", "exit_timeout")
 _SHARED_BY_RANK = 32 << 20  # bytes: 16 MiB of Open MPI, 16 of this package
-# Settings of programs that ranks are made of. Their values are public unless a name matches _SECRET.
+# Settings of the ranks' programs, whose values are public unless a name matches _SECRET.
 _OPEN = re.compile(
     r"PATH|PYTHON\w*|LD_LIBRARY_PATH|DYLD_LIBRARY_PATH|LANG|LANGUAGE|LC_\w+|TZ|VIRTUAL_ENV|CONDA_\w+"
     r"|(HOROVOD|NCCL|GLOO|UCX|UCC|FI|OMP|GOMP|KMP|MKL|OPENBLAS|TORCH|TORCHELASTIC|PYTORCH|CUDA|CUBLAS|CUDNN)_\w+"
     r"|MASTER_ADDR|MASTER_PORT|WORLD_SIZE|ROLE_\w+|GROUP_WORLD_SIZE"
 )
 _SECRET = re.compile(r"TOKEN|SECRET|KEY|PASS|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
-# MPIs whose mpirun sends its whole environment to ranks by its own messages.
+# Their mpirun sends its whole environment to ranks by its own messages.
 SENDING_EVERYTHING = ("MPICH", "Intel MPI")
 # Variables that every host sets itself, and that no job misses.
 _OF_A_LOGIN = re.compile(

@@ -23,7 +23,7 @@ FLAGS = tuple(flag for option in OPTIONS for flag in (*option.flags, *option.off
 
 
 class _Refuse(argparse.Action):
-    """Exits with an error that gives the reason why this option of Horovod is not served."""
+    """Exits with the reason why this option of Horovod is not served."""
 
     def __call__(
         self,
@@ -63,7 +63,7 @@ def parse(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
 def completion(shell: str) -> str:
     """Return a script that completes horovodrun's options in a shell. LaunchError without shtab.
 
-    The script contains all options, so completion starts no Python process.
+    It contains all options, so completion starts no Python process.
     """
     try:
         import shtab

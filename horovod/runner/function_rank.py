@@ -41,8 +41,7 @@ def main() -> int:
 def _called_in_elastic_job(function: memoryview, rank: int) -> tuple[bytes, bytes]:
     """As `_called`, with the worker's place in the job's last membership; `rank`: at the worker's start.
 
-    An exception is also reported to the launcher, so that it does not start another worker, which would raise
-    it again.
+    An exception is also reported to the launcher, because another worker would raise the same.
     """
     from horovod.common.agent_channel import Removed, agent_channel
     from horovod.runner import payload

@@ -103,7 +103,7 @@ def is_local(name: str) -> bool:
 
 
 def _is_own(address: str) -> bool:
-    """Whether this machine could listen at the address. Standard library only, for elastic jobs' drivers."""
+    """Whether this machine could listen at the address."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
@@ -142,7 +142,7 @@ def _this_machine(ranks: int) -> Host:
     """Return this machine with a slot for every rank. LaunchError if its memory cannot hold so many wrappers:
     the attempt would take long.
     """
-    import psutil  # here, as a driver imports this module without it
+    import psutil  # here: `elastic.discovery` imports this module without it
 
     memory = psutil.virtual_memory().total
     if ranks * WRAPPER_BYTES > memory:

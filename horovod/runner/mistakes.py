@@ -63,7 +63,7 @@ def with_hyphens(word: str, known: Iterable[str]) -> str:
 
 
 def check_command(command: Sequence[str], flags: Iterable[str], knows_ranks: bool) -> None:
-    """LaunchError if the command is certainly none, or contains the missing options."""
+    """LaunchError if the command cannot be one, or contains options of horovodrun that are missing."""
     if not command:
         raise errors.no_command(usage=USAGE)
     first = command[0]
@@ -102,7 +102,7 @@ def variable_warnings(environment: Mapping[str, str]) -> list[str]:
 def compression_warnings(
     values: Mapping[str, Any], environment: Mapping[str, str], command: Sequence[str]
 ) -> list[str]:
-    """Return warnings about compressors that only the script may know. LaunchError for one that cannot exist.
+    """Return warnings about compressors that only the script may know. LaunchError for a certain mistake.
 
     A script may register compressors; then its names are not checked.
     """

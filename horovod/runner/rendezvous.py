@@ -62,7 +62,7 @@ class Rendezvous:
 
 
 def refuse_without_ddp(given: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """LaunchError for flags about the meeting place of --ddp without --ddp."""
+    """LaunchError for flags that set the meeting place of --ddp, without --ddp."""
     for name in OPTIONS_OF_IT:
         if name in given and not values.get("ddp"):
             about = "says where the ranks of --ddp meet"

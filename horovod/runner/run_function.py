@@ -241,7 +241,7 @@ def _job(request: dict[str, Any], contents: bytes) -> tuple[dict[str, Any], dict
             ending = read_record(file)
             values = {rank: file.read(length) for rank, length in ending.get("values", ())}
         process.wait()
-    finally:  # After an interrupt the job still runs: a terminal interrupts it too, a notebook does not
+    finally:  # after an interrupt the job still runs: a terminal interrupts it too, a notebook does not
         _end(process)
         for thread in shown:
             thread.join()

@@ -23,7 +23,7 @@ _OWN_MEANS = re.compile(
     r"OMPI_COMM_WORLD|PMI_RANK|SLURM_PROCID|mpi4py|\bspawn\b|putenv"
     r"|(?:setdefault\(|environ\[)\s*[\"'](?:MASTER_ADDR|RANK)[\"']\s*(?:,|\]\s*=[^=])"
 )
-# Signs that torch.distributed reduces gradients, or that the script starts one that does.
+# Signs that torch.distributed reduces gradients, or that the script starts such a script.
 _OF_TORCH = re.compile(rf"{_WRAPPER}|{_INIT_GROUP}|fully_shard|\bDDP\b|\bddp\b|FSDP|Accelerator|Trainer\(")
 
 
@@ -122,7 +122,7 @@ def _called(function: ast.expr, names: dict[str, str]) -> str:
 
 
 def _has_no_place(call: ast.Call) -> bool:
-    """Whether an init_process_group() gets no meeting place of its own, so that it reads the variables."""
+    """Whether init_process_group() gets no meeting place as an argument, so that it reads the variables."""
     given = {word.arg: word.value for word in call.keywords}
     if len(call.args) > 1:
         given["init_method"] = call.args[1]

@@ -118,7 +118,7 @@ def say(text: str) -> None:
 def open_closed_ones() -> bool:
     """Open /dev/null for a closed standard stream, whose number the next opened file would get otherwise.
 
-    Returns whether standard output was open: the caller must not silently discard what was meant for it.
+    Returns whether standard output was open: the caller must not drop output silently.
     """
     is_closed = []
     for number in range(3):

@@ -39,7 +39,7 @@ class Connection:
         self.status: int | None = None
         self.ended_at: float | None = None  # of its frames
         self.said = self.unfinished = b""  # its last line on standard error, and an incomplete one
-        self.held_back = b""  # lines before its HELLO, which may explain its absence
+        self.held_back = b""  # lines before HELLO, which may explain why none follows
         self.nonsense = ""  # why its frames are unusable
         self.credit = 0  # not yet sent to it
 

@@ -92,8 +92,10 @@ Action: TypeAlias = Start | Stop | Publish | Leave | Notify | EndJob | Say
 
 
 class Decisions(ABC):
-    """Events, each of which returns actions; none if this kind of job ignores the event. No method does I/O
-    or waits.
+    """Methods for events, each of which returns the actions to take: none if this kind of job ignores the
+    event.
+
+    No method does I/O or waits.
     """
 
     def begin(self) -> list[Action]:
@@ -121,8 +123,8 @@ class Decisions(ABC):
 
     @abstractmethod
     def worker_ended(self, worker: int, end: End) -> list[Action]:
-        """The worker's process has ended. A signal in `end` is one that ended its wrapper; the process' own
-        signal is in the exit code, as in a shell.
+        """The worker's process has ended. A signal in `end` ended its wrapper; the process' own signal is in
+        the exit code, as in a shell.
         """
 
     @abstractmethod

@@ -60,7 +60,7 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True)
 class Told:
-    """What all agents get before they start ranks.
+    """The data that all agents get before they start ranks.
 
     Attributes:
         here: the variables of ranks on this machine.

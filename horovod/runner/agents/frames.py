@@ -79,7 +79,7 @@ class Order(NamedTuple):
 
     @classmethod
     def of(cls, frame: Frame) -> Order:
-        """Parse a frame. ValueError for one that is not an order."""
+        """Parse a frame. ValueError if it is not an order."""
         found = frame.record(worker=int, command=list, variables=dict, has_input=bool)
         texts = [*found["command"], *found["variables"].keys(), *found["variables"].values()]
         if not found["command"] or not all(isinstance(text, str) for text in texts):

@@ -206,8 +206,8 @@ class Job:
         self._give_up_at: float | None = None
         self._ticked: float | None = None
         self._is_finished = False
-        self._generation = 0  # the last published one
-        self._broken = 0  # the last one that lost a worker
+        self._generation = 0  # the last one that was published
+        self._broken = 0  # the last generation that lost a worker
 
     def taken(self) -> list[Effect]:
         effects, self.effects = self.effects, []
@@ -235,7 +235,7 @@ class Job:
             self._end(128 + number, number)
 
     def heard(self, host: str, frame: Frame, now: float) -> None:
-        """Handle an agent's frame. After a ValueError, for a malformed frame, the agent is unusable."""
+        """Handle an agent's frame. ValueError for a malformed frame; the agent is unusable then."""
         agent = self._agents.get(host)
         if agent is None:
             return

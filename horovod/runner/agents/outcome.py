@@ -157,7 +157,7 @@ class Outcome:
     def failed_by_itself(self) -> int | None:
         """Return the rank that failed first, and neither followed others nor was asked to end.
 
-        A rank without notes may be an unseen follower: a rank that died by a signal counts as earlier.
+        Ranks without notes may follow others unnoticed, so a rank that died by a signal comes before them.
         """
         failed = [rank for rank, end in self.ends.items() if not (end.is_success() or end.told)]
         failed = [rank for rank in failed if rank not in self._follows]
@@ -235,7 +235,7 @@ class Outcome:
         return bool(self._waiting_for_start()) and any(not self.has_joined(rank) for rank in self._left)
 
     def waits_in_vain(self) -> float:
-        """Return the seconds left to ranks in hvd.init() if another ended without it or was stopped; or 0."""
+        """Return how many seconds ranks may stay in hvd.init() after another ended or was stopped; or 0."""
         if self._some_wait_for_who_left():
             return time_limits.VAIN_WAIT
         waiting = self._waiting_for_start()
@@ -274,7 +274,7 @@ class Outcome:
         return f"rank {rank} on host {self.hosts.get(rank, 'unknown')}"
 
     def _lost_with(self, rank: int) -> list[int]:
-        """Return this rank; if its host was lost, all unended ranks of that host."""
+        """Return this rank; if its host was lost, all of the host's ranks that have not ended."""
         host = self.hosts.get(rank)
         if host not in self.lost or rank in self.ends:
             return [rank]

@@ -30,11 +30,10 @@ _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)")
 class RankOutput:
     """Shows ranks' output as `[rank]<stdout>:line`; also writes it unchanged to files if a folder is given.
 
-    Bytes are passed on unchanged, in any encoding. A carriage return ends a line too, so that progress bars
-    move. OutputError, once for each stream or file, when it cannot be written any more.
+    Bytes pass unchanged, in any encoding. A carriage return ends a line too, so that progress bars move.
+    OutputError, once for each stream or file, when it cannot be written any more.
 
-    In an elastic job the numbers are those of workers, and `name` gives each a label, shown instead of a
-    rank.
+    In an elastic job the numbers are workers' numbers; `name` sets the label that is shown instead of a rank.
     """
 
     def __init__(

@@ -128,7 +128,10 @@ class RestartJob(Decisions):
         return []
 
     def worker_raised(self, worker: int) -> list[Action]:
-        """Others may leave for it before this process ends. After a failure it is a consequence."""
+        """The script raised, unless a failure came first and caused that.
+
+        Others may leave because of the exception before this process ends.
+        """
         process = self._processes.get(worker)
         if process is not None and self._is_member(process) and self._failed < process.generation:
             process.has_raised, process.end_at = True, self._clock() + time_limits.LEAVE_AFTER_CHANGE
@@ -188,7 +191,7 @@ class RestartJob(Decisions):
     # ---- actions ----
 
     def _settled(self, actions: list[Action], are_translated: bool = False) -> list[Action]:
-        """Return the machine's actions, translated to processes, and those that follow from them."""
+        """Return the machine's actions, translated to processes, and their consequences."""
         if self._is_over:
             return []
         done = actions if are_translated else self._translated(actions)

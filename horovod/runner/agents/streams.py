@@ -86,8 +86,8 @@ def spawn(
 ) -> int:
     """Start a program with these standard streams, and `kept` open; return its process id.
 
-    It gets its own session, so that only horovodrun receives what is typed at a terminal, Ctrl-C too. The
-    kernel sends it SIGTERM when this process ends, for whatever reason.
+    It gets its own session: a terminal's signals (Ctrl-C) are for horovodrun only. The kernel sends it
+    SIGTERM when this process ends, for whatever reason.
     """
     parent, child = os.getpid(), os.fork()
     if child:

@@ -36,7 +36,7 @@ def can_be_warm(command: Sequence[str]) -> bool:
 
 
 class WarmServer:
-    """`python`: the interpreter; `environment`: of the server, and of ranks without their own variables."""
+    """`python`: the interpreter; `environment`: of the server; its ranks add their own variables."""
 
     def __init__(self, python: str, environment: Mapping[bytes, bytes]) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -87,7 +87,7 @@ class WarmServer:
         return found
 
     def close(self) -> None:
-        """Close the socket, on which the server ends; SIGTERM ends one that still loads. Safe to repeat."""
+        """Close the socket, which ends the server; SIGTERM ends it while it loads. Safe to repeat."""
         if self.descriptor >= 0:
             self._socket.close()
             send(self.pid, signal.SIGTERM)

@@ -118,7 +118,7 @@ def _become_wrapper(agent: int, descriptors: Sequence[int], variables: dict[str,
 
 def _descriptors() -> set[int]:
     found = {int(name) for name in os.listdir("/proc/self/fd")}
-    return {descriptor for descriptor in found if _is_open(descriptor)}  # without the one that listdir opened
+    return {descriptor for descriptor in found if _is_open(descriptor)}  # without listdir's own
 
 
 def _is_open(descriptor: int) -> bool:

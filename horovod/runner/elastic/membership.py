@@ -118,7 +118,6 @@ class MembershipMachine(Decisions):
         return self._settled([])
 
     def worker_started(self, number: int) -> list[Action]:
-        """The process of a Start runs."""
         worker = self._workers.get(number)
         if self.is_over or worker is None:
             return []
@@ -146,7 +145,7 @@ class MembershipMachine(Decisions):
         return self._settled(said)
 
     def worker_ended(self, number: int, end: End) -> list[Action]:
-        """The worker's process is gone. Ends of unknown workers, or of those lost before, have no effect."""
+        """The worker's process is gone. No effect for unknown workers and workers lost before."""
         worker = self._workers.get(number)
         if self.is_over or worker is None:
             return []
@@ -300,7 +299,7 @@ class MembershipMachine(Decisions):
         for worker in [worker for worker in self._workers if worker.is_silent(now, grace)]:
             text = f"{worker} is believed to be lost, and is stopped ({worker.accusation})"
             worker.is_stopped = True
-            if worker.out:  # with another worker of its host
+            if worker.out:  # because of another worker of its host
                 actions.append(Stop(worker.number, text))
                 continue
             cost, left = self._failed(worker, text, 1)
@@ -432,7 +431,7 @@ class MembershipMachine(Decisions):
         return "there is no slot for it any more"
 
     def _start(self, now: float) -> list[Action]:
-        """Fill free slots, those of the oldest hosts first."""
+        """Fill free slots, on the oldest hosts first."""
         slots, limits = self._slots.hosts(), self._limits
         if self._is_draining:
             return self._dismissed_newcomers()

@@ -173,7 +173,6 @@ def _is_given(values: Mapping[str, Any], name: str) -> bool:
 
 
 def _script(values: Mapping[str, Any]) -> str:
-    """Return the script, or "" without one."""
     script: str | None = values.get("host_discovery_script")
     if script is None:
         return ""

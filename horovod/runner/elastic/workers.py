@@ -177,7 +177,7 @@ def have_newcomers_come(eligible: Sequence[Worker], limits: Limits, now: float) 
 
 
 def never_heard(ready: Sequence[Worker]) -> Worker | None:
-    """Return the worker to drop among those that always ask and are always accused by others of them.
+    """Return the worker to drop among workers that always ask and are always accused by others of them.
 
     It is the most accused one, of the highest rank; None if there is none.
     """
