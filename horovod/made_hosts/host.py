@@ -16,10 +16,10 @@ from horovod.made_hosts.login import Login
 from horovod.made_hosts.system import path_of, processes_in
 
 BOOT_SECONDS = 10.0
-# Each host has its own folder for temporary files: Open MPI names session folders by process numbers, which
-# repeat between hosts and between boots. /tmp itself stays shared, as a job may read files there. Logins read
-# no ~/.bashrc: pyenv's line there takes a lock in the home folder, which is shared too. A host that is cut at
-# that moment would leave the lock, and all later logins of this machine would wait for it.
+# Own folders for temporary files: Open MPI names session folders by process numbers, which repeat between
+# hosts and boots. /tmp stays shared, as jobs may read files there. Logins read no ~/.bashrc: pyenv's line
+# takes a lock in the shared home folder, and a host that is cut just then would block all later logins of
+# this machine.
 BOOT = """
 set -e
 name=$1 folder=$2 home=$3 sshd=$4

@@ -71,8 +71,7 @@ def places(cores: Sequence[Core], ranks: int, first_node: int | None = None) -> 
     """Return the place of each rank of the host; an empty list if ranks must share cores.
 
     Cores are dealt out evenly in the order of their nodes, beginning with ``first_node``. So no rank spans
-    two nodes if the nodes have equally many cores and one of the numbers of ranks and nodes divides the
-    other.
+    two nodes if nodes have equally many cores and the number of ranks divides that of nodes, or the reverse.
     """
     if ranks < 1 or ranks > len(cores):
         return []

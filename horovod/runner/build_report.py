@@ -94,7 +94,7 @@ def _nccl(found: str | None) -> str:
 
 
 def _simd_level() -> str:
-    """Query the core in a separate process, as the launcher does not load it."""
+    """Query the core in another process, as the launcher does not load it."""
     question = "from horovod import _native; print(_native.simd_level())"
     answer = subprocess.run([sys.executable, "-c", question], capture_output=True, text=True, check=False)
     if answer.returncode == 0:

@@ -49,9 +49,9 @@ def run(
     environment: Mapping[str, str],
     payload: bytes = b"",
 ) -> Ending:
-    """Run the job to its end. A variable holds the name under which ranks find `payload`, if there is one.
+    """Run the job to its end. Ranks find `payload`, if any, by its name in a variable.
 
-    LaunchError if nothing can start; Interrupted if a signal arrives before any rank has started.
+    LaunchError if nothing can start; Interrupted by a signal before any rank has started.
     """
     for name in _OF_MPIRUN:
         if values.get(name):
@@ -146,8 +146,8 @@ def _meeting(
 def _hosts(
     elastic: ElasticSettings | None, values: Mapping[str, Any], environment: Mapping[str, str]
 ) -> JobHosts:
-    """Return the hosts at the start. In an elastic job each name is a separate host. LaunchError if a script
-    finds none.
+    """Return the hosts at the start; in an elastic job each name is a host. LaunchError if a script finds no
+    host.
     """
     if elastic is None:
         return job_hosts_of(values, environment).with_one_name_here()
@@ -163,7 +163,7 @@ def _hosts(
 
 
 def _prepared(preparation: Preparation, hosts: JobHosts, values: Mapping[str, Any]) -> Prepared:
-    """Query the other hosts, if there are any. LaunchError names the hosts that cannot take part."""
+    """Query other hosts, if there are any. LaunchError names the hosts that cannot take part."""
     wanted = tuple(values.get("network_interfaces", ()))
     if hosts.others():
         return preparation.prepare(hosts.names(), hosts.here(), wanted)
@@ -179,10 +179,10 @@ def rank_environment(
     choice: Choice,
     environment: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return the variables of all ranks of a job.
+    """Return all ranks' variables.
 
-    They include a secret that only the ranks know and the networks that connect them, unless given, and how
-    long the ranks wait for each other.
+    These include a secret and the networks that connect the ranks, unless given, and how long ranks wait for
+    each other.
     """
     told = {
         **inherited(environment),

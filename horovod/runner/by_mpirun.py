@@ -1,8 +1,8 @@
 """A job whose ranks are started and watched by an MPI's mpirun (`--launcher mpi`), a child process.
 
-The job has mpirun's messages and exit code. Options that mpirun cannot serve are refused. A warning before
-the start names what mpirun exposes: its messages are neither encrypted nor authenticated. So variables that
-may hold secrets are not sent to other hosts, except by an MPI that always sends the whole environment.
+The job has mpirun's messages and exit code. Options that mpirun lacks are refused. mpirun's traffic is
+neither encrypted nor authenticated: warnings name what is exposed, and variables that may hold secrets are
+not sent, except by an MPI that sends the whole environment.
 """
 
 from __future__ import annotations

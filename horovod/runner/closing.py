@@ -74,7 +74,6 @@ class Closing:
             )
 
     def lines(self) -> list[str]:
-        """Return the last lines of a successful job."""
         found = [] if self._quiet else [self._cost()]
         return [line for line in [self._without_effect(), *found] if line]
 

@@ -123,9 +123,9 @@ def named(text: str | None, file: str | None) -> list[Host]:
 def chosen(ranks: int, text: str | None, file: str | None, found: Sequence[Host] = ()) -> list[Host]:
     """Return the hosts that `ranks` ranks fill, in order: the last may have fewer ranks than slots.
 
-    The default without --hosts and --hostfile is `found` (a batch job's), else this machine with a slot for
-    every rank, regardless of its cores. Several names of this machine become one host, which Open MPI would
-    take for two.
+    Without --hosts and --hostfile they are `found` (a batch job's), else this machine with a slot for every
+    rank, regardless of its cores. Several names of this machine become one host; Open MPI would take them for
+    two.
     """
     hosts = named(text, file) or list(found)
     if not hosts:
@@ -139,8 +139,7 @@ def chosen(ranks: int, text: str | None, file: str | None, found: Sequence[Host]
 
 
 def _this_machine(ranks: int) -> Host:
-    """Return this machine with a slot for every rank. LaunchError if its memory cannot hold so many wrappers:
-    the attempt would take long.
+    """Return this machine with a slot for every rank. LaunchError if its memory cannot hold so many wrappers.
     """
     import psutil  # here: `elastic.discovery` imports this module without it
 
@@ -201,7 +200,7 @@ def allocation(environment: Mapping[str, str]) -> Allocation | None:
 
 
 def refuse_lsf(environment: Mapping[str, str]) -> None:
-    """Raise LaunchError in a job of LSF, which must name its hosts: using only this host would surprise."""
+    """LaunchError in a job of LSF without named hosts: silently using only this host would surprise."""
     if "LSB_JOBID" in environment:
         words = environment.get("LSB_MCPU_HOSTS", "").split()
         listed = ",".join(f"{name}:{slots}" for name, slots in zip(words[::2], words[1::2], strict=False))

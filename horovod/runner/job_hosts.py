@@ -19,8 +19,8 @@ from horovod.runner.shell import Shell, shell_for
 class JobHosts:
     """Ranks, and the hosts in the order in which they are filled.
 
-    `shell`: None if all hosts are this machine. `may_lack`: the job begins without hosts that cannot take
-    part if the others have slots for all ranks. `failed`: these hosts.
+    `shell`: None if all hosts are this machine. `may_lack`: the job may begin without the hosts that cannot
+    take part (`failed`), if the others have slots for all ranks.
     """
 
     ranks: int
@@ -50,7 +50,7 @@ class JobHosts:
         return replace(self, hosts=left, failed=tuple(failed))
 
     def with_one_name_here(self) -> JobHosts:
-        """Return the job with all names of this machine as one host, under the first of them."""
+        """Return the job with all names of this machine as one host."""
         here = self.here()
         named = (replace(host, name=here[0]) if host.name in here else host for host in self.hosts)
         return replace(self, hosts=tuple(named))

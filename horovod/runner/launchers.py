@@ -105,7 +105,7 @@ def _of_open_mpi(job: Job, binding: tuple[str, ...]) -> list[str]:
 
 
 def _bytes_of_open_mpi(job: Job, memory: str) -> list[str]:
-    """Over TCP and shared memory: 0.01 s instead of 1.02 s, which the ofi component takes to find fabrics."""
+    """Over TCP and shared memory: 0.01 s instead of 1.02 s, in which the ofi component looks for fabrics."""
     btl = f"self,{memory}" if job.memory else f"self,{memory},tcp"
     return ["--mca", "pml", "ob1", "--mca", "btl", btl] if job.tcp or not job.fabric else []
 

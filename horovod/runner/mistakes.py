@@ -21,7 +21,7 @@ from horovod.runner.settings import COMPRESSIONS
 
 USAGE = "horovodrun -np N [options] COMMAND [ARGUMENT ...]"
 
-# Characters by which books and word processors replace hyphens: hyphens, dashes, and the minus sign.
+# Hyphens, dashes and minus signs by which books and word processors replace hyphens.
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d"
 _DASHED = re.compile(rf"[{_DASHES}]+-?([A-Za-z].*)", re.DOTALL)
 # Options of mpirun, torchrun and Slurm -> horovodrun's equivalent.

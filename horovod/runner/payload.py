@@ -2,8 +2,8 @@
 
 A payload is a file that the ranks of a host read: the function with its arguments, and the key that signs
 results. It reaches other hosts by ssh, and lies in a folder that only its owner can enter. Each result is
-signed with HMAC-SHA256, and verified before it is unpickled, because a program that a rank's function starts
-could write to the rank's descriptors.
+signed with HMAC-SHA256 and verified before unpickling, because programs that a function starts could write
+to the rank's descriptors.
 
     payload := key:32 bytes  length of header:8  header (JSON)  function (pickle)
     result := signature:32 bytes  kind:1  body          signature: of rank:8, kind and body
@@ -102,8 +102,8 @@ def stored(name: str, payload: bytes) -> Iterator[Path]:
 
 
 def found(name: str) -> bytes:
-    """Return the named payload on this host. FileNotFoundError; PermissionError for an open folder."""
-    # A launcher may change TMPDIR between the agent that stored the payload and the rank.
+    """Return the payload of this name. FileNotFoundError; PermissionError if its folder is not private."""
+    # TMPDIR may differ between the agent that stored the payload and the rank.
     for folder in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm")):
         path = Path(folder) / name
         if (path / _FILE).exists():

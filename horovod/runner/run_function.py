@@ -1,7 +1,7 @@
-"""horovod.run: calls a function on N ranks from a script or notebook, and returns what each rank returned.
+"""horovod.run: calls a function on N ranks from a script or notebook, and returns the ranks' results.
 
-A separate process runs the job, because it adopts and ends the processes that ranks leave behind and handles
-signals, which must not happen in the caller's process (a notebook, for example). It unpickles nothing.
+A separate process runs the job: it adopts and ends the processes that ranks leave behind, and handles
+signals, which would disturb the caller (a notebook, for example). It unpickles nothing.
 
     standard input  := length:8  request (JSON)  payload
     descriptor N    := length:8  ending (JSON)   values of the ranks, one after the other
@@ -96,15 +96,16 @@ def run(
     launcher: str | None = None,
     elastic_timeout: int | None = None,
 ) -> list[Any]:
-    """Call `func(*args, **kwargs)` on `num_proc` ranks; return what the ranks returned, by rank.
+    """Call `func(*args, **kwargs)` on `num_proc` ranks; return their results, by rank.
 
-    Function, arguments and results travel by cloudpickle, so lambdas and closures work. The ranks' output is
-    shown as by horovodrun. All parameters not listed here are horovodrun's flags of the same names.
+    Function, arguments and results travel by cloudpickle, so lambdas and closures work. Output is shown as by
+    horovodrun. Parameters not listed here are horovodrun's flags of the same names.
 
     With `min_num_proc` or `host_discovery_script` the job is elastic. It returns the results of the last
-    membership by last rank, and after them the results that other workers returned before.
+    membership by last rank, then the earlier results of other workers.
 
     Args:
+        num_proc: number of ranks; in an elastic job 1 means `min_num_proc`.
         executable: the Python that ranks run; default: this one.
         np, min_np, max_np, network_interface: older names of `num_proc`, `min_num_proc`, `max_num_proc`,
             `network_interfaces`.
@@ -116,7 +117,6 @@ def run(
         slots: elastic: slots of a host for which the script gives no number.
         cooldown_range: elastic: seconds after which a failed host or slot is used again.
         elastic_timeout: elastic: seconds to wait for workers.
-        num_proc: elastic: if 1, it is `min_num_proc`.
 
     Raises:
         RuntimeError: a rank failed; has the rank, and the traceback if the function raised.

@@ -1,7 +1,7 @@
 """A look at a job's script before the start: the library that starts its ranks.
 
-For warnings, and for the choice of mpirun (mpi4py). A script may import its functions from elsewhere, or
-never run the code that is found.
+A script may import its functions from elsewhere, or never run the code that is found. So the results serve
+warnings, and the choice of mpirun (mpi4py).
 """
 
 from __future__ import annotations

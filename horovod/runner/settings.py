@@ -55,7 +55,7 @@ def merged(
 
 
 def rank_environment(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the variables that flags and file set for ranks; ranks inherit all others unchanged."""
+    """Return the variables that flags and file set for ranks."""
     found = {
         option.variable: option.variable_text(values[option.name])
         for option in OPTIONS
@@ -99,8 +99,8 @@ def load(path: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def _bytes_of(path: str) -> bytes:
-    """Return the content of a regular file, or of one that a symbolic link leads to. LaunchError otherwise: a
-    device may be endless, and opening a pipe would wait for a writer.
+    """Return the content of a regular file, also by a symbolic link. LaunchError otherwise: a device may be
+    endless, and opening a pipe would wait for a writer.
     """
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -1,6 +1,6 @@
-"""The choice of the launcher that starts a job's ranks, and of the variables that ranks inherit.
+"""The choice of a job's launcher, and the variables that ranks inherit.
 
-Agents start the ranks, unless something needs an MPI's mpirun.
+Agents start the ranks, unless an MPI's mpirun is required.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def launcher_of(values: Mapping[str, Any]) -> str:
 def way_of(values: Mapping[str, Any], command: Sequence[str] = ()) -> ByMpirun | ElasticSettings | None:
     """Return how ranks start: by mpirun, or by agents (an elastic job's settings; None for another job).
 
-    mpirun is chosen by option, or for a script that imports mpi4py if there is an MPI. LaunchError if the
-    requested launcher is not usable.
+    mpirun starts them by option, or for a script that imports mpi4py if there is an MPI. LaunchError if the
+    requested launcher is unusable.
     """
     named = launcher_of(values)
     if why := why_unbuilt():
@@ -76,8 +76,8 @@ def _by_mpirun(why: str) -> ByMpirun:
 def without_agents(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without the variables that agents set for this process, if it is a rank.
 
-    The new ranks would take them for their own. HOROVOD_ELASTIC_RESTART is left out too: it has been read
-    already, and only ranks of torchrun read it again.
+    New ranks would take them for theirs. HOROVOD_ELASTIC_RESTART is dropped too: only torchrun's ranks read
+    it.
     """
     of_agents = (AGENT_VARIABLE, COMMITS_VARIABLE, *PLACE_VARIABLES)
     names = {MARK, WORKER, _ELASTIC_RESTART, *(of_agents if AGENT_VARIABLE in environment else ())}

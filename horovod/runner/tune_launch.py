@@ -74,9 +74,9 @@ def candidates(
 def tune(tried: Sequence[Candidate], measure: Measure, pairs: int = _PAIRS) -> tuple[dict[str, str], str]:
     """Return the variables that made steps faster, and a table.
 
-    Each candidate is measured in pairs of jobs, without and with it. Winners are kept for the next
-    candidates, unless both set the same variable. A candidate whose job fails is out. JobFailed if the first
-    job of all fails, which has no candidate's variables.
+    Each candidate is measured in pairs of jobs, without and with it. Winners stay for the next candidates,
+    unless both set the same variable. A candidate with a failed job is out. JobFailed if the very first job
+    fails, which has no candidate.
     """
     kept: dict[str, str] = {}
     rows = [("tried", "seconds a step", "gain (95 %)", "")]

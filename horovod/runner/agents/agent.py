@@ -36,7 +36,7 @@ _MOST_WAITING = 8 << 20  # bytes of unread answers to a worker, or of requests: 
 _PART = 1 << 16
 _RESTARTS = b"HOROVOD_ELASTIC_RESTART"
 _WRAPPER_WORDS = 4  # interpreter, flags and file; then the directory, and the command
-_NOT_UNDERSTOOD = 203  # an exit code
+_NOT_UNDERSTOOD = 203
 
 
 class _Worker:
@@ -239,8 +239,7 @@ class Agent:
     def _take_payload(self, part: bytes) -> None:
         """Collect and store the function that workers call.
 
-        It stays until this agent ends. If another agent has stored it, as hosts may share the folder, it
-        stays as long as that agent runs.
+        It stays until this agent ends, or until the agent ends that stored it in a folder that hosts share.
         """
         self._payload.append(part)
         if part:

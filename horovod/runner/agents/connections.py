@@ -106,8 +106,7 @@ class Connections:
         return 0 if connection is None else connection.outbox.size
 
     def credit(self, host: str, size: int, is_last: bool) -> None:
-        """Note that `size` bytes of an agent's output were shown. The agent gets its credit in large steps.
-        """
+        """Note that `size` bytes of an agent's output were shown. It gets credit in large steps."""
         connection = self._open.get(host)
         if connection is not None:
             connection.credit += size
@@ -195,13 +194,13 @@ class Connections:
                 events.said(lines + newline)
 
     def look_for_ends(self, events: Events) -> None:
-        """Handle agents that have ended or closed their frames, and start the retries that are due."""
+        """Handle agents that have ended or closed their frames, and start due retries."""
         now = time.monotonic()
         ended = dict(ended_children())
         for host, connection in list(self._open.items()):
             connection.status = ended.get(connection.pid, connection.status)
             if connection.status is not None and connection.ended_at is None:
-                while self._read_frames(host, connection, events):  # the last frames
+                while self._read_frames(host, connection, events):
                     pass
                 connection.ended_at = now  # another process may still hold the pipe, such as a shared ssh
             if connection.ended_at is None:

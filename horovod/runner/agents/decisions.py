@@ -1,8 +1,7 @@
-"""The interface of decisions about a job's workers, with one implementation for fixed and two for elastic
-jobs.
+"""The interface of decisions about a job's workers: one implementation for fixed jobs, two for elastic ones.
 
-The driver reports events, and carries out the actions that it gets in return. A *worker* is one start of a
-process: a number that is never used again.
+The driver reports events, and carries out the returned actions. A *worker* is one start of a process, with
+a number that is never used again.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from horovod.runner.agents.places import places_of
 class Start:
     """Start a worker on a host, and the host's agent if it does not run.
 
-    `place`: the place that the worker gets if all workers join, which is in its environment. `slot`: below
-    the host's number of slots, and different from those of all other live workers of the host.
+    `place`: the worker's place if all workers join, also in its environment. `slot`: below the host's slots,
+    and unlike that of any other live worker there.
     """
 
     worker: int
@@ -44,10 +43,9 @@ class Stop:
 
 @dataclass(frozen=True)
 class Publish:
-    """Answer these workers, all of which have asked, with their places. `out`: worker -> why it gets no
-    place.
+    """Answer these workers, all of which have asked. `out`: worker -> why it gets no place.
 
-    `why`: a sentence about this membership for the log; "" for none.
+    `why`: a log sentence about this membership; "" for none.
     """
 
     generation: int
@@ -92,11 +90,7 @@ Action: TypeAlias = Start | Stop | Publish | Leave | Notify | EndJob | Say
 
 
 class Decisions(ABC):
-    """Methods for events, each of which returns the actions to take: none if this kind of job ignores the
-    event.
-
-    No method does I/O or waits.
-    """
+    """Events, each answered by actions; the default is none. No method does I/O or waits."""
 
     def begin(self) -> list[Action]:
         return self.tick()
@@ -114,11 +108,11 @@ class Decisions(ABC):
         return []
 
     def worker_leaves(self, worker: int, why: str, commits: int, is_lost: bool) -> list[Action]:
-        """The worker's process announces that it ends, to be started again."""
+        """The worker's process announces that it ends, to start again."""
         return []
 
     def worker_raised(self, worker: int) -> list[Action]:
-        """The worker's process announces that it ends by an exception of the script itself."""
+        """The worker's process announces that it ends by an exception of the script."""
         return []
 
     @abstractmethod
@@ -129,7 +123,7 @@ class Decisions(ABC):
 
     @abstractmethod
     def host_lost(self, host: str, reason: str) -> list[Action]:
-        """A host's agent is gone, and with it all workers of the host."""
+        """The host's agent and all its workers are gone."""
 
     def hosts_found(self, hosts: Mapping[str, int]) -> list[Action]:
         """The present hosts with their slots."""
@@ -141,13 +135,13 @@ class Decisions(ABC):
 
 
 class FixedJob(Decisions):
-    """The decisions of a job with a fixed set of ranks: a worker is a rank, and all end together.
+    """Decisions of a job with fixed ranks: a worker is a rank, and all end together.
 
     `hosts`: names and slots, in the order in which ranks fill them.
 
-    A failed rank's wrapper reports the failure, and horovodrun ends the job when it knows which rank to
-    blame. If the wrapper itself was killed or a host is lost, no report follows: then this class ends all
-    ranks. The others continue after a rank that ended with 0.
+    horovodrun ends the job when reports show which failed rank is to blame. If a wrapper was killed or a host
+    lost, no report follows: then all ranks are ended here. A rank that ended with 0 leaves the others
+    running.
     """
 
     def __init__(self, hosts: Sequence[tuple[str, int]]) -> None:

@@ -5,8 +5,8 @@
     driver.ask({host: question})    answers, before the job begins
     Run(driver, job, ...).exit_code()
 
-`Job` decides which messages agents get, `Supervision` when to end the job and which rank to blame, and
-`Writer` shows the ranks' output. Only this module exchanges data with agents, by `Connections`.
+`Job` decides what agents get, `Supervision` when the job ends and which rank to blame, and `Writer` shows
+output. Only this module exchanges data with agents.
 """
 
 from __future__ import annotations
@@ -244,8 +244,8 @@ class Run:
         return self._code
 
     def _shows_all(self) -> bool:
-        """Show the rest of the ranks' output; return whether all was shown. A reader may be slow, unless a
-        signal asks this process to end.
+        """Show the remaining output; return whether all was shown. A reader may be slow, unless a signal has
+        asked this process to end.
         """
         self._writer.end()
         until: float | None = None

@@ -18,8 +18,8 @@
 Both streams begin with MAGIC. Text before an agent's MAGIC comes from a login script, and is skipped. "E"
 and "D" come before the first "S".
 
-Back-pressure: an agent sends WINDOW bytes of output ("O"), and more when the driver reports that it has shown
-them ("C"). So no process buffers much if the reader is slow, and other frames never wait behind output.
+An agent sends WINDOW bytes of output ("O"), then as many as the driver reports shown ("C"). This
+back-pressure limits buffers if the reader is slow, and other frames never wait behind output.
 
 Standard library only and few imports, as `agent`.
 """

@@ -66,8 +66,8 @@ def _answers(address: str, port: int, seconds: float) -> bool:
 def free_port(wanted: int = 0) -> int:
     """Return `wanted` if it is free, else 0; for 0, return any free port.
 
-    The port is outside the range from which the system serves connections, so that it stays free until it is
-    used. It is random, as other jobs may choose at the same time.
+    The system does not give such a port to connections, so it stays free until it is used. It is random, as
+    other jobs may choose at the same time.
     """
     highest = _first_port_of_connections() - 1
     tries = [wanted] if wanted else [random.randint(_LOWEST_PORT, highest) for _ in range(_PORTS_TRIED)]

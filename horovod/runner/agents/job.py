@@ -176,12 +176,12 @@ class _Worker:
 
 
 class Job:
-    """A job of any kind. Effects accumulate until `taken` returns them.
+    """A job; effects accumulate until `taken` returns them.
 
     `command`: of each worker; `more`: host and place -> variables of a worker apart from its place.
 
     In a fixed job a worker's number is its rank. In an elastic one (`is_elastic`) its output has a unique
-    label: the rank of its start, with the suffix `.2` for the second worker that began as this rank.
+    label: the rank of its start, with `.2` for the second worker that began as this rank.
     """
 
     def __init__(

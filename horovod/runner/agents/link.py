@@ -1,8 +1,7 @@
 """Whether the ssh connection by which this host's agent was started is cut.
 
 A host that is cut off may not see the connection end for hours. But an agent sends a sign of life every
-second, and the kernel counts retransmissions. A stopped driver does not count as gone, because its kernel
-still acknowledges.
+second, and the kernel counts retransmissions. The kernel of a stopped driver still acknowledges.
 
 Standard library only and few imports, as `agent`.
 """

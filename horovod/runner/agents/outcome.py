@@ -1,8 +1,8 @@
 """How a job ended, from the reports of its ranks.
 
-A failing rank makes others fail, and reports of several hosts arrive in any order. So the rank to blame is
-found from the ranks' reports, not from clocks. A rank whose operation failed because of others is a follower;
-a rank that was asked to end is a victim. The blame goes to the first of these that exists:
+A failing rank makes others fail, and reports arrive in any order. So the reports show which rank is to blame,
+not clocks. A *follower*'s operation failed because of others; a *victim* was asked to end. The blame goes to
+the first of these that exists:
 
     1. a rank that was stopped (SIGSTOP and the like) before any failed, or that was missing in hvd.init()
     2. a rank whose wrapper was killed, so that it cannot report

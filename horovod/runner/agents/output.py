@@ -139,7 +139,7 @@ class RankOutput:
             stream.flush()
 
     def end(self, number: int) -> None:
-        """Show a worker's last lines and close its files; it has ended, and its output is complete."""
+        """Show a worker's last lines and close its files, after its end and all its output."""
         self._show_unfinished(key for key in list(self._unfinished) if key[0] == number)
         self.flush()
         for kind in self._names:

@@ -55,7 +55,7 @@ class Ways:
 
     def environment(self, host: str) -> Mapping[bytes, bytes]:
         """Return that process' environment. ssh's messages must be English; LC_ALL would override that, and
-        ssh would send it to the ranks.
+        reach the ranks.
         """
         if self.is_here(host) or not isinstance(self.shell, Ssh):
             return os.environb

@@ -1,16 +1,15 @@
 """The decisions of elastic jobs whose processes start again after a loss (`--elastic-restart`).
 
-To `elastic.membership`, a worker dies or continues, as in other elastic jobs. Here a worker is a place: a
-survivor's process is ended, and a new process asks in the worker's name. So the rules of membership stay the
-same. The rules of processes are:
+`elastic.membership` decides as in other elastic jobs. Its workers are places here: a survivor's process is
+ended, and a new process asks in the worker's name. The rules of processes are:
 
-    * A *failure* of a member (its end, the loss of its host, an accusation that stands) breaks the
-      generation: all its other processes are ended at once. These, and processes that announced that they
-      leave, are started again.
+    * A *failure* of a member (its end, the loss of its host, an accusation that stands) ends all other
+      processes of the generation at once. These, and processes that announced that they leave, are started
+      again.
     * A process leaves by itself after an error that other ranks caused, and after a change of hosts. The rest
       of its generation gets a grace period to leave too, or to be found to blame. An accused process that
       leaves is as good as its accuser.
-    * If processes leave for an error several times in a row, without a failure or a commit, the script is to
+    * After MOST_FRUITLESS restarts in a row for errors, without a failure or a commit, the script is to
       blame, and the job ends.
 """
 

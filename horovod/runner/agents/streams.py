@@ -22,7 +22,7 @@ _PART = 1 << 16
 class Outbox:
     """Output for a descriptor, which it owns. `size`: bytes that wait; `written`: bytes written so far.
 
-    It is broken if the reader is gone. A broken or closed outbox drops all data.
+    If the reader is gone it is broken. A broken or closed outbox drops all data.
     """
 
     def __init__(self, descriptor: int) -> None:

@@ -23,9 +23,8 @@ MANY_RANKS = 64  # may take long to start
 class Ending:
     """How a job ended: exit code and message, "" for success.
 
-    `culprit`: the rank that the message is about, if any. `values`: the value that each rank sent, in order
-    of arrival. `ends`: exit codes of the ranks that ended. In elastic jobs a worker's number takes the place
-    of a rank.
+    `culprit`: the rank that the message is about, if any. `values`: by rank, in order of arrival. `ends`:
+    exit codes of the ranks that ended. In elastic jobs a worker's number takes the place of a rank.
     """
 
     code: int

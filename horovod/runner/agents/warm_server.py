@@ -1,10 +1,10 @@
 """A process that has loaded torch, and makes ranks by fork: `warm_server.py DESCRIPTOR`.
 
 Ranks that are started again (`--elastic-restart`) need not load torch again. An agent starts the server with
-the ranks' interpreter and environment, and sends requests through the socket DESCRIPTOR (see `warm`). The
-server forks a rank's wrapper, which becomes a child of the agent. The wrapper runs the rank's script in a
-child, as the interpreter would: its `__main__`, sys.argv, sys.path, signals, standard streams, descriptors
-and exit are those of a new process.
+the ranks' interpreter and environment, and sends requests by the socket DESCRIPTOR (see `warm`). The server
+forks a rank's wrapper, which the agent adopts. The wrapper runs the script in a child, as the interpreter
+would: its `__main__`, sys.argv, sys.path, signals, standard streams, descriptors and exit are those of a new
+process.
 
 The server starts no threads and computes nothing, as a fork would lose both.
 """
@@ -76,7 +76,7 @@ def serve(control: socket.socket) -> None:
 
 
 def _answer(control: socket.socket, worker: int, pid: int) -> int:
-    """Send an answer to the agent; return the exit code of this process, which does nothing else."""
+    """Send an answer to the agent; return the exit code of this process."""
     try:
         control.send(json.dumps({"worker": worker, "pid": pid}).encode())
     except OSError as error:  # the agent has ended: then all processes that it started end

@@ -1,10 +1,10 @@
 """Runs one rank's command as a child, passes its output on in records, and reports how it ended.
 
 An agent starts it as `python -I -S wrapper.py DIRECTORY COMMAND...`: standard library only and few imports,
-so that a start takes some 20 ms. Records go to standard output (see `records`). The wrapper's own errors go
-to standard error, which is the agent's.
+so that a start takes some 20 ms. Records go to standard output (see `records`), the wrapper's own errors to
+the agent's standard error.
 
-When the rank has ended, the wrapper also ends the processes that the rank left behind.
+After the rank's end, the wrapper ends the processes that the rank left behind.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _PART = 1 << 16
 def stop_limit() -> float:
     """Return for how many seconds a rank may be stopped (SIGSTOP and the like); infinity in a fixed job.
 
-    An elastic job continues without a stopped rank. The ranks of its host see its process, and would wait. To
-    ranks of other hosts it is silent, so their limit applies here too.
+    An elastic job continues without it. The ranks of its host see its process, and would wait; to other hosts
+    it is silent, so their limit applies here too.
     """
     if os.environ.get(ELASTIC_VARIABLE) != "1":
         return float("inf")
@@ -114,7 +114,7 @@ class Rank:
         os.dup2(nothing, 0)  # only the command may hold its standard input, so that it can close it
         os.close(nothing)
         self.pipes = {out: OUTPUT, err: ERROR, value: VALUE, notes: _NOTES}
-        with open(failure, "rb") as file:  # a successful exec closes it
+        with open(failure, "rb") as file:  # closed by a successful exec
             return file.read().decode(errors="replace")
 
     def _become(

@@ -4,8 +4,8 @@
     line   := [ host [ ":" slots ] ] [ "#" comment ]
 
 A host with 0 slots counts as not listed. The process, `discovery.py SLOTS SCRIPT`, writes a line of JSON
-after a change, {"hosts": {name: slots}} or {"say": sentence}, and ends with the driver that started it. It is
-a separate process because the script may be slow, and a driver must not block. Standard library only.
+after a change, {"hosts": {name: slots}} or {"say": sentence}, and ends with the driver that started it. The
+script may be slow; a driver must not block. Standard library only.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def hosts_of_script(
 ) -> dict[str, int]:
     """Run a script or shell command that prints one `host` or `host:slots` a line; return host name -> slots.
 
-    A host without slots gets `slots` of them. The script has no input and `timeout` seconds; then it is
-    killed with its process group. DiscoveryError: the script could not run, was too slow, printed too much or
+    A host without slots gets `slots` of them. The script has no input; its process group is killed at its
+    end, or after `timeout` seconds. DiscoveryError: it could not run, was too slow, printed too much or
     failed; or a line is malformed.
     """
     where = f"the host discovery script {shortened(script)}"
@@ -102,8 +102,8 @@ class _TooMuchError(Exception):
 
 
 def _read(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes]:
-    """Return the process' output when it has ended. Processes that it left may hold the pipes open; their
-    output is not awaited.
+    """Return the process' output when it has ended. Processes that it left may hold the pipes, and are not
+    awaited.
     """
     assert process.stdout is not None and process.stderr is not None
     texts = {process.stdout.fileno(): b"", process.stderr.fileno(): b""}

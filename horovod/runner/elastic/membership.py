@@ -1,28 +1,28 @@
 """The members of each generation of a job: a state machine without processes, clocks or connections.
 
-Its caller reports events, and carries out the returned actions in order. A *worker* is a process, by a number
-that is never used again; a *generation* is a published membership: 1, 2, ...
+Its caller reports events, and carries out the returned actions in order. A *worker* is a process with a
+number that is never used again; a *generation* is a published membership: 1, 2, ...
 
 The workers of a generation:
     * Running members of the previous generation that may stay (survivors) come first, in their old order;
       then newcomers, those on the oldest hosts first. So rank 0 is a survivor, if there is one.
     * A new generation is made when a member asks for one: after an error, or after a notification that hosts
-      have changed. It is published when all survivors have asked, or the elastic timeout is over; members
-      that have not asked by then are out. Survivors wait for newcomers only if they are fewer than min_np.
-      Newcomers alone are no generation: if the hosts of all members are gone, one of these must return.
-    * Newcomers start as soon as there are slots. Members are notified when newcomers have started and ask.
+      have changed. It is published when all survivors have asked, or at the elastic timeout, which puts out
+      the others. Survivors wait for newcomers only if they are fewer than min_np. Newcomers alone form no
+      generation: if all members' hosts are gone, one must return.
+    * Newcomers start as soon as there are slots; members are notified when newcomers ask.
 
 The end of a worker:
-    * Code 0 is success. After it no worker starts. The others finish their work, in new generations if
-      necessary, however few they are. The job succeeds when they have.
+    * Code 0 is success. After it no worker starts, and the others finish their work, in new generations if
+      necessary, however few they are. Then the job succeeds.
     * An uncaught exception of the user's code (`End.raised`) ends the job with its code, because another
-      worker would raise it again. Errors caused by other ranks do not count (the reporter of the end
+      worker would raise it again. Exceptions caused by other ranks do not count (the reporter of the end
       decides). In a newcomer to a running job it is a failure: a defect of a new host must not end the
       others' work.
-    * Any other end (another code, a signal) is a failure: it costs its slot, or its host with all workers
-      there (`slots`). The others continue. The job fails if no member is left, as no worker has the state of
-      training. Before the first membership other workers are started instead, in slots that have not failed,
-      so that a start that always fails ends.
+    * Any other end is a failure: it costs its slot, or its host with all workers there (`slots`). The others
+      continue. The job fails if no member is left, as only members have the state of training. Before the
+      first membership others start instead, in slots that have not failed, so that a start that always fails
+      ends.
     * An accused worker that does not ask is a failure too. A lost host is lost as a whole. The end of a
       worker that is out has no effect.
 

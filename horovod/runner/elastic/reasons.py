@@ -77,9 +77,9 @@ def too_few(needed: int, left: int) -> str:
 def membership(
     lost: Sequence[str], removed: Sequence[tuple[Worker, str]], ready: Sequence[Worker], generation: int
 ) -> str:
-    """Return the members of this generation (`ready`) and the reason for it, before they enter it.
+    """Return the members of this generation (`ready`) and the reason for it.
 
-    Other messages have said how the `lost` were lost.
+    Earlier messages have said how the `lost` were lost.
     """
     hosts = dict.fromkeys(worker.host for worker in ready)
     size = f"{counted(len(ready), 'worker')} on {counted(len(hosts), 'host')}"
@@ -136,8 +136,8 @@ class Wait:
         return [worker for worker in self.late if worker.generation and worker.accused_since is None]
 
     def missing(self) -> int:
-        """Return how many workers have yet to appear. Survivors count as present, even if they have not
-        asked; for the first membership, so do all workers that were started.
+        """Return how many workers are still to come. Survivors count as present; so do, for the first
+        membership, all started workers.
         """
         coming = [worker for worker in self.late if worker.generation or self.is_first]
         return self.needed - self.here - len(coming)

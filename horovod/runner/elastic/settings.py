@@ -32,24 +32,24 @@ class Limits:
         np: slots that the start waits for.
         min_np: workers that each membership needs.
         max_np: most workers; None: as many as there are slots.
-        hosts_may_come: if False, the hosts at the start are all, so the job never waits for others.
-        elastic_timeout: how long the start waits for slots, and each membership for its workers: at first for
-            all that were started, then for survivors, and for `min_np` workers. Workers that have not asked
-            by then, counted from the first one that did, are left out. A survivor asks when it next uses
-            Horovod, so a long step or a checkpoint takes part of this time.
+        hosts_may_come: if False, no hosts are added later, so the job never waits for any.
+        elastic_timeout: how long the start waits for slots, and each membership for its workers: all that
+            were started at first, later survivors and `min_np` workers. Workers that have not asked this long
+            after the first one are left out. A survivor asks when it next uses Horovod, so long steps and
+            checkpoints use up this time.
         reset_limit: most changes of membership; None: no limit.
         cooldown_range: (lowest, highest) seconds until a failed host or slot is used again; None: never for a
             host, a default range for a slot.
         blacklist: the cost of a worker's death, its SLOT or its HOST.
         max_worker_failures: with SLOT, the deaths of a host's workers within FAILURE_WINDOW that cost the
         host.
-        naming_after: after this time, a message names the awaited workers.
+        naming_after: time after which a message names the awaited workers.
         newcomer_window: how long ready newcomers wait for others that are starting.
         accusation_grace: how long an accused worker may take to ask.
-        doubtful_grace: the same if another worker has failed in this generation, as the failed worker's
-            followers look silent too.
+        doubtful_grace: the same if another worker has failed in this generation, as its followers look
+        silent.
         leave_grace: from the answer that it is out, or from being left out, until a worker is stopped. A busy
-            worker that no other accuses has the elastic timeout before that.
+            worker that is not accused has the elastic timeout before that.
         notify_again: between two notifications of the same change, as a reset may lose one.
     """
 
@@ -88,9 +88,9 @@ class ElasticSettings:
 def asks_for_elastic(values: Mapping[str, Any]) -> bool:
     """Whether the job is elastic: it has a script, a minimum number of workers, or restarts.
 
-    LaunchError for options that require an elastic job, if it is not one. Options that also have a variable,
-    such as HOROVOD_ELASTIC_TIMEOUT, are exempt, as a shell may set it for all its jobs; `refuse_alone` checks
-    their flags.
+    LaunchError for options of elastic jobs in another job. Options that also have a variable, such as
+    HOROVOD_ELASTIC_TIMEOUT, are exempt, as a shell may set it for all its jobs; `refuse_alone` checks their
+    flags.
     """
     if _is_elastic(values):
         return True
@@ -104,9 +104,8 @@ def _is_elastic(values: Mapping[str, Any]) -> bool:
 
 
 def without_restart_of_others(values: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `values` without a restart that only HOROVOD_ELASTIC_RESTART requests, if nothing else makes the
-    job
-    elastic: a shell may set the variable for ranks of torchrun.
+    """Return `values` without a restart that only HOROVOD_ELASTIC_RESTART requests, if the job is not elastic
+    otherwise: a shell may set it for ranks of torchrun.
 
     `said`: options of the command line and the config file.
     """

@@ -4,11 +4,11 @@ A *slot* of a host is room for one worker; its number is the local rank of the w
 so its GPU. `Limits.blacklist` sets the cost of a worker's death:
 
     * SLOT: its slot, for a cool-down that doubles with each death there. A host with too many deaths
-      (`Limits.max_worker_failures` within FAILURE_WINDOW) is lost as a whole.
-    * HOST: its host with all workers there. This is Horovod's rule.
+      (`Limits.max_worker_failures` within FAILURE_WINDOW) is lost.
+    * HOST: its host with all workers there, which is Horovod's rule.
 
-A lost host never comes back; if a range was given, it does after a cool-down. Until the first membership,
-failed slots and hosts do not come back, so that a start that always fails ends.
+A lost host comes back only if a range was given, after a cool-down. Before the first membership, failed slots
+and hosts do not come back, so that a start that always fails ends.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Slots:
         }
 
     def usable(self, host: str, slots: int) -> list[int]:
-        """Return a host's slots in which workers may start, which excludes slots with a recent failure."""
+        """Return a host's slots in which workers may start: those without a recent failure."""
         early = () if self._has_begun else self._early_slots
         return [n for n in range(slots) if (host, n) not in early and (host, n) not in self._blacklist]
 

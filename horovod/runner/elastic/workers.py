@@ -13,13 +13,11 @@ MOST_ACCUSED = 3  # generations in a row after which a worker that always asks a
 
 @dataclass
 class Worker:
-    """A process from its start to its end.
-
-    A worker without a membership so far is a *newcomer*, later it is a *member*.
+    """A process from its start to its end: a *newcomer* before its first membership, then a *member*.
 
     Attributes:
         slot: of its start; from its first membership on, its local rank there: the GPU that the process
-            holds, which differs from all other members' of this host.
+            holds, which no other member of this host has.
         generation, rank: of its last membership; 0 and -1 for a newcomer.
         asks_since: when it began to wait for its next membership; None while it does not wait.
         out: why it will be in no further membership; "" if it may be.
@@ -106,8 +104,8 @@ class Workers:
         """Return the candidates for the next membership by their new ranks: members first, in their old
         order.
 
-        `slots`: of each host, the oldest host first, which orders newcomers. A host with more workers than
-        slots contributes its first workers, and at most the first `most` of all are taken.
+        `slots`: of each host, the oldest host first, which orders newcomers. Each host contributes as many
+        workers as it has slots, and the first `most` of all are taken.
         """
         left = dict(slots)
         found = []
@@ -140,9 +138,9 @@ def is_complete(
 ) -> bool:
     """Whether the asking workers of `eligible` must become the membership after `generation` now.
 
-    `needed`: minimum number of workers. `is_late`: the time is over, so any permissible membership is
-    published. After the first generation survivors wait for each other, and for newcomers only if they are
-    too few. The first generation waits for all workers that were started.
+    `needed`: minimum number of workers. `is_late`: the time is over, so any allowed membership is published.
+    The first generation waits for all started workers. Later, survivors wait for each other, and for
+    newcomers only if they are too few.
     """
     ready = [worker for worker in eligible if worker.asks()]
     if len(ready) < needed or lacks_state(ready, generation):
