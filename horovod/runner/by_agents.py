@@ -146,9 +146,7 @@ def _meeting(
 def _hosts(
     elastic: ElasticSettings | None, values: Mapping[str, Any], environment: Mapping[str, str]
 ) -> JobHosts:
-    """Return the hosts at the start; in an elastic job each name is a host. LaunchError if a script finds no
-    host.
-    """
+    """Return the hosts at the start; in an elastic job each name is a host. LaunchError for none."""
     if elastic is None:
         return job_hosts_of(values, environment).with_one_name_here()
     refuse_other_hosts(values, environment)

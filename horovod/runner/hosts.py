@@ -139,8 +139,7 @@ def chosen(ranks: int, text: str | None, file: str | None, found: Sequence[Host]
 
 
 def _this_machine(ranks: int) -> Host:
-    """Return this machine with a slot for every rank. LaunchError if its memory cannot hold so many wrappers.
-    """
+    """Return this machine with a slot for every rank. LaunchError if its memory cannot hold them."""
     import psutil  # here: `elastic.discovery` imports this module without it
 
     memory = psutil.virtual_memory().total

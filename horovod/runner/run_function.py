@@ -114,12 +114,12 @@ def run(
         compression: a text such as "bit8" or "int4:error_feedback=1".
         launcher: "tcp", as the flag --launcher; `use_gloo` is the same. "mpi" and `use_mpi` are refused:
             results come back by agents.
-        slots: elastic: slots of a host for which the script gives no number.
-        cooldown_range: elastic: seconds after which a failed host or slot is used again.
-        elastic_timeout: elastic: seconds to wait for workers.
+        slots: in an elastic job, slots of a host for which the script gives no number.
+        cooldown_range: in an elastic job, seconds until a failed host or slot is used again.
+        elastic_timeout: in an elastic job, seconds to wait for workers.
 
     Raises:
-        RuntimeError: a rank failed; has the rank, and the traceback if the function raised.
+        RuntimeError: a rank failed; names the rank, and has the traceback if the function raised.
         ValueError: parameters contradict each other.
     """
     given = dict(locals())

@@ -102,9 +102,7 @@ class _TooMuchError(Exception):
 
 
 def _read(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes]:
-    """Return the process' output when it has ended. Processes that it left may hold the pipes, and are not
-    awaited.
-    """
+    """Return the output when the process has ended, without waiting for others that hold the pipes."""
     assert process.stdout is not None and process.stderr is not None
     texts = {process.stdout.fileno(): b"", process.stderr.fileno(): b""}
     open_ends = set(texts)

@@ -21,7 +21,7 @@ class Worker:
         generation, rank: of its last membership; 0 and -1 for a newcomer.
         asks_since: when it began to wait for its next membership; None while it does not wait.
         out: why it will be in no further membership; "" if it may be.
-        is_told: it was answered that it is out.
+        is_told: it got the answer that it is out.
         leave_by: when it is stopped if it still runs.
         accusers: members of its generation that get no answers from it.
     """
