@@ -1,4 +1,4 @@
-"""Prints docs/configuration.md, from the table of options: `make generated` writes it."""
+"""Prints docs/configuration.md, made from the table of options; `make generated` writes the file."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Unknown keys are warned about by name. A section with `enabled: false` may hold 
 
 
 def page() -> str:
-    """The whole page, Markdown."""
+    """Return the whole page in Markdown."""
     served = [option for option in OPTIONS if option.part != UNSERVED]
     sections = [
         _INTRODUCTION,
@@ -87,13 +87,13 @@ def _table(options: Iterable[Option]) -> str:
 
 
 def _marks(option: Option) -> str:
-    """Whose it is, and whether Horovod has it, behind its meaning: a column more is wider than a screen."""
+    """Return scope and novelty, as a suffix of the meaning: another column would not fit on a screen."""
     marks = [option.scope, "new" if option.is_new else ""]
     return "".join(f" (*{mark}*)" for mark in marks if mark)
 
 
 def _variables(meanings: Mapping[str, str]) -> str:
-    """A row for each meaning: some are those of several variables."""
+    """Return a table with a row for each meaning, which several variables may share."""
     named = {text: [name for name in meanings if meanings[name] == text] for text in meanings.values()}
     return _rows(("variable", "meaning"), ((_code(names), text) for text, names in named.items()))
 
