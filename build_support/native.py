@@ -121,9 +121,7 @@ class BuildNative(build_ext):  # type: ignore[misc]
             raise BuildError("scripts/make_stub.py failed; the reason is in its output above")
 
     def _build_folder(self) -> Path:
-        """CMake's folder. An editable install keeps it, to build fast, unlike setuptools' temporary
-        folder.
-        """
+        """CMake's folder: setuptools' temporary one, but a permanent one for fast editable installs."""
         if self.editable_mode:
             return ROOT / "build" / f"temp.{self.plat_name}-{sys.implementation.cache_tag}" / "cmake"
         return Path(self.build_temp).resolve() / "cmake"

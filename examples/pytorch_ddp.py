@@ -1,5 +1,4 @@
-"""PyTorch's DistributedDataParallel, complete, and in one line with compressed gradients. Start it with any
-of
+"""PyTorch's DistributedDataParallel, complete, and with compressed gradients in one line. Start it with
 
     torchrun --nproc-per-node 2 pytorch_ddp.py --compression bit8
     python pytorch_ddp.py --spawn 2 --compression bit8    # starts its processes itself

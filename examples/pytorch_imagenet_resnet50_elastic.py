@@ -74,8 +74,7 @@ class Training:
         self.model = make_model(args, self.device)
         self.optimizer = make_optimizer(args, self.model)
         self.checkpoints = Checkpoints(args, self.model, self.optimizer)
-        # All ranks get rank 0's state when training begins. A rank that comes later reads no file: it is not
-        # rank 0.
+        # All ranks get rank 0's state when training begins. Later ranks are not rank 0, and read no file.
         epochs_done = self.checkpoints.newest() if hvd.rank() == 0 else 0
         if epochs_done > 0:
             self.checkpoints.take_up(epochs_done)

@@ -1,5 +1,4 @@
-"""Checks the C++ sources with clang's tools; any warning is an error. A missing tool is reported, and
-skipped.
+"""Checks the C++ sources with clang's tools; any warning is an error. Skips a missing tool with a message.
 
     clang-format    the layout of all files (.clang-format); --fix changes it
     clang++         the use of mutexes (-Wthread-safety), and g++'s warnings, in files that include

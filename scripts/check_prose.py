@@ -1,12 +1,11 @@
-"""Holds pages, comments and docstrings to plain English.
+"""Checks that pages, comments and docstrings are in plain English.
 
 Usage: check_prose.py [PAGE...] or check_prose.py --counts [FILE...]
 
 Without names it reads all English pages that git knows, and all sources. It prints its findings and exits 1;
-with --counts it prints the counts alone. A page must please proselint, with the project's word list, and have
-no sentence that is too long. Code and the targets of links are not prose; tables are not made of sentences.
-Some turns of phrase make a reader read twice, but are too many to forbid: PATTERNS has the most that pages
-and sources may have of each.
+with --counts it prints only the counts. A page must pass proselint, with the project's word list, and have no
+sentence that is too long. Code and the targets of links are not prose; tables are not made of sentences.
+PATTERNS limits phrases that are hard to read, but too frequent to forbid.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ WORDS = {
     "with us than without": "with this package than without it",
 }
 OWN_CHECK = "horovod.words"
-# Turns of phrase -> how many are left, which may only fall, and what to write instead.
+# Phrases -> the number left, which may only fall, and what to write instead.
 PATTERNS = {
     r"(?m)^\W*(?:What|Who|Whose|Whom|Where)\b(?![^.\n]*\?)": (
         755,

@@ -41,7 +41,7 @@ def stub_of(signatures: str, documented: str) -> str:
     texts = _docstrings(ast.parse(documented), ())
     _add_docstrings(tree, (), texts)
     text = ast.unparse(ast.fix_missing_locations(tree))
-    for line in filter(_is_string, text.splitlines()):  # an attribute's docstring: to ast any string
+    for line in filter(_is_string, text.splitlines()):  # an attribute's docstring: for ast just a string
         text = text.replace(
             f"\n{line}\n", f'\n{line[: -len(line.lstrip())]}"""{ast.literal_eval(line.strip())}"""\n'
         )

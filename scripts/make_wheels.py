@@ -360,8 +360,7 @@ class Sysroot:
                 yield path
 
     def _library_folder(self) -> Path:
-        """A folder in which libstdc++.so names the old system's library first, then the archive for later
-        additions.
+        """A folder whose libstdc++.so names the old system's library, then the archive for later additions.
 
         It is outside the sysroot: the linker would take its paths as relative to the sysroot.
         """

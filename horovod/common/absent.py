@@ -76,14 +76,11 @@ def _native_elsewhere() -> Any:
 
 
 class _Refusing:
-    """A finder that finds only an installed core, and explains failures. Parent modules are imported
-    first.
-    """
+    """Finds only an installed core, and explains failures. Python imports parent modules first."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
-        # Without ImportError's `name`: `from horovod import keras` would hide an error that names the
-        # submodule.
+        # Without `name=`: `from horovod import keras` would hide an error that names the submodule.
         if name in ABSENT:
             raise ModuleNotFoundError(_sentence(name))
         if name == NATIVE:

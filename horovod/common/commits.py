@@ -24,12 +24,10 @@ KEPT = 2  # commits, see above
 
 
 class Commits:
-    """A worker's last commits by number, in the memory of its process.
+    """A worker's last commits by number, in the memory of its process. Not thread-safe.
 
-    Subclasses that store commits elsewhere, such as in a host's memory for a process that is started again,
-    extend ``put`` and ``get``.
-
-    ``generation`` applies to commits that are put from now on.
+    A subclass that also stores them elsewhere extends ``put`` and ``get``. ``generation`` applies to commits
+    that are put from now on.
     """
 
     def __init__(self) -> None:

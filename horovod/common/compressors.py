@@ -53,8 +53,7 @@ def complaint(text: str) -> tuple[str, bool]:
     if known is None:
         meant = name_meant(name)
         hint = f"; did you mean {meant}?" if meant else ""
-        # A name that contains one of ours, such as int8_ef, is more likely a script's own than a typing
-        # error.
+        # A name that contains one of ours, such as int8_ef, is more likely a script's own than mistyped.
         is_slip = bool(meant) and not set(name.lower().split("_")) & set(COMPRESSORS)
         return f"there is no {name!r}; there are {', '.join(COMPRESSORS)}{hint}", is_slip
     for option in filter(None, (part.partition("=")[0].strip() for part in options.split(","))):

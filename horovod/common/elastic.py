@@ -350,8 +350,8 @@ def run_fn(
         func: the training function; its first argument is a State. It is called again after each reset.
         reset: leaves the world, and joins the next one.
         leave: leaves it by force, before the state goes back to a commit. Idempotent.
-        loss_behind: (an exception of another kind) -> the failure of this world that caused it, as exceptions
-            of other libraries may have one; None: it is the script's own.
+        loss_behind: (another exception) -> the failure of this world that caused it, as it may with an
+            exception of another library; None: the exception is the script's own.
     """
 
     @functools.wraps(func)
@@ -454,10 +454,11 @@ def _joined(state: Any, is_first: bool, has_synced: bool, skips_sync: bool) -> b
 
 
 def _tell_of_disagreement(loss: HorovodInternalError, error: Exception) -> None:
-    """Have the launcher end the job, as for an exception of the script, if ranks disagree repeatedly, or if
-    the function raises a HorovodInternalError itself.
+    """Have the launcher end the job if ranks disagree repeatedly, or the function raises a
+    HorovodInternalError.
 
-    A failure of this rank alone may be its host's fault, and the others continue without it.
+    It ends as by an exception of the script. A failure of this rank alone may be its host's fault, and the
+    others continue without it.
     """
     member, channel = jobs.current().member, agent_channel(os.environ)
     if channel is None or member is None:

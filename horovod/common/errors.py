@@ -209,7 +209,7 @@ child_of_rank = CannotStart.says(
     f"from here; {_ALONE}",
 )
 
-# Where ranks meet (horovod.common.rendezvous)
+# Meeting places of ranks (horovod.common.rendezvous)
 _MIXED = (
     "at the same time: ranks of two jobs would be mixed there",
     "start one job after the other, or let them meet in different places: another HOROVOD_RENDEZVOUS_FOLDER, "
@@ -371,7 +371,7 @@ others_commits = CommitsLost.says(
     "somebody else has made it: remove it, and start the job again",
 )
 
-# Small questions (util) and the NumPy codec
+# Helper functions (util) and the NumPy codec
 not_built = NotBuilt.says(
     "extension {extension} has not been built: {path} is missing", "reinstall with {setting}=1"
 )

@@ -36,8 +36,9 @@ class HorovodInternalError(Explained, RuntimeError):
 
 
 class Disagreement(HorovodInternalError):
-    """Ranks request different operations under one name (``tensor``, ``values``). The job continues, unless
-    some ranks have begun theirs.
+    """Ranks request different operations under one name (``tensor``, ``values``).
+
+    The job continues, unless some ranks have begun theirs.
     """
 
 

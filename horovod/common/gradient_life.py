@@ -1,5 +1,4 @@
-"""A state machine for an optimizer's gradients from one step to the next. It knows no tensors and does no
-I/O.
+"""A state machine for an optimizer's gradients between steps. It knows no tensors and does no I/O.
 
 The caller reports events: a gradient was accumulated, a pass ended, other ranks answered, a reduction
 finished, a step was made. The machine answers which gradients to reduce. A gradient is
@@ -10,12 +9,12 @@ finished, a step was made. The machine answers which gradients to reduce. A grad
 
 If a rank's pass ends without some gradients while others of the step are due, it asks the other ranks about
 them. If one of them has started a reduction, this rank takes part, with zeros or with its partial gradient,
-and the gradient is *completed* on all ranks: in a later pass of the same step a rank may still compute the
+and the gradient is *completed* on all ranks. In a later pass of the same step a rank may still compute the
 part it lacked. That part is a further *contribution*: it is reduced under another name, and the result is
 added.
 
-    pass ends -> questions() -> the ranks' answers -> units to start -> reductions are over -> open()
-    step      -> left() are started, and further contributions are reduced until no rank has any
+    pass ends -> questions to other ranks -> answers -> units to start -> reductions are over -> open()
+    step      -> left_over() is started, and further contributions are reduced until no rank has any
 """
 
 from __future__ import annotations
@@ -162,8 +161,9 @@ class GradientLife(Generic[P]):
             yield members
 
     def has_part(self, unit: list[P]) -> bool:
-        """Whether a unit that is not started has some gradients: of part of a group, or of fewer passes than
-        a step has, though others of the step are due.
+        """Whether a unit that is not started has some gradients, though others of the step are due.
+
+        They are of part of a group, or of fewer passes than a step has.
         """
         return any(self.left[member] < self.passes for member in unit)
 

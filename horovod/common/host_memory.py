@@ -83,7 +83,7 @@ def began(path: str) -> float:
 
 
 def of_torchrun(environment: Mapping[str, str] = os.environ) -> str:
-    """The folder of this worker's torchrun job on this host, made if need be.
+    """The folder of this worker's torchrun job on this host, created if missing.
 
     Workers of one agent get the same folder, also after a restart. ValueError if no such agent is found.
     """

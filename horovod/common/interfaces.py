@@ -44,7 +44,7 @@ def _prefix(netmask: str) -> str:
 
 
 def address_towards(host: str) -> Address | None:
-    """This host's address towards another host; for "" or a name of its own: by its default route.
+    """This host's address towards another host; for "" or this host's name, the one on its default route.
 
     None if it has no address that others could reach. Sends only what the name lookup needs.
     """

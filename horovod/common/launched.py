@@ -212,7 +212,7 @@ def _is_torchruns_within_step(environment: Mapping[str, str], by_mpi: Sequence[_
     """Whether torchrun has started this process in a task of srun's.
 
     Then PMI and PMIx variables that srun has set describe the task, not the process. (Ranks of horovodrun
-    --ddp, which are MPI's, look alike except for its pipe.)
+    --ddp under MPI have the same variables, but also horovodrun's pipe.)
     """
     if _TORCHRUN_WORKER not in environment or notes.VARIABLE in environment:
         return False
@@ -223,7 +223,7 @@ def _is_torchruns_within_step(environment: Mapping[str, str], by_mpi: Sequence[_
 
 
 def _other_job(environment: Mapping[str, str], said: Sequence[_Said]) -> Launch:
-    """The job of the first launcher with all values, if no other contradicts it. MPI has set nothing."""
+    """The job of the first launcher with all values, if no other contradicts it. For jobs not of MPI."""
     several = [each for each in said if each.is_of_several]
     if not several:
         return ALONE

@@ -210,8 +210,7 @@ class Membership:
                 return process_set
             ranks = checked_ranks(process_set.ranks, self.world.size, list(sets.values()))
         except ValueError:
-            # Other ranks must not wait for this one: with different ranks the request fails on all. No rank
-            # requests a set of none.
+            # Request an empty set, which no rank wants: ranks with valid sets then fail instead of waiting.
             with contextlib.suppress(HorovodInternalError):
                 self._completed(self.engine.add_process_set([]))
             raise

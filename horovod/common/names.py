@@ -7,7 +7,7 @@ from collections.abc import Iterable
 __all__ = ["closest", "did_you_mean"]
 
 _LIKENESS = 0.7  # of difflib: bti8 means bit8, mine means none
-_SHORTEST_BEGINNING = 4  # letters at least that abbreviate a longer name
+_SHORTEST_BEGINNING = 4  # least number of letters of an abbreviation
 
 
 def closest(word: str, known: Iterable[str]) -> str:

@@ -1,9 +1,8 @@
-"""The record of a reset of elastic training: its cause, and the time of each phase. The log, the counters and
-the timeline are made from it.
+"""The record of a reset of elastic training, for the log, the counters and the timeline.
 
-A record begins when the world is left, and ends when training continues. If another rank is lost before that,
-the record ends there and the next begins: each reset has one. A limit on resets distinguishes ranks that
-disagree repeatedly from ranks that were lost.
+It has the cause, and the time of each phase. A record begins when the world is left, and ends when training
+continues. If another rank is lost before that, the record ends there and the next begins: each reset has one.
+A limit on resets distinguishes ranks that disagree repeatedly from ranks that were lost.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Recovery:
     Attributes:
         what: LOSS or HOST_CHANGE.
         why: the presumed cause, from the error.
-        lost: the ranks of the world that was left which the error says are lost.
+        lost: the lost ranks that the error names, numbered as in the world that was left.
         rank, size: of this process in the world that it left; -1 and 0 if it was in none.
         marks: the phases done, with their ends by time.monotonic(), in seconds; the first is the beginning.
         is_over: training continued, and no rank was lost before.
@@ -124,12 +123,12 @@ def _draw(recoveries: list[Recovery], of_now: dict[str, Any]) -> None:
 
 
 class Patience:
-    """Counts how often the function of elastic training is refused an operation without progress. A rank that
-    does not request an operation that others wait for counts as a refusal too.
+    """Counts refused operations of the function of elastic training, in a row and without progress.
 
-    Each attempt begins at a commit, and may make that commit again before the refusal. So the number of its
-    commits shows a replay: none or one, or as many as the attempt before, give or take one if the clock
-    decides when to commit. The refused operation may differ, for example if shapes are random.
+    A rank that does not request an operation that others wait for counts as a refusal too. Each attempt
+    begins at a commit, and may make that commit again before the refusal. So the number of its commits shows
+    a replay: none or one, or as many as the attempt before, give or take one if the clock decides when to
+    commit. The refused operation may differ, for example if shapes are random.
 
     All ranks receive a refusal at the same commit, and so decide alike.
     """

@@ -1,8 +1,9 @@
-"""The steps of elastic training between two worlds: a process leaves a job that has failed or changed, joins
-the next one, and agrees with the ranks there on the state from which all continue.
+"""The steps of elastic training between two worlds.
 
-An engine that has failed stops by force and waits for no rank. Process sets that scripts have added are noted
-before, and ``agree`` makes them again in the new world if the same ranks exist.
+A process leaves a job that has failed or changed, joins the next one, and agrees with the ranks there on the
+state from which all continue. An engine that has failed stops by force and waits for no rank. Process sets
+that scripts have added are noted before, and ``agree`` makes them again in the new world if the same ranks
+exist.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def is_on(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def is_asked_for(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a user or launcher has set it on or off, so that it is no guess."""
+    """Whether a user or launcher has set it on or off; otherwise is_on() guesses."""
     return AGENT in environment or bool(environment.get(_VARIABLE, "").strip())
 
 

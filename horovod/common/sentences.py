@@ -122,10 +122,11 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def facts_of(cause: BaseException, **own: Any) -> dict[str, Any]:
-    """Facts for an error that passes on another: its facts, its text as ``why``, its code as ``because``, and
-    its class as ``cause_class``. ``own``: facts of the new error, which take precedence.
+    """The facts of an error that passes on another, which is its cause.
 
-    If the other has no facts, they come from the first error with facts among its causes.
+    They are the cause's facts, its text as ``why``, its code as ``because``, and its class as
+    ``cause_class``. ``own``: facts of the new error, which take precedence. If the cause has no facts, they
+    come from the first error with facts among its own causes.
     """
     for each in causes(cause):
         if isinstance(each, Explained):

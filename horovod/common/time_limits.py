@@ -1,9 +1,8 @@
-"""How long a process waits for another before it acts: all limits of the launcher, the core and elastic jobs
-that are not options, in seconds. Options with times are in the tables of `horovod.common.options`.
+"""All time limits of the launcher, the core and elastic jobs that are not options, in seconds.
 
-The core has the limits in CORE, as horovod/native/base/time_limits.h, which the build makes from this table.
-
-Imports nothing, because each rank's wrapper loads it.
+They say how long a process waits for another before it acts. Options with times are in the tables of
+`horovod.common.options`. The core has the limits in CORE, as horovod/native/base/time_limits.h, which the
+build makes from this table. Imports nothing, because each rank's wrapper loads it.
 """
 
 # ---- Signs of life ----
@@ -13,7 +12,7 @@ HOST_SILENCE = 10.0  # ten beats missed: the driver gives up the host
 LONGEST_ROUND = 2.0  # a driver that did not look for so long was stopped: it forgives silence until now
 RANK_BEAT = 0.5  # between two of a rank to another over TCP; HOROVOD_TCP_TIMEOUT_SECONDS is the limit
 PROCESS_LOOK = 0.5  # between two checks whether the processes of a host's other ranks exist
-BETWEEN_INSPECTIONS = 0.25  # between two looks of a transport at messages and departures of peers
+BETWEEN_INSPECTIONS = 0.25  # between two inspections by a transport of peers' messages and departures
 STALL_LOOK = 0.5  # between two checks of rank 0 for operations that stall
 WORK_LOOK = 1.0  # between two checks whether a rank that has left the job uses the processor
 

@@ -1,6 +1,6 @@
 """Uncaught errors of this package are printed with the script's own lines only.
 
-The lines inside this package and torch tell a reader of the script nothing: they are left out of the print,
+The lines inside this package and torch tell a reader of the script nothing: they are left out of the output,
 not of the error. HOROVOD_LOG_LEVEL=debug prints them. An error of another kind, which may be a mistake of
 this package, is printed whole.
 

@@ -44,7 +44,7 @@ _numbers = itertools.count(1)
 
 
 def of_this_job(ranks: int | None) -> Traffic:
-    """The traffic of the running code's job, for a sum of so many ranks; None is not counted."""
+    """The traffic of the running code's job, for a sum over so many ranks; NOBODYS for one rank or None."""
     return belongings.own(Traffic) if ranks is not None and ranks > 1 else NOBODYS
 
 

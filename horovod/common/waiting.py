@@ -26,7 +26,7 @@ __all__ = [
     *("wait", "wait_or_yield"),
 ]
 
-FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 500e-6  # seconds between two looks
+FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 500e-6  # seconds between polls
 FIRST_NOTE, LONGEST_BETWEEN_NOTES = 5e-3, 0.1  # seconds between two reports of a wait to the engine
 
 

@@ -199,7 +199,7 @@ def _started(
     finally:
         try:
             if process.poll() is None:
-                process.terminate()  # at this, horovodrun ends its ranks
+                process.terminate()  # horovodrun then ends its ranks
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(PATIENCE)
         finally:  # also if Ctrl-C is pressed again

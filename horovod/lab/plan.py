@@ -14,7 +14,7 @@ from horovod.lab.places import check_ranks
 from horovod.lab.runs import SERIAL, THIS_HOST, Plan
 
 _BESIDE = Path(__file__).resolve().parents[2] / "examples"
-EXAMPLES = _BESIDE if _BESIDE.is_dir() else Path("examples").resolve()  # in the clone that has this package
+EXAMPLES = _BESIDE if _BESIDE.is_dir() else Path("examples").resolve()  # else those of the current folder
 SERIAL_EXAMPLE, PARALLEL_EXAMPLE = EXAMPLES / "pytorch_mnist.py", EXAMPLES / "pytorch_mnist_compress.py"
 # They allow training on small digits, without MNIST and network; the report names the data.
 EXAMPLE_ARGUMENTS = ("--allow-digits",)

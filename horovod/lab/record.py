@@ -27,8 +27,9 @@ _NOTHING = {_WAITED: 0, _SENT: 0}
 
 
 class Recorder:
-    """Times training steps. A step lasts from the end of the previous one, from the constructor, or from
-    `epoch`.
+    """Times training steps.
+
+    A step lasts from the end of the previous one, from the constructor, or from `epoch`.
 
     Args:
         path: the log, or None.

@@ -1,10 +1,10 @@
-"""Whole runs of 16-bit floats, and of ``bit8`` and ``float6``: minifloats of 8 and 6 bits with one
-power-of-two scale per block.
+"""Whole runs of 16-bit floats, and of ``bit8`` and ``float6``.
 
-Source: OCP Microscaling Formats (MX) Specification 1.0 (E8M0 scales shared by a block). It differs in two
-points: blocks have 128 elements by default, and the scale exponent is rounded up instead of down, so that the
-largest element of a block never saturates. Elements of ``float6`` have neither infinity nor NaN: a scale byte
-of 255 marks a block that contained one.
+The latter are minifloats of 8 and 6 bits with one power-of-two scale per block. Source: OCP Microscaling
+Formats (MX) Specification 1.0 (E8M0 scales shared by a block), with two differences. Blocks have 128 elements
+by default. The scale exponent is rounded up instead of down, so that the largest element of a block never
+saturates. Elements of ``float6`` have neither infinity nor NaN: a scale byte of 255 marks a block that
+contained one.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ def integer_scales(amax: Float32s, largest: int) -> Float32s:
 def rounded(quotient: Float32s, largest: int, random: NDArray[np.uint32] | None) -> Integers:
     """The integers nearest to finite quotients, ties to even; with random numbers, stochastically.
 
-    Stochastically: the magnitude, cut to 24 bits after the point, is rounded up if these bits plus the
-    number's upper 24 bits carry.
+    Then the magnitude, cut to 24 bits after the point, is rounded up if these bits plus the number's upper 24
+    bits carry.
     """
     if random is None:
         return np.asarray(np.rint(quotient).astype(np.int64))

@@ -40,7 +40,7 @@ __all__ = ["Assignment", "Store", "StoreRendezvous", "assignment_of", "packed", 
 
 _PART = 1 << 20  # bytes of one value: stores have limits
 _SLICE = 1.0  # seconds of one request, so that Ctrl-C works
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1  # between two looks
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1  # between polls
 _SHORTEST_WAIT = 0.01  # 0 means for ever to some stores
 _NUMBER = 16  # random bytes
 _OBJECTION = 0.5  # seconds in which another live rank 0 can object
@@ -148,7 +148,7 @@ class StoreRendezvous:
         here: dict[int, bytes] = {0: b""}
         absent, pause = list(range(1, self.size)), _SHORTEST_PAUSE
         while absent or time.monotonic() < settled:
-            if any([self._welcome(rank, asking[rank]) for rank in absent]):  # one look at each
+            if any([self._welcome(rank, asking[rank]) for rank in absent]):  # a list: poll each rank
                 pause = _SHORTEST_PAUSE
             self._keep_roll("roll")
             here |= self._arrived(rank for rank in absent if asking[rank])
@@ -265,18 +265,14 @@ class StoreRendezvous:
         return unpacked(data, self.size, self.name)
 
     def _reason(self, data: bytes) -> CannotStart:
-        """The printable reason why rank 0 has published no values: other programs may write anything
-        there.
-        """
+        """Rank 0's reason for publishing no values, made printable: other programs may write there too."""
         shown = _printable(data)
         if data and len(shown.split()) > 1:
             return errors.as_rank_0_says(why=shown)
         return errors.no_reason(ranks=self._who([self.rank]), got=shown[:80], place=self.name)
 
     def _await(self, key: str, deadline: float) -> bytes | None:
-        """A value, or None if it is missing at the deadline. An existing one counts after the deadline
-        too.
-        """
+        """A value, or None if it is missing at the deadline; an existing one counts even after it."""
         while True:
             left = deadline - time.monotonic()
             value = self._find(key, min(_SLICE, left))
@@ -303,8 +299,7 @@ class StoreRendezvous:
         return value.encode(errors="replace") if isinstance(value, str) else bytes(value)
 
     def _has(self, key: str, seconds: float) -> bool:
-        """Whether the key appears within so many seconds; an exception of the store may mean that it does
-        not.
+        """Whether the key appears within so many seconds. The store may raise an exception if not.
 
         Polls if it can: torch writes warnings when a wait ends without success.
         """

@@ -26,13 +26,12 @@ class HostRows:
 
 
 def collect(horovodrun_arguments: Sequence[str] = (), language: str = "en") -> Environment:
-    """The environment of this host; with arguments of horovodrun, as ["-np", "2", "-H", "h1:1,h2:1"], of its
-    hosts.
+    """The environment of this host, or of the hosts that arguments of horovodrun name.
 
     Ranks started on the hosts collect the facts, so one rank for each host is enough.
 
     Args:
-        horovodrun_arguments: name the hosts.
+        horovodrun_arguments: such as ["-np", "2", "-H", "h1:1,h2:1"]; empty for this host.
         language: "en" or "zh", of texts in the values.
 
     Raises:
