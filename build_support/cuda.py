@@ -35,8 +35,6 @@ template __global__ void trial<int>(int*);
 
 @dataclass(frozen=True)
 class Cuda:
-    """A CUDA to compile with."""
-
     nvcc: str
     version: str  # "13.0"
     real: tuple[int, ...]  # compute capabilities with machine code: 90 for 9.0

@@ -41,13 +41,11 @@ namespace hvd::time_limits {{
 
 
 def settings_text(options: Iterable[Option] = OPTIONS) -> str:
-    """The whole header of settings."""
     beginning = _MADE.format(table="options") + _SETTINGS
     return " \\\n".join([beginning, *(f"  {_row(o)}" for o in options if o.part == CORE)]) + "\n"
 
 
 def limits_text() -> str:
-    """The whole header of time limits."""
     return _MADE.format(table="time_limits.py") + _LIMITS.format(
         rows="\n".join(map(_limit, time_limits.CORE))
     )

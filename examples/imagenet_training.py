@@ -65,7 +65,6 @@ def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def load_data(args: argparse.Namespace) -> tuple[Dataset[Any], Dataset[Any]]:
-    """The data sets for training and for validation."""
     if args.train_dir is not None:
         return imagenet_data.shards(args.train_dir), imagenet_data.shards(args.val_dir)
     generated = imagenet_data.GeneratedImages

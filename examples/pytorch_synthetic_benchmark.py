@@ -51,7 +51,6 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def make_step(args: argparse.Namespace, device: torch.device) -> Callable[[], None]:
-    """A function that trains one step."""
     model: torch.nn.Module = resnet.build(args.model, CLASSES).to(device)
     if args.sync_batch_norm:
         model = hvd.SyncBatchNorm.convert_sync_batchnorm(model)

@@ -120,6 +120,5 @@ MODELS: dict[str, tuple[type[BasicBlock] | type[Bottleneck], tuple[int, ...]]] =
 
 
 def build(name: str, classes: int = 1000, output_stride: int = 32) -> ResNet:
-    """The model `name` of MODELS."""
     block, depths = MODELS[name]
     return ResNet(block, depths, classes, output_stride)

@@ -59,7 +59,6 @@ def selected_by(files: Iterable[str]) -> list[str]:
 
 
 def of_folder(folder: str) -> set[str]:
-    """The tests of a folder of the package."""
     if folder in ELSEWHERE:
         return set(ELSEWHERE[folder])
     name = re.sub(r"^horovod/(native/)?", "", folder)

@@ -1,13 +1,12 @@
 """Builds wheels for other machines: `make wheels`, or `python scripts/make_wheels.py --help`.
 
-One wheel serves every PyTorch, because the core includes no header of it, and every MPI (HOROVOD_MPI=any). To
-serve old systems too, this machine's g++ compiles it, for speed, but against the C library of an older Debian
+One wheel serves every PyTorch, because the core includes no header of it, and every MPI (HOROVOD_MPI=any).
+This machine's g++ compiles it, for speed, but, to serve old systems, against the C library of an older Debian
 (a *sysroot*: its headers and libraries in a folder). Later additions to g++'s own library come from its
 static archive. zig was tried: it supports glibc 2.17, but links its own C++ library into each file, so that
 the core does not catch exceptions of the MPI part.
 
-If nvcc is present, the wheel also has the code for GPUs, a library that is opened with the first tensor on
-one.
+If nvcc is present, the wheel also has the library for GPUs, which is opened with the first tensor on one.
 
 Needs Linux, git, a network, g++ 11 or later (for the other machine Debian's g++-12-aarch64-linux-gnu), ar and
 readelf (Debian's binutils, which g++ requires), and each Python with its headers and venv (Debian's

@@ -65,7 +65,6 @@ def run(
     env: dict[str, str] | None = None,
     log_name: str = "build.log",
 ) -> int:
-    """Run a command. Returns its exit status."""
     path = LOGS / log_name
     path.parent.mkdir(exist_ok=True)
     progress = Progress(Path(command[0]).name)

@@ -1,8 +1,8 @@
 """Modules of Horovod that this package lacks: importing one raises an error that names a replacement.
 
 `import horovod.keras` consults neither `horovod/__init__.py` nor its `__getattr__`, only finders. So this
-module installs one finder, last in sys.meta_path: Python asks it only about modules that no other finder
-found, so other imports cost nothing. A module that is built one day needs only its row removed here.
+module installs one, last in sys.meta_path: Python asks it only about modules that no other finder found, so
+other imports cost nothing. A module that is built one day needs only its row removed here.
 docs/compatibility.md lists the rows; a test compares the two.
 """
 

@@ -2,11 +2,11 @@
 
 A commit has a number, and the same content on all ranks that hold it: ranks that train together commit
 together. No rank can begin the step after a commit before all have made it, so two workers are at most one
-commit apart. If each keeps two, there is one that all have.
+commit apart, and if each keeps two, they share one.
 
-A host may keep commits while it is out of the job. The others then go back, and give the numbers of its
-newest to commits with other contents. So each commit also has a *generation*, that of the world it was made
-in, and only commits of the newest generation count.
+A host may keep commits while it is out of the job. The others then go back, and reuse the numbers of its
+newest commits for other contents. So each commit also has a *generation*, that of the world it was made in,
+and only commits of the newest generation count.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Commits:
     def __init__(self) -> None:
         self.generation = 0
         self._contents: dict[int, Any] = {}  # by number, the oldest first
-        self._generations: dict[int, int] = {}  # of these commits
+        self._generations: dict[int, int] = {}
 
     @property
     def numbers(self) -> list[int]:
@@ -114,18 +114,18 @@ def _are_numbers(values: Any) -> bool:
 class Agreement:
     """The conclusion from all standings. Each rank of a new world computes it, with the same result.
 
-    A rank whose commits are older than the newest generation counts as a newcomer; the rest are survivors.
+    Ranks with older commits than the newest generation count as newcomers, the others as survivors.
 
     Attributes:
         root: the rank whose state all get: the first that has it; 0 if all are newcomers.
         number: the commit to continue from: the newest that all survivors hold. It is the newest of any
-            survivor if they have none in common (a host kept commits while it was out), or if ``is_kept``; 0
-            if all are newcomers.
+            survivor if they share none (a host kept commits while it was out), or if ``is_kept``; 0 if all
+            are newcomers.
         is_kept: survivors continue from their present state.
         has_newcomers: some rank must receive the state.
         process_sets: those of root.
         generation: of that commit; 0 if all are newcomers.
-        function: the one that root runs. A rank in another function cannot continue with it.
+        function: the one that root runs. A rank in another function cannot continue.
     """
 
     root: int

@@ -263,7 +263,6 @@ class ObjectState(State):
         return False
 
     def _receive(self, root: int) -> None:
-        """Take over the state of a rank."""
         own = {name: getattr(self, name) for name in self._names}
         try:
             theirs = self._bcast_object(own) if root == 0 else self._bcast_object(own, root_rank=root)

@@ -67,7 +67,6 @@ class GradientLife(Generic[P]):
         self._further: set[P] = set()  # parameters whose further contribution is being reduced
 
     def add(self, parameter: P) -> None:
-        """Add a parameter."""
         self.left[parameter] = self.passes
 
     def group(self, members: list[P]) -> None:
@@ -79,7 +78,6 @@ class GradientLife(Generic[P]):
         self._groups.clear()
 
     def groups(self) -> list[list[P]]:
-        """All groups, each once."""
         return list({id(members): members for members in self._groups.values()}.values())
 
     def unit(self, parameter: P) -> list[P]:

@@ -6,9 +6,8 @@ the job does on the host; without it the folder is useless:
     horovod-commits-UID-job-SECONDS-RANDOM       the agent of horovodrun made it then, and holds a lock on it
     horovod-commits-UID-by-NAMESPACE-PID-START   torchrun's agent, which knows nothing of it: that process
 
-A process that begins a job removes the same user's folders without a living keeper. torchrun's agent removes
-nothing, so its folder also has a watcher, a process that waits for the agent's end: this file, run as a
-program.
+The next job of the user removes folders without a living keeper. torchrun's agent removes nothing, so its
+folder also has a watcher, a process that waits for the agent's end: this file, run as a program.
 
     host_memory.py FOLDER
 

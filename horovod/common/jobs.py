@@ -4,10 +4,10 @@ A process is usually one rank of one job. If threads are ranks, each enters its 
 called later, perhaps on another thread, such as a hook of autograd, remembers the job it was made in, and
 runs in that.
 
-A process forked by one that had called hvd.init() is in no job. It lacks the engine's thread, may find locks
-held for ever, and MPI and the shared memory are the parent's. Most never notice: workers of a DataLoader at
-most call rank(). The core guards itself too (native/base/process.h); Python checks first, before it takes its
-own locks.
+A process forked after hvd.init() is in no job. It lacks the engine's thread, may find locks held for ever,
+and MPI and the shared memory are the parent's. Most never notice: workers of a DataLoader at most call
+rank(). The core guards itself too (native/base/process.h); Python checks first, before it takes its own
+locks.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Job:
     """One rank's part in a job. ``init()`` begins it again.
 
     Args:
-        open_world: (settings, ranks or [] for all) -> the world; None: as the launcher says that started this
-            process.
+        open_world: (settings, ranks or [] for all) -> the world; None: as this process' launcher says.
         wording: of errors.
 
     Attributes:
         belongings: objects kept for the job.
         member: the membership from init() to shutdown(), else None.
-        inherited: in a forked child, the parent's: it answers questions, and serves no operation.
+        inherited: in a forked child, the parent's membership, which answers questions but serves no
+            operation.
         lock: held while the membership begins or ends.
         is_rejoining: init() is to join the world after one that was left (rejoining.py).
         has_met: the ranks of the last init() have met, whether or not it succeeded.
@@ -56,9 +56,9 @@ class Job:
             state adapts: a rank whose number has changed may be in another set.
         resets: how often elastic training has joined another world.
         losses: how often it left one because a rank was lost.
-        recovery_microseconds: from a loss, or from a change of hosts, until training continued.
+        recovery_microseconds: from a loss or a change of hosts until training continued.
         in_function: name of the function that hvd.elastic.run calls, or called last.
-        timeline: the file that rank 0 writes, and whether rounds are marked; None without a timeline.
+        timeline: the file that rank 0 writes, and whether it marks rounds; None without a timeline.
         began: when this process joined its first world, in seconds since the epoch.
     """
 

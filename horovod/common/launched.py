@@ -1,10 +1,9 @@
 """How this process was started: what launchers report in environment variables, and the consequences.
 
-LAUNCHERS is the only table of launchers, with how the ranks of each meet. MPI forms the jobs of some. Ranks
-of others meet in a store or a folder, or by horovodrun's agents (`horovod.common.rendezvous`). A process with
-no way to the other ranks would be a job by itself: that is refused, unless the launcher says that there is
-only one process. If variables of several launchers are set, MPI's decide, then the agents': horovodrun may
-run in a job of Slurm.
+LAUNCHERS is the only table of launchers, with how the ranks of each meet: by MPI, in a store or a folder, or
+by horovodrun's agents (`horovod.common.rendezvous`). A process with no way to the other ranks is refused, as
+it would be a job by itself, unless the launcher says that there is only one process. If variables of several
+launchers are set, MPI's decide, then the agents': horovodrun may run in a job of Slurm.
 
 agent_messages has the names of the agents' variables, because each rank's wrapper needs them too: importing
 this module would double its start time.

@@ -144,6 +144,5 @@ def fastest(hosts: Sequence[Description], networks: Sequence[Network]) -> list[N
 
 
 def choice(hosts: Sequence[Description], networks: Sequence[Network]) -> Choice:
-    """The choice as texts."""
     interfaces = {name for host in hosts for name in host.interfaces_in(networks)}
     return Choice(tuple(map(str, networks)), tuple(sorted(interfaces)))

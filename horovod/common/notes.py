@@ -1,8 +1,7 @@
 """Notes from a rank to its wrapper: the exit code alone does not show which rank is to blame.
 
-The wrapper opens a pipe and names it in VARIABLE: `descriptor:device:inode`. A process that did not inherit
-the pipe has another file under that number, or none, and writes nothing. Without horovodrun no process
-writes.
+The wrapper opens a pipe and names it in VARIABLE: `descriptor:device:inode`. A process without that pipe, as
+without horovodrun, writes nothing.
 
     note := "joining" | "joined" | "outside " N | "inside " N | "leaving" | "done" | "follows " RANKS " " WHY
             | "uses " WHAT | "traffic " N " " GIVEN " " SENT " " WAITED " " LASTED " " PLACE, and a newline

@@ -68,7 +68,6 @@ class ProcessSet:
         return self._own_rank in self.ranks
 
     def _assign(self, process_set_id: int | None, own_rank: int | None, ranks: list[int] | None) -> None:
-        """Set the facts known at registration."""
         self.process_set_id = process_set_id
         self._own_rank = own_rank
         self.ranks = ranks

@@ -9,7 +9,7 @@ build makes from this table. Imports nothing, because each rank's wrapper loads 
 
 AGENT_BEAT = 1.0  # between two signs of life of an agent to its driver
 HOST_SILENCE = 10.0  # ten beats missed: the driver gives up the host
-LONGEST_ROUND = 2.0  # a driver that did not look for so long was stopped: it forgives silence until now
+LONGEST_ROUND = 2.0  # a process that did not look for so long was stopped: it forgives silence until now
 RANK_BEAT = 0.5  # between two of a rank to another over TCP; HOROVOD_TCP_TIMEOUT_SECONDS is the limit
 PROCESS_LOOK = 0.5  # between two checks whether the processes of a host's other ranks exist
 BETWEEN_INSPECTIONS = 0.25  # between two inspections by a transport of peers' messages and departures

@@ -92,7 +92,6 @@ class Machine:
 
 
 def own_interfaces() -> dict[str, Interface]:
-    """The interfaces in this process' network namespace."""
     found = {}
     for name, entries in psutil.net_if_addrs().items():
         hardware = next((entry.address for entry in entries if entry.family == psutil.AF_LINK), "")

@@ -31,13 +31,11 @@ class Route:
         return self.estimates.get(self.name, 0.0)
 
     def next_best(self) -> tuple[str, float] | None:
-        """The cheapest of the other routes."""
         others = [(cost, name) for name, cost in self.estimates.items() if name != self.name]
         return (min(others)[1], min(others)[0]) if others else None
 
 
 def routes(ranks: Ranks) -> tuple[Route, ...]:
-    """The routes by compression and size."""
     return tuple(_route(ranks, size, compression) for compression in COMPRESSIONS for size in SIZES)
 
 

@@ -114,7 +114,6 @@ class Option:
         return "true or false" if self.type == "bool" else "a text"
 
     def highest(self) -> int:
-        """The largest number allowed."""
         return _HIGHEST[self.type] if self.maximum is None else self.maximum
 
     @property

@@ -180,7 +180,6 @@ class MpiRendezvous:
         self.size = self._meeting.size
 
     def allgather(self, topic: str, value: bytes) -> list[bytes]:
-        """Every rank's value, by rank. Collective."""
         return self._meeting.gather(value)
 
     def done(self) -> None:

@@ -28,7 +28,6 @@ _NCCL_FOLDERS = (
 
 
 def rows(host: Host, machine: Machine, say: Language = ENGLISH) -> dict[str, str | None]:
-    """Values by name."""
     return {
         "os": _os(machine),
         "kernel": f"{platform.system()} {platform.release()}",

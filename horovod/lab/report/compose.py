@@ -43,7 +43,6 @@ def compose(
 
 
 def hosts_picture(hosts: Sequence[Host], words: Words) -> tuple[Picture, ...]:
-    """The drawing of the hosts, if any is known."""
     if not hosts:
         return ()
     drawn = drawing(hosts, say=LANGUAGES[words.language])

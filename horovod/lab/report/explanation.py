@@ -142,7 +142,6 @@ def changed_accuracy(rows: Sequence[Row], names: Names, words: Words) -> list[st
 
 
 def change_of(pair: Pair) -> float:
-    """The change of the mean accuracy."""
     return pair.compressed.accuracy.mean - pair.plain.accuracy.mean
 
 

@@ -39,7 +39,6 @@ def largest(rows: Sequence[Row]) -> Row:
 
 
 def steps_taken(row: Row, serial: Row, names: Names, words: Words) -> str:
-    """The sentence about the steps of a row whose ranks divided them."""
     return words("steps_divided", ranks=row.ranks, **steps_words(row, serial, names))
 
 
@@ -83,7 +82,6 @@ def beside_ideal(rows: Sequence[Row], names: Names, words: Words) -> list[str]:
 
 
 def figures(row: Row) -> tuple[Figure, Figure]:
-    """Speed-up and efficiency."""
     if row.speed_up is None or row.efficiency is None:
         raise errors.no_speed_up(algorithm=row.algorithm, ranks=row.ranks)
     return row.speed_up, row.efficiency
