@@ -219,17 +219,16 @@ class HorovodBasics:
 
         Returns:
             operations, buckets (fused batches), tensor_bytes (before compression), wire_bytes (handed to
-            other ranks), announcements (negotiation rounds), cache_hits, begun (of these, by native DDP:
-            without waiting for an answer), refusals (operations that ranks disagreed about), saturated
-            (values that a codec's range cut off), residuals_dropped (elements of error feedback that other
-            ranks encode now), waiting_microseconds (from submission until all ranks agreed, summed over
-            operations), collective_microseconds (communicating), collective_cpu_microseconds.
-            Of tensors on GPUs: gpu_operations and gpu_microseconds (on the GPU, waiting for other ranks
-                included).
+            other ranks), announcements (negotiation rounds), cache_hits, begun (cache hits of native DDP
+            whose exchange did not wait for an answer), refusals (operations that ranks disagreed about),
+            saturated (values that a codec's range cut off), residuals_dropped (elements of error feedback
+            that other ranks encode now), waiting_microseconds (from submission until all ranks agreed, summed
+            over operations), collective_microseconds (communicating), collective_cpu_microseconds.
+            Of tensors on GPUs: gpu_operations and gpu_microseconds (on the GPU, including waits for other
+                ranks).
             Of allreduces through the host: gpu_encode_microseconds, gpu_copy_to_host_microseconds,
                 gpu_reduce_microseconds (on the host), gpu_copy_back_microseconds, gpu_decode_microseconds and
-                gpu_whole_microseconds (first stage to last; they overlap). They are counted when the GPU is
-                done.
+                gpu_whole_microseconds (first stage to last; they overlap), counted when the GPU is done.
             For all sets: engine_cpu_microseconds (processor time of the core's thread) and
                 blocked_microseconds (callers waiting for operations).
             Of this process, in all worlds: resets (elastic training continued in another world), losses (it
