@@ -1,4 +1,4 @@
-"""Draws the diagrams of docs/ into docs/assets; a test holds that the files there are what this draws.
+"""Draws the diagrams of docs/ into docs/assets; a test compares the files there with this script's output.
 
 python scripts/draw_diagrams.py
 """

@@ -1,4 +1,4 @@
-"""Ways to do an allreduce. What the cells say is simulated, not typed."""
+"""Algorithms of allreduce. The contents of the cells are simulated, not typed."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from diagrams.drawing import LEVELS, SMALL, Drawing
 
 RANKS = 4
 CELL_WIDTH, CELL_HEIGHT = 25, 24
-Parts = list[list[frozenset[int]]]  # by rank and slice: whose contributions are in it
+Parts = list[list[frozenset[int]]]  # by rank and slice: the ranks whose contributions are in it
 
 
 def grid(
     drawing: Drawing, x: float, y: float, parts: Parts, arrived: set[tuple[int, int]], title: str
 ) -> None:
-    """Ranks by slices: each cell says how many contributions are in it."""
+    """Draw ranks by slices: each cell shows the number of contributions in it."""
     drawing.words(x + 14 + 2 * CELL_WIDTH, y - 12, title, size=SMALL)
     for rank in range(RANKS):
         drawing.words(x + 8, y + (rank + 0.5) * CELL_HEIGHT, str(rank), colour="quiet", size=SMALL)
     cells = [(rank, piece) for rank in range(RANKS) for piece in range(RANKS)]
-    # What has arrived after all others, so that no neighbour covers its edge.
+    # Cells that have just arrived come last, so that no neighbour covers their edges.
     for rank, piece in sorted(cells, key=lambda cell: cell in arrived):
         count = len(parts[rank][piece])
         left, top = x + 16 + piece * CELL_WIDTH, y + rank * CELL_HEIGHT
@@ -30,7 +30,7 @@ def beginning() -> Parts:
 
 
 def ring_steps() -> list[tuple[Parts, set[tuple[int, int]]]]:
-    """The state after each step of a ring allreduce, and what has arrived in it."""
+    """The state after each step of a ring allreduce, and the cells that arrived in it."""
     parts, steps = beginning(), []
     for step in range(2 * (RANKS - 1)):
         adds = step < RANKS - 1

@@ -1,6 +1,6 @@
 """A drawing of boxes, words and arrows, as an SVG that follows the reader's light or dark scheme.
 
-Drawings are 400 units wide, so that on a telephone a unit is a pixel and 12 units of type are legible.
+Drawings are 400 units wide, so that on a telephone a unit is a pixel and 12-unit type is legible.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ SMALL = 11.5
 LINE_HEIGHT = 1.25
 HEAD = 7  # length of an arrow's head
 RANKS = ("pale_blue", "pale_orange")  # the colour of each
-LEVELS = ("plain", "blue_1", "blue_2", "blue_3")  # of less and more
+LEVELS = ("plain", "blue_1", "blue_2", "blue_3")  # from less to more
 
 
 @dataclass
 class Drawing:
-    """What has been drawn so far. Coordinates begin at the upper left corner, colours are the palette's."""
+    """The elements drawn so far. The origin is the upper left corner, colours are the palette's."""
 
     title: str
     description: str
@@ -32,7 +32,7 @@ class Drawing:
     def box(
         self, x: float, y: float, width: float, height: float, label: str = "", fill: str = "plain"
     ) -> None:
-        """A box with words in its middle, on several lines where ``label`` has them."""
+        """Draw a box with words in its middle, on several lines if ``label`` has them."""
         self._parts.append(svg.box(x, y, width, height, 4, fill=f"var(--{fill})", stroke="var(--line)"))
         if label:
             self.words(x + width / 2, y + height / 2, label)
@@ -40,7 +40,7 @@ class Drawing:
     def cell(
         self, x: float, y: float, width: float, height: float, label: str, fill: str, *, marked: bool = False
     ) -> None:
-        """A cell of a table: a box without round corners; one that is ``marked`` has a thick edge."""
+        """Draw a cell of a table: a box without round corners; with a thick edge if ``marked``."""
         edge, thickness, inset = ("accent", 2.5, 1) if marked else ("line", 1, 0)
         look: dict[str, Any] = {"fill": f"var(--{fill})", "stroke": f"var(--{edge})"}
         inside = (x + inset, y + inset, width - 2 * inset, height - 2 * inset)
@@ -59,7 +59,7 @@ class Drawing:
         size: float = FONT_SIZE,
         bold: bool = False,
     ) -> None:
-        """Lines of text whose middle is at height ``y``."""
+        """Draw lines of text whose middle is at height ``y``."""
         lines = text.split("\n")
         first = y - (len(lines) - 1) * size * LINE_HEIGHT / 2 + size * 0.36
         for number, line in enumerate(lines):
@@ -67,18 +67,18 @@ class Drawing:
             self._parts.append(svg.text(at, line, size, anchor, is_bold=bold, fill=f"var(--{colour})"))
 
     def heading(self, y: float, text: str) -> None:
-        """Words at the left edge, above what they name."""
+        """Draw words at the left edge, as a heading."""
         self.words(12, y, text, anchor="start", bold=True)
 
     def line(self, *points: tuple[float, float], colour: str = "line", dashed: bool = False) -> None:
-        """A line through points."""
+        """Draw a line through points."""
         look: dict[str, Any] = {"fill": "none", "stroke": f"var(--{colour})", "stroke_width": 1.5}
         if dashed:
             look["stroke_dasharray"] = "4 3"
         self._parts.append(svg.line(points, **look))
 
     def arrow(self, *points: tuple[float, float], colour: str = "quiet", dashed: bool = False) -> None:
-        """A line through points, with a head at the last."""
+        """Draw a line through points, with a head at the last."""
         (x0, y0), (x1, y1) = points[-2:]
         length = math.hypot(x1 - x0, y1 - y0)
         ux, uy = (x1 - x0) / length, (y1 - y0) / length
@@ -89,7 +89,7 @@ class Drawing:
         self._parts.append(svg.line(corners, is_closed=True, fill=f"var(--{colour})"))
 
     def dot(self, x: float, y: float, label: str, fill: str = "plain") -> None:
-        """A circle with a short word in it: a rank."""
+        """Draw a circle with a short word in it: a rank."""
         self._parts.append(svg.circle(x, y, 11, fill=f"var(--{fill})", stroke="var(--line)"))
         self.words(x, y, label, size=SMALL)
 

@@ -1,11 +1,11 @@
-"""Numbers as bits, and the way of a gradient through a codec."""
+"""Numbers as bits, and the path of a gradient through a codec."""
 
 from __future__ import annotations
 
 from diagrams.drawing import SMALL, Drawing
 
 BIT = 11.6
-FORMATS = (  # name, exponent bits, mantissa bits, what it reaches
+FORMATS = (  # name, exponent bits, mantissa bits, text with the range
     ("float32", 8, 23, "8 exponent, 23 mantissa bits; to 3.4·10³⁸"),
     ("bfloat16", 8, 7, "8 + 7; float32 cut short"),
     ("half", 5, 10, "5 + 10; to 65504"),
@@ -90,7 +90,7 @@ def compressed_gradient() -> Drawing:
 
 
 def e4m3_values() -> list[float]:
-    """All numbers of E4M3 that are not negative, as shares of the largest."""
+    """All non-negative numbers of E4M3, as fractions of the largest."""
     values = [m / 8 * 2.0**-6 for m in range(8)]
     values += [(1 + m / 8) * 2.0 ** (e - 7) for e in range(1, 16) for m in range(8) if (e, m) != (15, 7)]
     return [value / 448 for value in values]

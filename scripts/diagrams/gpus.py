@@ -1,4 +1,4 @@
-"""What becomes of a gradient that a GPU has computed."""
+"""The path of a gradient that a GPU has computed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ STAGES = ("encode", "copy to host", "reduce", "copy back", "decode")
 
 
 def routes() -> Drawing:
-    """The same five steps over NCCL and through the host, and how chunks overlap in the second."""
+    """The same five steps over NCCL and through the host, and the overlap of chunks in the second."""
     drawing = Drawing(
         "The two ways of a gradient on a GPU",
         "Left, over NCCL: the GPU encodes, NCCL carries codes to the GPU that owns the slice, whose kernel "

@@ -1,4 +1,4 @@
-"""The way of a gradient from the backward pass to the optimizer: what lanes share, where they part."""
+"""The path of a gradient from the backward pass to the optimizer: the common part, and the lanes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from diagrams.drawing import SMALL, Drawing
 
 WIDTH, LANE_WIDTH, HALF = 380, 120, 185
-LANES = {"one host": 10, "several hosts": 140, "GPU": 270}  # where each begins
+LANES = {"one host": 10, "several hosts": 140, "GPU": 270}  # left edge of each
 LEFT = 10
 FILLS = ("pale_blue", "pale_orange", "pale_green")
 MIDDLES = tuple(x + LANE_WIDTH / 2 for x in LANES.values())
@@ -15,14 +15,14 @@ MIDDLE = LEFT + WIDTH / 2
 
 
 class Stage(NamedTuple):
-    """One row of boxes: how high, what of each lane is in it, and what carries bytes from there."""
+    """One row of boxes: its height, the text of each lane, and the carriers of bytes from there."""
 
     height: int
     texts: tuple[str, str, str]
     carried_by: tuple[str, ...] = ()
 
 
-# Of a script for Horovod, and of one for native DDP.
+# For a script with Horovod, and for one with native DDP.
 BEFORE = (
     "DistributedOptimizer:\nthe hook of a parameter",
     "DDP: a bucket for the hook,\nGroupReducer",
@@ -62,7 +62,7 @@ LEGEND = (
 
 
 def _box(drawing: Drawing, x: float, y: float, width: float, height: float, text: str, fill: str) -> None:
-    """A box with small type, of which a lane has room for some 13 letters."""
+    """Draw a box with small type; a lane has space for 13 letters."""
     drawing.box(x, y, width, height, "", fill)
     drawing.words(x + width / 2, y + height / 2, text, size=SMALL)
 
@@ -78,7 +78,7 @@ def _two_boxes(drawing: Drawing, y: float, texts: tuple[str, str]) -> None:
 
 
 def _to_the_backends(drawing: Drawing, y: float) -> float:
-    """What comes before bytes are made; returns where the next box begins, as all of these."""
+    """Draw the stages before bytes are made. Returns the top of the next box, as similar functions do."""
     _two_boxes(drawing, y, BEFORE)
     y += 36
     arrows_from: tuple[float, ...] = (LEFT + HALF / 2, LEFT + WIDTH - HALF / 2)

@@ -1,4 +1,4 @@
-"""How the ranks of a job work beside each other: a step, its timeline, hosts."""
+"""Parallel work of a job's ranks: a step, its timeline, hosts."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ __all__ = ["RANK_OPTIONS"]
 
 MIB = 1024 * 1024
 _COMPRESSOR = (r"\w+(:\w+=[^,=\s]+(,\w+=[^,=\s]+)*)?", "a name, or name:option=value,option=value")
-# Whose they are. The core reads them where they do not say PYTHON.
+# By scope. The core reads an option unless it is marked PYTHON.
 of_job = functools.partial(row, part=CORE, scope=JOB)
 of_first_rank = functools.partial(row, part=CORE, scope=FIRST_RANK)
 of_each_rank = functools.partial(row, part=CORE, scope=RANK)
@@ -145,7 +145,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         help="text of 16 bytes or more that only the ranks of the job know, by which they know each other "
              "over TCP. Default: one that is made where they meet, so that whoever can read there can "
              "connect"),
-    # The autotuner's: Horovod's names, and those that it has not.
+    # The autotuner's: Horovod's options, and new ones.
     of_job("autotune", part=PYTHON, group=TUNING, off_flags=("--no-autotune",), key="autotune.enabled",
         default=False,
         help="try settings while the job trains, keep what is faster, and remember it for the next job like "
@@ -175,7 +175,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         help="let tuning try steps without compression too, where a script asks for one"),
     of_each_rank("autotune_cache", part=PYTHON, is_new=True,
         help="folder in which rank 0 keeps what was found. Default: ~/.cache/horovod/tune"),
-    # There is no Gaussian process that these could be for.
+    # The search has no Gaussian process to which these would apply.
     row("autotune_bayes_opt_max_samples", group=TUNING, variable="HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES",
         key="autotune.bayes_opt_max_samples", type="float",
         help="accepted for scripts of Horovod's, and without effect: the search is no Bayesian one, and "
