@@ -19,7 +19,7 @@ struct StalledOperation {
 };
 
 struct StallReport {
-  std::string warning;       // for the log; empty if there is no news
+  std::string warning;       // for the log; empty if none is due
   std::vector<int> missing;  // missing ranks, and by position the operations that each has not asked for
   std::vector<std::string> names;
   bool must_shut_down = false;
