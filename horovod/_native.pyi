@@ -332,9 +332,9 @@ def open_world(
 ) -> World:
     """Joins the job that started this process; ValueError if start-up fails.
 
-    ``libmpi`` is the path of the MPI library, as horovod.common.mpi_here finds it; empty: the library
-    recorded by the build. ``launched_size`` and ``evidence``: see horovod.common.launched.Launch. ``ranks``:
-    the launched ranks that form the job; empty: all.
+    ``libmpi``: path of the MPI library (horovod.common.mpi_here); empty: the build's. ``launched_size`` and
+    ``evidence``: see horovod.common.launched.Launch. ``ranks``: the launched ranks that form the job; empty:
+    all.
     """
 
 def close_mpi() -> None:
@@ -373,10 +373,9 @@ class Tensor:
     """The memory of a tensor in an operation. Destination 0: the core allocates the output.
 
     ``feedback``, for an allreduce of floats with a codec, has as many elements as the tensor; one operation
-    at a time uses it. ``device`` is the number of the GPU, or -1 for CPU memory. The operation begins when
-    ``stream``, the caller's on that GPU, has done its work from before the submission. ``witness`` is the
-    address of a word that changes when the tensor's memory does. The operation fails if the word has changed
-    before it is done.
+    at a time uses it. ``device``: the GPU's number, or -1 for CPU memory. The operation waits for the earlier
+    work of ``stream``, the caller's on that GPU. ``witness``: the address of a word that changes when the
+    tensor's memory does; if it changes before the operation is done, that fails.
     """
 
     def __init__(
@@ -420,7 +419,7 @@ class Result:
         """Makes the stream wait until the operation is done on the GPU. Does nothing for CPU memory."""
 
     def copy_to(self, offset: int, address: int, nbytes: int, stream: int) -> None:
-        """Enqueues on the stream a copy of received bytes from the GPU to GPU or pinned memory.
+        """Enqueues a copy of received bytes to GPU or pinned memory.
 
         ValueError if the result is in CPU memory or too short.
         """
@@ -440,10 +439,7 @@ class Engine:
         """Whether the engine stopped because of a failure, on this or another rank."""
 
     def step(self, elapsed_ms: float = 0.0) -> bool:
-        """For tests: advances the clock, which only steps do, and does one round; True on progress.
-
-        Requires start_thread=False.
-        """
+        """For tests, with start_thread=False: advances the clock and does one round; True on progress."""
 
     def counters(self, process_set: int = 0) -> dict[str, int]: ...
     def cpu_microseconds(self) -> int:
@@ -515,20 +511,16 @@ class Engine:
 
     def has_result_within(self, handle: int, seconds: float) -> bool: ...
     def wait_or_yield(self, handle: int) -> bool:
-        """Sleeps until has_result() and returns True, or returns False to break a deadlock.
+        """Sleeps until has_result() and returns True, or returns False to break a deadlock of ranks.
 
-        In a deadlock a rank that has not asked for the operation waits for this caller, directly or through
-        other ranks. ValueError for an unknown handle.
+        ValueError for an unknown handle.
         """
 
     def must_yield(self, handle: int) -> bool:
-        """Whether wait_or_yield() would return False. The next call returns False again."""
+        """Whether wait_or_yield() would return False; True once for each deadlock."""
 
     def note_blocked(self, handle: int, may_yield: bool) -> None:
-        """Reports a caller that does nothing until has_result() or, if it `may_yield`, must_yield().
-
-        For callers that poll instead of calling wait() or wait_or_yield().
-        """
+        """Reports a caller that only polls has_result() and, if it `may_yield`, must_yield()."""
 
     def add_process_set(self, ranks: Sequence[int]) -> int:
         """All ranks of the job must make the call. ranks ascend."""

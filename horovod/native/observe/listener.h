@@ -49,7 +49,6 @@ class Listener {
   virtual void on_gpu_work(std::span<const ObservedOperation> operations, const GpuWork& work) = 0;
   // Submissions were announced.
   virtual void on_round() = 0;
-  // The engine has nothing to do for now.
   virtual void on_idle() = 0;
 };
 

@@ -22,8 +22,7 @@ class Observers {
   std::vector<Listener*> listeners() const;
   void on_idle();
 
-  // Any thread. These do nothing on other ranks than rank 0. They throw InvalidArgument unless HOROVOD_TIMELINE was set. See
-  // Timeline.
+  // Any thread. No-ops on other ranks than rank 0. Throw InvalidArgument unless HOROVOD_TIMELINE was set. See Timeline.
   void start_timeline(const std::string& path, bool mark_cycles, bool continues);
   void stop_timeline();
   // Any thread. Writes a span to the timeline, if there is one.

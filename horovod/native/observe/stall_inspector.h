@@ -51,8 +51,7 @@ class StallInspector {
 // ---- silence --------------------------------------------------------------------------------------------------------
 
 // A rank is silent if it shows no sign of life while this rank waits for it: it was stopped, is stuck in the system, or its
-// host is lost. A rank that works slowly is not silent, and no rank is silent while transfers or GPU operations proceed.
-// StallInspector reports ranks that are alive and do not ask.
+// host is lost. A slow rank is not silent, and no rank is silent while transfers or GPU operations proceed.
 struct SignOfLife {
   int rank;
   uint64_t sign;  // a changed number means that the rank is alive
@@ -71,7 +70,7 @@ class SilenceInspector {
 
   explicit SilenceInspector(const StallLimits& limits);
 
-  // Whether to look again now. The period suits the limits, and is long enough that asking ranks costs nothing.
+  // The period suits the limits, and is long enough that asking ranks costs nothing.
   bool is_due(TimePoint now) const { return is_on_ && now - last_look_ >= period_; }
   // `awaited`: the ranks for which this rank waits, if it waits. `moved`: a changed number means that some work proceeded.
   SilenceReport inspect(TimePoint now, std::span<const SignOfLife> awaited, uint64_t moved);

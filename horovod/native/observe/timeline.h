@@ -28,8 +28,8 @@ class Timeline final : public Listener {
   // Any thread. Ends the current file and begins a new one. Throws InvalidArgument if it cannot be opened. `continues`: appends
   // to the existing file if that is a timeline, of any process. Names keep their processes, and open events end here.
   void start(const std::string& path, bool mark_cycles, bool continues = false) EXCLUDES(mutex_);
-  // Any thread. Ends the file, if there is one, and warns if it is incomplete. If a write fails, as on a full disk, the file
-  // ends at once with an error in the log, and operations continue.
+  // Any thread. Ends the file, if there is one, and warns if it is incomplete. A failed write, as on a full disk, ends the file
+  // at once with an error in the log; operations continue.
   void stop() EXCLUDES(mutex_);
 
   // Any thread. Writes an event with a duration that belongs to no tensor. `arguments`: a JSON object.

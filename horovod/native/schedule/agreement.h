@@ -17,25 +17,25 @@ struct RankRequest {
   const Request* request;
 };
 
-// `requests`: of one name, of all ranks that take part. Returns no failure if they can be carried out together, else the error
-// for every rank: the tensor, each rank's value, and the remedy.
+// The error for every rank, if the `requests` of all ranks under one name cannot be carried out together: the tensor, each
+// rank's value, and the remedy.
 Failure disagreement(std::span<const RankRequest> requests);
 
-// Checks that ranks which promised one order keep it. A place is an index in the sequence of a rank's requests.
+// Checks that ranks keep the order that they promised. A place is an index in the sequence of a rank's requests.
 class OrderCheck {
  public:
   struct Place {
     std::vector<std::string> names;  // by position in the process set; "" for a rank that has not reached this place
     size_t count = 0;                // of ranks that have reached it
     bool is_begun = false;           // some rank has begun its operation here before rank 0's response
-    bool differs = false;            // whether the known names differ
+    bool differs = false;            // known names differ
   };
 
   explicit OrderCheck(size_t ranks) : next_(ranks, 0) {}
 
   // Adds the next request of the rank at `position`. An unknown name, "", agrees with all.
   void add(size_t position, const std::string& name, bool is_begun);
-  // Places with differing names. All ranks have reached such a place since the last call, or some rank has begun its operation.
+  // Places with different names that all ranks have reached since the last call, or at which some rank has begun its operation.
   std::vector<Place> take_differing();
 
  private:
@@ -44,11 +44,11 @@ class OrderCheck {
   std::vector<uint64_t> next_;  // by position: index of the rank's next request
 };
 
-// Operations that some ranks carry out before all ranks have asked for them. Used on the coordinator, if ranks have promised
-// one order. A rank begins only operations with known ids, and only while all requests that it has not begun are answered.
+// Operations that some ranks carry out before all ranks have asked for them, on the coordinator. A rank begins only operations
+// with known ids, and only while all requests that it has not begun are answered.
 struct BegunBatch {
   std::vector<uint32_t> ids;  // carried out together
-  std::vector<bool> by;       // by position in the process set: whether the rank has begun it
+  std::vector<bool> by;       // by position: whether the rank has begun it
 };
 
 class BegunBatches {

@@ -36,8 +36,8 @@ struct EngineContext {
   RankGpu& gpu;
   InFlight& in_flight;
   ResultMemory& results;
-  // All ranks promise to ask for the same operations in one order; a violation is an error. A rank begins operations that all
-  // ranks have agreed on before without waiting for their requests, and gives out the results when all ranks have asked.
+  // All ranks promise to ask for the same operations in one order; a violation is an error. So a rank *begins* operations that
+  // all have agreed on before: it carries them out at once, and gives out the results when all ranks have asked.
   bool in_order;
 };
 
@@ -63,7 +63,7 @@ std::vector<DType> dtypes_in(std::span<const Agreed> together);
 std::vector<size_t> bytes_of(std::span<const int64_t> rows, int64_t bytes_of_a_row);
 size_t sum(const std::vector<size_t>& values);
 
-// The layout of an allgather's results in one block of memory. Each tensor has the rows of all ranks.
+// The layout of an allgather's results in one block of memory.
 struct GatherLayout {
   std::vector<std::vector<size_t>> bytes;  // by tensor, then by rank
   std::vector<size_t> offsets;             // by tensor, in bytes
@@ -73,8 +73,7 @@ GatherLayout gather_layout(const Agreed& agreed, size_t ranks);
 
 // ---- executors ------------------------------------------------------------------------------------------------------
 
-// The context of an executor, for tensors in CPU memory and on a GPU: converts agreed submissions for collectives, and counts
-// them. Engine thread only.
+// The context of an executor: converts agreed submissions for collectives, and counts them. Engine thread only.
 struct ExecutorContext {
   // `ranks`: of the set, numbered in the job. `label` precedes names shown to listeners.
   ExecutorContext(const EngineContext& engine, std::vector<int> ranks, std::string label, Counters& counters);

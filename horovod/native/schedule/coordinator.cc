@@ -161,8 +161,7 @@ void Coordinator::refuse_out_of_order(std::vector<Response>* responses) {
   }
 }
 
-// Confirms batches for which all ranks have asked. Ranks that have begun a batch give out its results; the others carry it out
-// with the same fusion.
+// Confirms batches for which all ranks have asked. Ranks that have not begun a batch carry it out with the same fusion.
 void Coordinator::answer_begun(std::vector<Response>* responses) {
   for (; !begun_.is_empty() && !broken_.is_any(); begun_.remove_first()) {
     const BegunBatch& batch = begun_.first();

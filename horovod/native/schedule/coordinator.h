@@ -1,5 +1,5 @@
-// The coordinator of one process set: takes the ranks' announcements and decides on responses. It is on rank 0, without
-// threads, clock or transport.
+// The coordinator of one process set, on rank 0: takes the ranks' announcements and decides on responses. No threads, clock or
+// transport.
 #pragma once
 
 #include <chrono>
@@ -31,7 +31,7 @@ class Coordinator {
   // Returns the ids that it has forgotten; the rank must announce these requests again in full.
   std::vector<uint32_t> on_announcement(size_t position, const Announcement& announcement, TimePoint now);
   void tune(const std::string& lines) { rules_.tune(lines); }  // see Settings::tune
-  // Responses on everything that has become ready since the last call, in the order in which every rank must carry them out.
+  // Responses on what has become ready since the last call, in the order in which every rank must carry them out.
   std::vector<Response> decide();
   // The ranks that have not asked for an operation that the rank at `position` has asked for. Empty if that rank has not.
   std::vector<int> missing(size_t position, const std::string& name);
@@ -90,10 +90,10 @@ class Coordinator {
   std::optional<OrderCheck> order_;
   MissingGradients missing_;
   std::vector<uint32_t> passes_;  // by position: the latest backward pass
-  // By name of an operation that has been an anchor: by position, the pass in which the rank asked for it last.
+  // By name of an anchor: by position, the pass in which the rank asked for it last.
   std::unordered_map<std::string, std::vector<std::optional<uint32_t>>> anchors_;
   BegunBatches begun_;
-  Failure broken_;  // if any: the reason to end the job, as ranks have begun different operations
+  Failure broken_;  // the reason to end the job, if ranks have begun different operations
   std::unordered_map<std::string, Pending> pending_;
   std::vector<std::string> complete_;  // names that all ranks have asked for, in the order of completion
   std::vector<uint32_t> owed_;         // by position: requests announced by forgotten ids, and not yet in full

@@ -1,9 +1,9 @@
 // Deadlock detection on rank 0: finds callers of different ranks that wait for each other in a cycle. No threads, clock or
 // transport.
 //
-// Most waits end when all ranks have asked for the operation. A deadlock is possible if the backward passes of two ranks made
-// gradients of different parameters, since each rank asks for the other's gradients only in step(). Such a wait is marked
-// `may_yield`, and is released as soon as it is part of a cycle.
+// Most waits end when all ranks have asked for the operation. But if the backward passes of two ranks made gradients of
+// different parameters, each asks for the other's only in step(). Such a wait is marked `may_yield`, and is released when it
+// is part of a cycle.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace hvd {
 
-// A caller that does nothing until an operation is done.
+// A caller that waits for an operation.
 struct BlockedCaller {
   int rank = 0;
   uint32_t set = 0;  // serial

@@ -37,8 +37,8 @@ class DrawKeys {
   }
 
  private:
-  const size_t most_names_;  // at this number all are forgotten, so that scripts with ever new names do not fill memory
-  uint64_t epoch_ = 0;       // how often that happened; part of the key, so that keys do not repeat
+  const size_t most_names_;  // then all are forgotten, so that scripts with ever new names do not fill memory
+  uint64_t epoch_ = 0;       // how often that happened, so that keys do not repeat
   std::unordered_map<std::string, uint64_t> uses_;
 };
 

@@ -169,8 +169,7 @@ void Engine::sleep() {
   }
   limit = std::min(limit, in_flight_.until_next_look());
   observers_.on_idle();
-  // Staying awake for an answer takes a core from the training threads. That pays only if one of them waits, or has just waited
-  // and probably will again.
+  // Staying awake takes a core from the training threads. That pays only if one of them waits, or has just waited.
   bool is_pending = false;
   for (const auto& [serial, set] : sets_.all()) is_pending |= set->is_waiting();
   const bool eager = caller_is_blocked_;
@@ -199,14 +198,13 @@ bool Engine::answer_pass_queries() {
   return passes_.can_answer() && submissions_.is_empty() && negotiation_.answer_pass_queries(now());
 }
 
-// Called while this rank waits in a collective, since other ranks must be able to continue with theirs.
+// Called while this rank waits in a collective, so that other ranks can continue with theirs.
 void Engine::coordinate_inside() {
   negotiation_.receive(now());
   negotiation_.coordinate();
 }
 
-// Called while this rank waits in a collective that it may have begun before all ranks have asked for it. Throws InternalError
-// if some rank will not ask.
+// Called while this rank waits in a collective that it may have begun. Throws InternalError if some rank will not ask for it.
 void Engine::listen_inside() {
   coordinate_inside();
   if (execution_.is_inside_begun()) tell_leaving();
@@ -216,15 +214,14 @@ void Engine::listen_inside() {
   }
 }
 
-// Announces the shutdown now, since other ranks may never reach the collective in which this rank waits.
+// Inside a collective that other ranks may never reach.
 void Engine::tell_leaving() {
   if (!life_.is(Life::kLeaving)) return;
   life_.advance(Life::kToldLeaving);
   negotiation_.announce_leaving(now());
 }
 
-// The coordinator's reason to end the job, for which a rank waits a short time after a failure. The failure may be only a
-// consequence of that reason.
+// After a failure, waits shortly for the coordinator's reason to end the job, of which the failure may be a consequence.
 Failure Engine::reason_heard() {
   if (!in_order_) return {};
   if (!failed_at_) failed_at_ = steady_clock::now();
@@ -244,8 +241,8 @@ void Engine::inspect_stalls() {
   if (negotiation_.end_stalled(now(), liveness_)) carry_out_responses();
 }
 
-// Whether a response must wait for a later round because the GPU has too much to do. Meanwhile rounds continue, and notice
-// failures. Ends the engine if the response can never be carried out.
+// Whether a response must wait for a later round because the GPU has too much to do. Ends the engine if it can never be carried
+// out.
 bool Engine::must_wait(const Response& response) {
   if (response.kind != ResponseKind::kRun || !(response.begins || execution_.is_full())) return false;
   const Failure reason = negotiation_.reason_to_end(response.begins);  // if any, operations in flight may never end

@@ -46,8 +46,8 @@ class Engine {
   bool has_result(int64_t handle) { return handles_.has_result(handle); }
   std::optional<Result> wait(int64_t handle, std::chrono::microseconds timeout);
   HandleTable::Seen wait_for_result(int64_t handle, std::chrono::microseconds timeout, bool in_hurry = true);
-  // Reports that a caller does nothing until the operation is done, or, if it `may_yield`, until it is released. Callers report
-  // this after a short wait and then repeatedly, so that rank 0 can find deadlocks.
+  // Reports that a caller does nothing until the operation is done or, if it `may_yield`, released. Callers do so after a short
+  // wait, and then repeatedly, so that rank 0 can find deadlocks.
   void note_blocked(int64_t handle, bool may_yield);
   void note_pass(bool is_in_pass);  // the training thread enters or leaves a backward pass
 

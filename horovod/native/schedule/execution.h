@@ -37,7 +37,7 @@ class Execution {
   };
   Execution(const Parts& parts, Hooks hooks) : parts_(parts), hooks_(std::move(hooks)) {}
 
-  // For kRun, kRefuse, kDecided and kRelease. Throws InternalError if the job cannot go on, after failing the handles.
+  // For kRun, kRefuse, kDecided and kRelease. If the job cannot go on, fails the handles and throws InternalError.
   void carry_out(const Response& response, ProcessSet& set);
 
   bool is_full() const { return parts_.in_flight.is_full(); }  // see InFlight

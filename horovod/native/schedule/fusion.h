@@ -21,7 +21,7 @@ struct FusionRules {
 bool may_share_a_bucket(const Request& a, const Request& b);
 
 // Indices into `ready`, by bucket. Requests that may share a bucket do so up to the threshold, even if others are between them.
-// Other requests stay alone. Buckets are in the order of their first members.
+// Buckets are in the order of their first members.
 std::vector<std::vector<size_t>> fuse(std::span<const Request* const> ready, const FusionRules& rules);
 // The kRun responses for requests known by ids that are carried out together.
 std::vector<Response> runs_of(std::span<const uint32_t> ids, std::span<const Request* const> requests,

@@ -33,10 +33,10 @@ struct Result {
   Event done;
   std::shared_ptr<LentMemory> lent;
 
-  // Any thread. Makes the stream wait until the operation is done. Does nothing for an operation in CPU memory.
+  // Any thread. Makes the stream wait until the operation is done on the GPU; a no-op for CPU memory.
   void order(Stream stream) const;
-  // Any thread. Enqueues on the stream a copy of `count` bytes to GPU or host memory, after the operation. Keeps the data until
-  // the copy is done. Throws InvalidArgument if the data is in CPU memory or too short.
+  // Any thread. Enqueues a copy of `count` bytes to GPU or host memory, and keeps the data until it is done. Throws
+  // InvalidArgument if the data is in CPU memory or too short.
   void copy_to(size_t offset, void* to, size_t count, Stream stream) const;
 };
 
@@ -47,7 +47,7 @@ class HandleTable {
   int64_t open() EXCLUDES(mutex_);
   void complete(int64_t handle, Result result) EXCLUDES(mutex_);
   void fail(int64_t handle, const Failure& error) EXCLUDES(mutex_);
-  // Ends wait_for_result() without a result. Does nothing if the handle is unknown.
+  // Ends wait_for_result() without a result; a no-op if the handle is unknown.
   void release(int64_t handle) EXCLUDES(mutex_);
 
   // The following throw InvalidArgument if the handle is unknown or forgotten.

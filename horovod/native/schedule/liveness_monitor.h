@@ -1,4 +1,4 @@
-// Monitors the ranks for which this rank waits, inside a collective or for rank 0's response. Warns of silent ranks, and gives
+// Watches the ranks for which this rank waits, inside a collective or for rank 0's response. Warns of silent ranks, and gives
 // them up at the limit. Engine thread only.
 #pragma once
 
@@ -36,9 +36,9 @@ class LivenessMonitor {
 
   bool is_due(TimePoint now) const { return inspector_.is_due(now); }
   // Both throw InternalError if a rank has been silent for too long.
-  // Called while the transport waits; returns at once unless an inspection is due.
+  // While the transport waits; a no-op unless an inspection is due.
   void look_inside(TimePoint now);
-  // Called between operations, when an inspection is due. `is_leaving`: this rank has announced its shutdown.
+  // Between operations, when an inspection is due. `is_leaving`: this rank has announced its shutdown.
   void look_between(TimePoint now, bool is_leaving);
 
   // On the coordinator, when a stall ends the job: a sentence about the missing ranks that are silent, or "".

@@ -64,7 +64,7 @@ class MissingGradients {
            std::vector<std::optional<Pass>> passed, TimePoint now);
   // Answers the questions that can be answered now, and forgets them.
   std::vector<Answer> answer(const Ranks& ranks);
-  // The question's caller has waited for a while, so other ranks may never ask.
+  // The caller has waited for a while, so other ranks may never ask.
   void note_waiting(const std::string& question);
   // Queries to ranks that have asked for the anchor of such a question, but not about its subjects. Each is returned once.
   std::vector<PassQuery> pass_queries(const Ranks& ranks);
@@ -76,7 +76,7 @@ class MissingGradients {
   std::map<std::string, TimePoint> undecided() const;
   // Ranks that have neither asked about the name nor joined.
   std::vector<size_t> silent_about(const std::string& name, const Ranks& ranks) const;
-  // Decides the undecided names of a question with kNotYet; answer() returns them. False if there is no such question.
+  // Decides the undecided names of a question with kNotYet. False if there is no such question.
   bool release(const std::string& question);
   // Whether some rank takes part in this operation because of a kStart. Forgets it.
   bool take_completed(const std::string& name) { return completed_.erase(name) != 0; }

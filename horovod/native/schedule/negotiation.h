@@ -29,28 +29,27 @@ class Negotiation {
 
   // Handles the messages of other ranks. True if there were any.
   bool receive(TimePoint now);
-  // Handles the announcements that came before their process set was added here.
+  // Handles announcements that came before their process set was added here.
   void hear_early(TimePoint now);
 
   void announce(std::vector<Submitted> submitted, bool is_leaving, TimePoint now);
   void announce_leaving(TimePoint now);
   // Reports to rank 0 the unanswered operations for which callers wait. `blocked`: whether they may yield, by handle.
   void report_blocked(const std::map<int64_t, bool>& blocked, TimePoint now);
-  // Answers rank 0's queries if this rank is in no backward pass. All operations of its passes must have been announced.
+  // Answers rank 0's queries, if this rank is in no backward pass. Its operations must have been announced.
   bool answer_pass_queries(TimePoint now);
 
-  // On rank 0 (else it does nothing): sends the responses on what has become ready to the ranks of the set. True if there are
-  // any.
+  // On rank 0, else a no-op: sends responses on what has become ready. True if there are any.
   bool coordinate();
   // On rank 0: whether a stall ends the job. If so, sends the reason to all ranks.
   bool end_stalled(TimePoint now, const LivenessMonitor& liveness);
 
-  // Responses that this rank has not carried out: rank 0's, and its own on operations that it begins before rank 0's response.
+  // Responses that this rank has not carried out: rank 0's, and its own on operations that it begins.
   std::deque<Response>& responses() { return responses_; }
   // Handles kForget, kAskOfPass and kAskInFull. False for other responses.
   bool follow(const Response& response, ProcessSet& set);
-  // The error of a kShutdown among the responses, if any. With `of_begun` also of a kShutdown without an error, unless an
-  // earlier response confirms the operation that this rank has begun last or is about to begin.
+  // The error of a kShutdown among the responses. With `of_begun`, Said::shut_down if that has no error, unless an earlier
+  // response confirms the operation that this rank has begun last or is about to begin.
   Failure reason_to_end(bool of_begun) const;
 
  private:

@@ -43,7 +43,7 @@ void note_route(std::span<ObservedOperation> operations, DType dtype, const Plan
 // "'allreduce.x' and 3 others, 1200 bytes", for errors.
 std::string description_of(std::span<const Agreed> together);
 
-// "'allreduce.x' and 3 others, 1200 bytes, failed on rank 1: ..."; about `tensor`, unless the cause is about another tensor.
+// "'allreduce.x' and 3 others, 1200 bytes, failed on rank 1: ...". `tensor`: unless the cause has another.
 Failure failed(const std::string& tensor, const std::string& description, int rank, const Failure& cause);
 
 // The name of a collective's phase, Horovod's if it has one. `carrier` moves the bytes: "mpi".

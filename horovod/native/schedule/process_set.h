@@ -36,8 +36,8 @@ class ProcessSet {
   // "process set 1 (ranks 0, 2)"
   std::string to_text() const;
 
-  // The announcement of submissions. Keeps them until a response names them. `may_begin`: marks them as begun if possible; then
-  // runs_of() has the responses by which this rank carries them out.
+  // The announcement of submissions, which are kept until a response names them. `may_begin`: begins them if possible; then
+  // runs_of() has the responses to carry out.
   Announcement announce(std::vector<Submission> submissions, bool may_begin);
   std::vector<Response> runs_of(const Announcement& begun) const;
   // The full announcement of requests whose `ids` the coordinator has forgotten.
@@ -48,15 +48,15 @@ class ProcessSet {
   int64_t handle_of(const std::string& name) const;  // 0 if there is none
   void add_announced(std::vector<std::string>* names) const;
 
-  // The submissions of a response's items. If this rank has joined, stand-ins for the missing ones. Throws InternalError if an
-  // item cannot be taken; `taken` then has the submissions before it.
+  // The submissions of a response's items; after a join, stand-ins for missing ones. Throws InternalError if an item cannot be
+  // taken; `taken` then has the submissions before it.
   void take(const std::vector<Item>& items, std::vector<Agreed>* taken);
-  // The submissions of the items, without items that this rank has not submitted.
+  // Skips items that this rank has not submitted.
   std::vector<Agreed> take_present(const std::vector<Item>& items);
   std::vector<Submission> take_all();
   void forget(const std::vector<uint32_t>& ids);
 
-  // Operations that this rank carried out before rank 0's response, until that comes.
+  // Operations that this rank has begun, until rank 0's response comes.
   bool has_begun() const { return !begun_.empty(); }
   size_t begun_count() const { return begun_.size(); }
   void keep_begun(CarriedOut done) { begun_.push_back(std::move(done)); }
@@ -65,7 +65,7 @@ class ProcessSet {
   Executor& executor() { return *executor_; }  // of members
   void abort_gpu();                            // after a failure: lets this set's streams continue
   void close_gpu();                            // at the end: frees this set's objects on the GPU
-  // Applies settings that the engine has changed by these lines, between the same two operations on all ranks.
+  // Applies changed settings of the engine, between the same two operations on all ranks.
   void tune(const std::string& lines);
   void count_refusals(size_t count) { counters_.refusals += static_cast<int64_t>(count); }
   // On rank 0: see Coordinator.

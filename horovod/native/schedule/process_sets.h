@@ -27,7 +27,7 @@ class ProcessSets {
   Pointer remove(int id) EXCLUDES(mutex_);
   // Engine thread. Null if there is no such set.
   Pointer by_serial(uint32_t serial) const;
-  // Engine thread, after a failure: lets this rank's streams continue that wait for operations on its GPU.
+  // Engine thread, after a failure: lets streams continue that wait for operations on the GPU.
   void abort_gpu();
   void close_gpu();
   bool has_existed(uint32_t serial) const { return serial < next_serial_; }

@@ -28,8 +28,8 @@ class RankGpu {
       : rank_(rank), local_rank_(local_rank), attend_(std::move(attend)) {}
 
   const ProgressCallback& progress_callback() const { return attend_; }
-  // Any thread. Records events in the submission, so that it waits for the earlier work of its tensors' streams. Throws
-  // InvalidArgument if this rank uses another GPU, or there is none.
+  // Any thread. Makes the submission wait for the earlier work of its tensors' streams. Throws InvalidArgument if this rank
+  // uses another GPU, or there is none.
   void admit(Submission* submission);
 
   // Engine thread. The workspace of all process sets. A rank that has joined before it used a GPU takes GPU number
@@ -80,16 +80,14 @@ class InFlight {
   Failure look();
   // Only the failure; for use inside an operation.
   Failure failure() const;
-  // Whether no more work should be added. A host far ahead of its GPU gains nothing: it would wait for memory and for room in
-  // the GPU's queues, and could not notice failures.
+  // Whether no more work should be added. A host far ahead of its GPU would wait for memory and for room in the GPU's queues,
+  // and could not notice failures.
   bool is_full() const { return work_.size() >= kMost || (!work_.empty() && lent_->has_surplus()); }
   // How long the engine may sleep before the next look().
   std::chrono::microseconds until_next_look() const;
-  // Waits until all work is done and calls `attend` meanwhile. Returns a failure if there is one, or if no work ends for
-  // kGpuFarewell.
+  // Waits until all work is done and calls `attend` meanwhile. Fails also if no work ends for kGpuFarewell.
   Failure finish(const ProgressCallback& attend = [] {});
-  // After a failure: drops all work without reporting it.
-  void forget();
+  void forget();  // after a failure: drops all work without reporting it
 
   std::string first() const { return work_.empty() ? "" : work_.front().description; }
   uint64_t ended() const { return ended_; }  // number of finished works

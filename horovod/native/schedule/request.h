@@ -1,5 +1,5 @@
-// Requests and the messages about them: ranks send Announcement[] to the coordinator, which sends Response[]. `set` is the
-// unique serial number of a process set.
+// Requests, and the messages about them: ranks send Announcement[], the coordinator Response[]. `set` is the serial number of a
+// process set.
 #pragma once
 
 #include <optional>
@@ -27,14 +27,13 @@ enum class Operation : uint8_t {
   kMissing,  // a question about gradients that a backward pass lacks (see missing_gradients.h)
 };
 
-// The properties of an operation.
 struct OperationKind {
   enum class Tensors : uint8_t { kNone, kOne, kGroup };
 
   std::string_view name;
   Tensors tensors = Tensors::kNone;
   bool reduces = false, has_root = false;
-  // "gather" or "scatter" if it does that along the first dimension, which may differ by rank. Null: all ranks have one shape.
+  // "gather" or "scatter" along the first dimension, which may differ by rank. Null: all ranks have one shape.
   const char* along_rows = nullptr;
 };
 const OperationKind& kind_of(Operation operation);
@@ -50,7 +49,7 @@ struct Request {
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0, postscale = 1.0;
   int32_t root = -1;          // broadcast: rank in the job
-  bool follows = false;       // a later round of an operation of several requests, made when the rank has the last one's result
+  bool follows = false;       // a later round of an operation that takes several requests
   bool on_gpu = false;        // the tensors are in GPU memory
   std::string name, codec;    // codec: "" or Codec::name()
   std::vector<DType> dtypes;  // of each tensor; several are a group
@@ -73,10 +72,10 @@ struct Announcement {
   std::vector<uint32_t> places;   // with in_order: the index of each of `requests` among all requests announced here
   bool is_begun = false;          // with in_order: the rank carries out `ids` without waiting for a response
   std::vector<uint32_t> batches;  // if is_begun: the ends of batches, as indices into `ids`
-  std::string blocked_on;  // if not empty, the only content: a caller waits for this operation and does nothing meanwhile
-  bool may_yield = false;  // that caller can be released, see deadlocks.h
-  uint32_t pass = 0;       // number of backward passes that the rank had begun at the last of these requests
-  std::string no_pass_at;  // if not empty, the only content: the rank is in no backward pass, for that question
+  std::string blocked_on;         // if not empty, the only content: a caller waits for this operation
+  bool may_yield = false;         // that caller can be released, see deadlocks.h
+  uint32_t pass = 0;              // number of backward passes that the rank had begun at the last of these requests
+  std::string no_pass_at;         // if not empty, the only content: the answer to kAskOfPass about this question
 };
 
 // One request in a response, by id if the ranks know it, else by name.
@@ -106,7 +105,7 @@ struct Response {
   std::vector<Item> items;
   std::vector<uint32_t> ids;
   Failure error;
-  bool begins = false;  // not serialized: the rank's own response, by which it begins operations before the coordinator's
+  bool begins = false;  // not serialized: the rank's own response, by which it begins operations
 };
 
 // Reading a message `from` a rank throws InternalError if it is malformed, or a request lacks its operation's tensors.

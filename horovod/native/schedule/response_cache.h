@@ -1,8 +1,7 @@
 // The response cache: gives ids to requests that all ranks agreed on, so that a repeated request takes 4 bytes to announce.
 //
-// The coordinator assigns and forgets ids in its responses. All ranks carry out responses in the same order, so their mirrors
-// are equal. Ids are never used again. If a rank announces an id that the coordinator has just forgotten, the coordinator makes
-// it announce the request in full.
+// The coordinator assigns and forgets ids in its responses, which all ranks carry out in the same order, so their mirrors are
+// equal. Ids are never used again. If a rank announces an id that was just forgotten, it must announce the request in full.
 #pragma once
 
 #include <cstdint>

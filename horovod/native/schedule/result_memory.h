@@ -22,8 +22,8 @@ class ResultMemory : public std::enable_shared_from_this<ResultMemory> {
  public:
   // Smaller results come from malloc, which keeps such memory itself.
   static constexpr size_t kSmallest = size_t{1} << 20;
-  // Most bytes that are kept idle, the latest ones. They hold two results of 100 MB, for a program that keeps one until it has
-  // the next, or the gradients of 64 million parameters. A program with such results needs far more memory itself.
+  // Most bytes that are kept idle: two results of 100 MB, for a program that keeps one until it has the next, or the gradients
+  // of 64 million parameters. A program with such results needs far more memory itself.
   static constexpr size_t kMostIdle = size_t{256} << 20;
 
   // Uninitialised. The last reference may be released on any thread, after this object's end, and in a forked child.

@@ -1,4 +1,4 @@
-// A submission: an operation that this rank has asked for, and the memory of its tensors.
+// A submission: an operation that this rank asks for, and the memory of its tensors.
 #pragma once
 
 #include <chrono>
@@ -65,9 +65,8 @@ Submission alltoall_submission(std::string name, TensorRef tensor, std::vector<i
 Submission barrier_submission(std::string name);
 Submission join_submission();
 Submission tune_submission(std::string name, std::string settings);
-// See missing_gradients.h. `name` must be unique on all ranks. `gradients` are names of operations, `has_part` whether this
-// rank has some gradients of each. With `ends` all ranks ask about the first gradient; when they have, no rank has the gradients
-// that are still undecided.
+// See missing_gradients.h. `name` must be unique on all ranks. `has_part`: whether this rank has some gradients of each.
+// `ends`: all ranks ask about the first gradient, and when they have, no rank has the undecided ones.
 Submission missing_submission(std::string name, const std::vector<std::string>& gradients, const std::vector<bool>& has_part,
                               bool ends, const std::string& anchor);
 Submission add_process_set_submission(const std::vector<int>& ranks);
@@ -76,8 +75,8 @@ Submission remove_process_set_submission(int id);
 // Completes and checks the parts that depend on the ranks of the operation's set, which are numbered in the job.
 void settle(Submission* submission, const std::vector<int>& ranks);
 
-// The submission of a rank that has joined, for an allreduce of the others. Its elements do not change their result. On a GPU
-// it has no memory: call place() and fill_stand_in().
+// The submission of a rank that has joined, for an allreduce of the others, whose result it does not change. On a GPU it has no
+// memory: call place() and fill_stand_in().
 Submission stand_in(const Request& request, SimdLevel level);
 // Places the tensors one after the other from `memory` on.
 void place(Submission* stand_in, std::byte* memory);

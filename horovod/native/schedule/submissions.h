@@ -32,8 +32,8 @@ class Submissions {
   Submissions(const Settings& settings, HandleTable& handles) : handles_(handles) { tune(settings); }
   void tune(const Settings& settings) EXCLUDES(mutex_);
 
-  // Any thread. `must_wake`: the engine's thread, which sleeps until due() at most, must wake now. Throws InternalError after
-  // close(), and InvalidArgument if this rank has the name in flight in that set.
+  // Any thread. `must_wake`: the engine's thread must wake before due(). Throws InternalError after close(), InvalidArgument if
+  // this rank has the name in flight in that set.
   struct Added {
     int64_t handle = 0;
     bool must_wake = false;
