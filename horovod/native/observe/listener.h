@@ -34,13 +34,13 @@ class Listener {
   virtual ~Listener() = default;
   // Whether it currently needs the calls below.
   virtual bool is_listening() const = 0;
-  // On the coordinator: `rank` asked for `name`.
+  // On the coordinator: `rank` requested `name`.
   virtual void on_rank_ready(const std::string& name, std::string_view operation, int rank) = 0;
-  // On the coordinator: all ranks have asked for `name`.
+  // On the coordinator: all ranks have requested `name`.
   virtual void on_agreed(const std::string& name, std::string_view operation) = 0;
-  // On the coordinator: all ranks have asked, and they disagree.
+  // On the coordinator: all ranks have requested `name`, and they disagree.
   virtual void on_refused(const std::string& name) = 0;
-  // On every rank that takes part: the work begins, and on_finish(): it has ended.
+  // On every rank that takes part: the work begins. on_finish(): it has ended.
   virtual void on_start(std::span<const ObservedOperation> operations) = 0;
   // The work enters a new activity, such as "MEMCPY_IN_FUSION_BUFFER".
   virtual void on_activity(std::span<const ObservedOperation> operations, std::string_view activity) = 0;

@@ -1,4 +1,4 @@
-// Stalls: operations that only some ranks have asked for, and ranks that show no sign of life. Both inspectors warn after a
+// Stalls: operations that only some ranks have requested, and ranks that show no sign of life. Both inspectors warn after a
 // time, and again after each such time. If a limit is set, they end the job.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace hvd {
 
-// An operation that some ranks have asked for, and others have not.
+// An operation that some ranks have requested, and others have not.
 struct StalledOperation {
   std::string name;
   std::chrono::steady_clock::duration waiting;
@@ -20,7 +20,7 @@ struct StalledOperation {
 
 struct StallReport {
   std::string warning;       // for the log; empty if none is due
-  std::vector<int> missing;  // missing ranks, and by position the operations that each has not asked for
+  std::vector<int> missing;  // missing ranks, and by position the operations that each has not requested
   std::vector<std::string> names;
   bool must_shut_down = false;
 };

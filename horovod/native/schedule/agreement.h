@@ -1,4 +1,4 @@
-// Checks that all ranks ask for the same operations, and in one order if they have promised that (EngineContext::in_order).
+// Checks that all ranks request the same operations, and in one order if they have promised that (EngineContext::in_order).
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,7 @@ class OrderCheck {
   std::vector<uint64_t> next_;  // by position: index of the rank's next request
 };
 
-// Operations that some ranks carry out before all ranks have asked for them, on the coordinator. A rank begins only operations
+// Operations that some ranks carry out before all ranks have requested them, on the coordinator. A rank begins only operations
 // with known ids, and only while all requests that it has not begun are answered.
 struct BegunBatch {
   std::vector<uint32_t> ids;  // carried out together

@@ -36,8 +36,8 @@ struct EngineContext {
   RankGpu& gpu;
   InFlight& in_flight;
   ResultMemory& results;
-  // All ranks promise to ask for the same operations in one order; a violation is an error. So a rank *begins* operations that
-  // all have agreed on before: it carries them out at once, and gives out the results when all ranks have asked.
+  // All ranks promise to request the same operations in one order; a violation is an error. So a rank *begins* operations that
+  // all have agreed on before: it carries them out at once, and gives out the results when all ranks have requested them.
   bool in_order;
 };
 

@@ -104,7 +104,7 @@ void Coordinator::note_order(size_t position, const Announcement& announcement) 
   }
 }
 
-// The listeners are on rank 0, so the operation begins for them when rank 0 begins it.
+// For listeners, which are on rank 0, an operation begins when rank 0 begins it.
 void Coordinator::note_begun(size_t position, const Announcement& announcement) {
   if (!order_) refuse(position, "begins operations without an answer");
   const std::span<const uint32_t> ids = announcement.ids;
@@ -131,7 +131,7 @@ void Coordinator::tell_agreed(const std::string& name, Pending* pending) const {
   for (Listener* listener : listeners_) listener->on_agreed(label_ + name, name_of((*asked)->operation));
 }
 
-// Refuses all operations of a place at which ranks asked for different ones. If a rank has begun its operation, which it cannot
+// Refuses all operations of a place at which ranks requested different ones. If a rank has begun its operation, which it cannot
 // take back, the job ends instead.
 void Coordinator::refuse_out_of_order(std::vector<Response>* responses) {
   for (const OrderCheck::Place& place : order_->take_differing()) {
@@ -161,7 +161,7 @@ void Coordinator::refuse_out_of_order(std::vector<Response>* responses) {
   }
 }
 
-// Confirms batches for which all ranks have asked. Ranks that have not begun a batch carry it out with the same fusion.
+// Confirms batches that all ranks have requested. Ranks that have not begun a batch carry it out with the same fusion.
 void Coordinator::answer_begun(std::vector<Response>* responses) {
   for (; !begun_.is_empty() && !broken_.is_any(); begun_.remove_first()) {
     const BegunBatch& batch = begun_.first();

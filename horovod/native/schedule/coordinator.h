@@ -33,16 +33,16 @@ class Coordinator {
   void tune(const std::string& lines) { rules_.tune(lines); }  // see Settings::tune
   // Responses on what has become ready since the last call, in the order in which every rank must carry them out.
   std::vector<Response> decide();
-  // The ranks that have not asked for an operation that the rank at `position` has asked for. Empty if that rank has not.
+  // The ranks that have not requested an operation that the rank at `position` has requested. Empty if that rank has not.
   std::vector<int> missing(size_t position, const std::string& name);
-  // Answers kNotYet for the undecided gradients of a question. False if there is no such question.
+  // Answers kNotYet for the undecided gradients of a question. False if it is unknown.
   bool release(const std::string& question) { return missing_.release(question); }
   // A caller waits for `name`. If that is a question, pass_queries() has the ranks to ask whether they are in a backward pass,
   // and on_no_pass() takes their answers.
   void note_waiting(const std::string& name) { missing_.note_waiting(name); }
   std::vector<PassQuery> pass_queries();
   void on_no_pass(size_t position, const std::string& question) { missing_.on_no_pass(position, question); }
-  // Operations that some ranks have asked for and others have not.
+  // Operations that some ranks have requested and others have not.
   std::vector<StalledOperation> incomplete(TimePoint now) const;
 
  private:
@@ -90,12 +90,12 @@ class Coordinator {
   std::optional<OrderCheck> order_;
   MissingGradients missing_;
   std::vector<uint32_t> passes_;  // by position: the latest backward pass
-  // By name of an anchor: by position, the pass in which the rank asked for it last.
+  // By name of an anchor: by position, the pass in which the rank requested it last.
   std::unordered_map<std::string, std::vector<std::optional<uint32_t>>> anchors_;
   BegunBatches begun_;
   Failure broken_;  // the reason to end the job, if ranks have begun different operations
   std::unordered_map<std::string, Pending> pending_;
-  std::vector<std::string> complete_;  // names that all ranks have asked for, in the order of completion
+  std::vector<std::string> complete_;  // names that all ranks have requested, in the order of completion
   std::vector<uint32_t> owed_;         // by position: requests announced by forgotten ids, and not yet in full
   std::vector<bool> has_joined_;       // by position
   size_t joined_count_ = 0;

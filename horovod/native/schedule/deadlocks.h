@@ -1,9 +1,8 @@
 // Deadlock detection on rank 0: finds callers of different ranks that wait for each other in a cycle. No threads, clock or
 // transport.
 //
-// Most waits end when all ranks have asked for the operation. But if the backward passes of two ranks made gradients of
-// different parameters, each asks for the other's only in step(). Such a wait is marked `may_yield`, and is released when it
-// is part of a cycle.
+// Most waits end when all ranks have requested the operation. But two ranks whose backward passes made gradients of different
+// parameters request each other's only in step(). Such a wait is marked `may_yield`, and is released when it is part of a cycle.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +23,12 @@ struct BlockedCaller {
 
 class Deadlocks {
  public:
-  // The ranks that have not asked for the caller's operation; empty when all have.
+  // The ranks that have not requested the caller's operation; empty when all have.
   using Missing = std::function<std::vector<int>(const BlockedCaller& caller)>;
 
-  // Replaces the rank's earlier caller, since only one training thread of a waiting rank could still ask for operations.
+  // Replaces the rank's earlier caller, since only its training thread could still request operations.
   void block(BlockedCaller caller);
-  // The rank has asked for something new.
+  // The rank has requested an operation.
   void unblock(int rank);
   // Removes and returns the callers that may yield and are part of a cycle.
   std::vector<BlockedCaller> take_released(const Missing& missing);

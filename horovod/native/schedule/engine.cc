@@ -105,7 +105,7 @@ void Engine::note_pass(bool is_in_pass) {
 void Engine::shutdown() {
   life_.advance(Life::kLeaving);
   MutexLock lock(joining_);  // of concurrent calls, one joins
-  // Only the first call uses the transport. After MPI's end, when the engine is destroyed, its memory may be gone.
+  // Only the first call uses the transport: the engine may be destroyed after MPI's end, which frees its memory.
   if (thread_.joinable()) {
     transport_.wake();
     thread_.join();
@@ -204,7 +204,7 @@ void Engine::coordinate_inside() {
   negotiation_.coordinate();
 }
 
-// Called while this rank waits in a collective that it may have begun. Throws InternalError if some rank will not ask for it.
+// Called while this rank waits in a collective that it may have begun. Throws InternalError if some rank will not request it.
 void Engine::listen_inside() {
   coordinate_inside();
   if (execution_.is_inside_begun()) tell_leaving();

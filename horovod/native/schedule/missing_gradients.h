@@ -9,8 +9,8 @@
 // A question is answered when all its names are decided, or some are kStart: other ranks wait for these.
 //
 // A question may be about optimizers that the pass has not reached. A rank without such an optimizer never asks. So the
-// question has an *anchor*, an operation of its pass. Another rank's pass is the same one if the rank asked for the anchor in
-// it. Operations and questions of later passes do not count. If the rank has asked for an operation in a later pass, or reports
+// question has an *anchor*, an operation of its pass. Another rank's pass is the same one if the rank requested the anchor in
+// it. Operations and questions of later passes do not count. If the rank has requested an operation in a later pass, or reports
 // that it is in no pass, the answer is `kNotYet`.
 #pragma once
 
@@ -34,9 +34,9 @@ class MissingGradients {
   using Pass = uint32_t;  // number of passes that the rank had begun
   struct Ranks {          // the coordinator's state
     std::function<bool(size_t position)> has_joined;
-    // By position, the pass in which the rank asked for the operation. Null if no rank has asked, or all have.
+    // By position, the pass in which the rank requested the operation. Null if no rank or all have.
     std::function<const std::vector<std::optional<Pass>>*(const std::string& name)> started;
-    std::function<Pass(size_t position)> latest_pass;  // the last pass in which the rank asked for an operation
+    std::function<Pass(size_t position)> latest_pass;  // the last pass in which the rank requested an operation
   };
 
   struct Answer {
@@ -55,28 +55,28 @@ class MissingGradients {
   struct Subject {
     std::string name;
     bool has_part = false;   // the asking rank has some of its gradients, but not all
-    bool is_last = false;    // all ranks ask about it; when it is decided, no rank has the other undecided subjects
-    bool is_anchor = false;  // the anchor: an operation that the rank has asked for, or the name of another subject
+    bool is_last = false;    // all ranks ask about it; once it is decided, no rank has the undecided subjects
+    bool is_anchor = false;  // the anchor: an operation that the rank has requested, or the name of another subject
   };
   // `question` is unique among open questions. `pass`: the rank's latest. `passed`: by position, the pass in which the rank
-  // asked for the anchor, if all have.
+  // requested the anchor, if all have.
   void ask(size_t position, std::string question, std::vector<Subject> about, Pass pass,
            std::vector<std::optional<Pass>> passed, TimePoint now);
   // Answers the questions that can be answered now, and forgets them.
   std::vector<Answer> answer(const Ranks& ranks);
   // The caller has waited for a while, so other ranks may never ask.
   void note_waiting(const std::string& question);
-  // Queries to ranks that have asked for the anchor of such a question, but not about its subjects. Each is returned once.
+  // Queries to ranks that have requested the anchor of such a question, and have not asked. Each is returned once.
   std::vector<PassQuery> pass_queries(const Ranks& ranks);
   // The rank is in no pass, and has announced all operations that it had started before.
   void on_no_pass(size_t position, const std::string& question);
-  // The ranks for which a question waits; nothing if there is no such question.
+  // The ranks for which a question waits; nothing if it is unknown.
   std::optional<std::vector<size_t>> waits_for(const std::string& question, const Ranks& ranks);
   // The undecided names, each with the time of its first question.
   std::map<std::string, TimePoint> undecided() const;
   // Ranks that have neither asked about the name nor joined.
   std::vector<size_t> silent_about(const std::string& name, const Ranks& ranks) const;
-  // Decides the undecided names of a question with kNotYet. False if there is no such question.
+  // Decides the undecided names of a question with kNotYet. False if it is unknown.
   bool release(const std::string& question);
   // Whether some rank takes part in this operation because of a kStart. Forgets it.
   bool take_completed(const std::string& name) { return completed_.erase(name) != 0; }

@@ -35,7 +35,7 @@ void Negotiation::on_responses(const Message& message) {
 }
 
 void Negotiation::on_announcement(int from, const Announcement& announcement, TimePoint now) {
-  // A rank that asks for an operation no longer waits, even if this announcement is early.
+  // A rank that requests an operation no longer waits, even if this announcement is early.
   const bool asks = announcement.blocked_on.empty() && announcement.no_pass_at.empty() && announcement.answers == 0;
   if (asks) deadlocks_.unblock(from);
   const ProcessSets::Pointer set = sets_.by_serial(announcement.set);

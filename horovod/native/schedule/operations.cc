@@ -118,7 +118,7 @@ Result run_operation(const OperationContext& with, std::span<const Agreed> toget
     case Operation::kAlltoall:
       return alltoall(with, first);
     default:
-      break;  // barrier, join and the like: it suffices that all ranks have asked
+      break;  // barrier, join and the like need only the agreement
   }
   Result result;
   result.rows = first.rows;

@@ -17,7 +17,7 @@ class ProcessSets {
   // Starts with the set of all ranks, which has id 0 and serial 0.
   explicit ProcessSets(const EngineContext& engine);
 
-  // Any thread. Throws InvalidArgument if there is no such set.
+  // Any thread. Throws InvalidArgument if the id is unknown.
   Pointer find(int id) const EXCLUDES(mutex_);
   // Any thread.
   std::map<int, std::vector<int>> ranks_by_id() const EXCLUDES(mutex_);
@@ -25,7 +25,7 @@ class ProcessSets {
   // Engine thread. Returns the id. All ranks add and remove the same sets in the same order, so ids and serials are the same.
   int add(std::vector<int> ranks) EXCLUDES(mutex_);
   Pointer remove(int id) EXCLUDES(mutex_);
-  // Engine thread. Null if there is no such set.
+  // Engine thread. Null if the set does not exist.
   Pointer by_serial(uint32_t serial) const;
   // Engine thread, after a failure: lets streams continue that wait for operations on the GPU.
   void abort_gpu();

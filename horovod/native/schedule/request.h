@@ -89,11 +89,11 @@ struct Item {
 };
 
 enum class ResponseKind : uint8_t {
-  kRun,        // carry out the items together, several as one bucket; or, if begun already, all ranks have asked for them
+  kRun,        // carry out the items together, several as one bucket; or, if begun already, all ranks have requested them
   kRefuse,     // the ranks disagree on the items, as in `error`
   kDecided,    // the answer to the question that the item names, in its `rows`
   kAskInFull,  // to one rank: the coordinator has forgotten `ids`; announce those requests again in full
-  kForget,     // `ids` are no longer valid
+  kForget,     // `ids` have become invalid
   kRelease,    // to one rank: its caller that waits for the item may go on without it
   kAskOfPass,  // to one rank: answer when it is in no backward pass; the item is the question that needs this
   kShutdown,   // no more operations: some rank has left, or, with an `error`, the job cannot go on

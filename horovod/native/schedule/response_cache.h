@@ -22,7 +22,7 @@ class ResponseCache {
   // Remembers agreed requests, which are by position in the set. Appends evicted ids to `forgotten`. Returns the new id, or 0
   // if the capacity is 0.
   uint32_t remember(std::vector<Request> requests, std::vector<uint32_t>* forgotten);
-  // The request that a rank's id stands for, null if it is forgotten.
+  // The rank's request with this id; null if it is forgotten.
   const Request* request(uint32_t id, size_t position) const;
   void touch(uint32_t id);
 

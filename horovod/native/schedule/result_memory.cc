@@ -29,7 +29,7 @@ std::shared_ptr<std::byte[]> ResultMemory::take(size_t bytes) {
           }};
 }
 
-// The smallest block that is large enough. It may exceed the size by a quarter, lest small results hold large blocks.
+// The smallest block that is large enough, at most by a quarter larger, so that small results do not hold large blocks.
 ResultMemory::Block ResultMemory::found(size_t bytes) {
   MutexLock lock(mutex_);
   auto best = idle_.end();

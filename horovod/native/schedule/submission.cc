@@ -95,7 +95,7 @@ Submission bare_submission(Operation operation, std::string name, std::vector<in
 void settle_splits(Submission* submission, size_t ranks) {
   const std::string& name = submission->request.name;
   const Shape& shape = submission->tensors.front().shape;
-  if (shape.empty()) return;  // refused when all ranks have asked, since other ranks may pass a tensor with rows
+  if (shape.empty()) return;  // the coordinator refuses it, since other ranks may pass a tensor with rows
   std::vector<int64_t>& splits = submission->splits;
   const auto size = static_cast<int64_t>(ranks);
   if (splits.empty()) {

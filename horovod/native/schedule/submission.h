@@ -1,4 +1,4 @@
-// A submission: an operation that this rank asks for, and the memory of its tensors.
+// A submission: an operation that this rank requests, and the memory of its tensors.
 #pragma once
 
 #include <chrono>
