@@ -307,7 +307,7 @@ class World:
     @property
     def homogeneous(self) -> bool: ...
     def abandon(self) -> None:
-        """Tells the other ranks that this one cannot go on."""
+        """Reports to the other ranks that this one cannot go on."""
 
     def leave_to_parent(self) -> None: ...
     @property

@@ -35,7 +35,7 @@ class Coordinator {
   std::vector<Response> decide();
   // The ranks that have not requested an operation that the rank at `position` has requested. Empty if that rank has not.
   std::vector<int> missing(size_t position, const std::string& name);
-  // Answers kNotYet for the undecided gradients of a question. False if it is unknown.
+  // Answers kNotYet for the undecided gradients of a question. False if the question is unknown.
   bool release(const std::string& question) { return missing_.release(question); }
   // A caller waits for `name`. If that is a question, pass_queries() has the ranks to ask whether they are in a backward pass,
   // and on_no_pass() takes their answers.

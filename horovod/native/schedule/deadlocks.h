@@ -2,7 +2,7 @@
 // transport.
 //
 // Most waits end when all ranks have requested the operation. But two ranks whose backward passes made gradients of different
-// parameters request each other's only in step(). Such a wait is marked `may_yield`, and is released when it is part of a cycle.
+// parameters request each other's only in step(). Such a wait is marked `may_yield`, and is released if it is part of a cycle.
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,7 @@ class MissingGradients {
   using Pass = uint32_t;  // number of passes that the rank had begun
   struct Ranks {          // the coordinator's state
     std::function<bool(size_t position)> has_joined;
-    // By position, the pass in which the rank requested the operation. Null if no rank or all have.
+    // By position, the pass in which the rank requested the operation. Null if no rank has done so, or all have.
     std::function<const std::vector<std::optional<Pass>>*(const std::string& name)> started;
     std::function<Pass(size_t position)> latest_pass;  // the last pass in which the rank requested an operation
   };
@@ -70,13 +70,13 @@ class MissingGradients {
   std::vector<PassQuery> pass_queries(const Ranks& ranks);
   // The rank is in no pass, and has announced all operations that it had started before.
   void on_no_pass(size_t position, const std::string& question);
-  // The ranks for which a question waits; nothing if it is unknown.
+  // The ranks for which a question waits; nothing if the question is unknown.
   std::optional<std::vector<size_t>> waits_for(const std::string& question, const Ranks& ranks);
   // The undecided names, each with the time of its first question.
   std::map<std::string, TimePoint> undecided() const;
   // Ranks that have neither asked about the name nor joined.
   std::vector<size_t> silent_about(const std::string& name, const Ranks& ranks) const;
-  // Decides the undecided names of a question with kNotYet. False if it is unknown.
+  // Decides the undecided names of a question with kNotYet. False if the question is unknown.
   bool release(const std::string& question);
   // Whether some rank takes part in this operation because of a kStart. Forgets it.
   bool take_completed(const std::string& name) { return completed_.erase(name) != 0; }

@@ -95,7 +95,7 @@ enum class ResponseKind : uint8_t {
   kAskInFull,  // to one rank: the coordinator has forgotten `ids`; announce those requests again in full
   kForget,     // `ids` have become invalid
   kRelease,    // to one rank: its caller that waits for the item may go on without it
-  kAskOfPass,  // to one rank: answer when it is in no backward pass; the item is the question that needs this
+  kAskOfPass,  // to one rank: answer when you are in no backward pass; the item is the question that needs this
   kShutdown,   // no more operations: some rank has left, or, with an `error`, the job cannot go on
 };
 
