@@ -100,9 +100,7 @@ class Codec:
         """accumulator (float32) += decoded values."""
 
     def decode_two(self, first: int, second: int, count: int, factor: float, destination: int) -> None:
-        """(first + second) * factor, rounded to float32 after each operation; both runs have `count`
-        elements.
-        """
+        """(first + second) * factor of two runs of `count`, rounded to float32 after each operation."""
 
 class CodecFormat:
     """A row of horovod/native/codec/format_list.h. scale_bytes are per block, 0 if blocks have no scale."""
@@ -312,7 +310,7 @@ class World:
     def leave_to_parent(self) -> None: ...
     @property
     def links(self) -> LinkCosts:
-        """The costs that open_world() measured, the same on all ranks."""
+        """The costs that open_world() measured; the same on all ranks."""
 
     @property
     def transport(self) -> str:
@@ -375,7 +373,7 @@ class Tensor:
     ``feedback``, for an allreduce of floats with a codec, has as many elements as the tensor; one operation
     at a time uses it. ``device``: the GPU's number, or -1 for CPU memory. The operation waits for the earlier
     work of ``stream``, the caller's on that GPU. ``witness``: the address of a word that changes when the
-    tensor's memory does; if it changes before the operation is done, that fails.
+    tensor's memory does; the operation fails if it changes before the end.
     """
 
     def __init__(

@@ -70,7 +70,7 @@ nb::dict counters_of(const ProcessSet& set) {
 // the main thread, and only between two of its instructions.
 template <typename Wait>
 auto wait_serving_signals(Engine& engine, int64_t handle, bool may_yield, Wait wait) {
-  // Most waits end before it is worth a message to rank 0.
+  // Most waits are too short for a report to rank 0.
   constexpr std::chrono::milliseconds kBeforeItIsNoted{5}, kBetweenLooks{100};
   for (std::chrono::milliseconds timeout = kBeforeItIsNoted;; timeout = kBetweenLooks) {
     {

@@ -13,7 +13,7 @@ namespace nb = nanobind;
 namespace hvd::testing {
 namespace {
 
-// The submissions of a rank, which has their process sets.
+// The submissions of a rank, which owns their process sets.
 struct BoundSubmissions {
   Rank& rank;
   Submissions& submissions;
