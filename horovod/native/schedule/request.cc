@@ -7,7 +7,7 @@
 namespace hvd {
 namespace {
 
-// A number above these stands for nothing.
+// Higher numbers are invalid.
 constexpr Operation kLastOperation = Operation::kMissing;
 constexpr ResponseKind kLastResponseKind = ResponseKind::kShutdown;
 
@@ -27,7 +27,7 @@ void put(const Request& r, ByteWriter* out) {
   out->put(r.text);
 }
 
-// What all who work with requests take for granted.
+// Checks the properties of tensors on which all code relies.
 void check_tensors(const ByteReader& in, const Request& r) {
   auto refuse = [&](const std::string& what) {
     in.refuse("asks for " + std::string(name_of(r.operation)) + " of '" + r.name + "' with " + what);
@@ -41,7 +41,7 @@ void check_tensors(const ByteReader& in, const Request& r) {
   }
   int64_t total = 0;
   for (size_t t = 0; t < count; ++t) {
-    // An empty dimension counts as one, since sizes are also taken without some of the dimensions.
+    // An empty dimension counts as 1, since sizes are also computed from some of the dimensions.
     auto bytes = static_cast<int64_t>(size_of(r.dtypes[t]));
     bool fits = true;
     for (const int64_t length : r.shapes[t]) {

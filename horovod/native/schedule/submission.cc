@@ -59,7 +59,7 @@ void check_feedback(const Submission& submission) {
 // "on GPU 1"
 std::string place_text(int device) { return device == kCpu ? "in CPU memory" : "on GPU " + std::to_string(device); }
 
-// Of all tensors of a group.
+// The device of all tensors of a group.
 int common_device(const std::string& name, const std::vector<TensorRef>& tensors) {
   const int device = tensors.front().device;
   for (size_t t = 1; t < tensors.size(); ++t) {
@@ -95,7 +95,7 @@ Submission bare_submission(Operation operation, std::string name, std::vector<in
 void settle_splits(Submission* submission, size_t ranks) {
   const std::string& name = submission->request.name;
   const Shape& shape = submission->tensors.front().shape;
-  if (shape.empty()) return;  // refused when all ranks have asked: some may pass a tensor that has rows
+  if (shape.empty()) return;  // the coordinator refuses it, since other ranks may pass a tensor with rows
   std::vector<int64_t>& splits = submission->splits;
   const auto size = static_cast<int64_t>(ranks);
   if (splits.empty()) {
@@ -160,7 +160,7 @@ Submission alltoall_submission(std::string name, TensorRef tensor, std::vector<i
 Submission barrier_submission(std::string name) { return bare_submission(Operation::kBarrier, std::move(name)); }
 
 Submission tune_submission(std::string name, std::string settings) {
-  Settings().tune(settings);  // throws for what no rank could take
+  Settings().tune(settings);  // throws if a value is invalid
   Submission submission = bare_submission(Operation::kTune, std::move(name));
   submission.request.text = std::move(settings);
   return submission;

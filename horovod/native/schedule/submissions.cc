@@ -23,7 +23,7 @@ Submissions::Added Submissions::add(Submitted submitted, TimePoint now) {
   const bool is_first = queue_.empty();
   const int64_t handle = submitted.submission.handle = handles_.open();
   submitted.submission.begins_batch = std::exchange(is_new_batch_, held_ == 0);
-  // Nobody does these and goes on with something else.
+  // Callers of the other operations always wait.
   if (!is_repeated(request.operation)) somebody_waits_ = true;
   latest_ = now;
   if (is_first) since_ = now;
@@ -63,8 +63,8 @@ bool Submissions::is_empty() const {
   return queue_.empty();
 }
 
-// A cycle after the first submission; while they come in quick succession, when the series ends, but soon. While nothing of
-// what was announced before has been answered another rank is late, and one more announcement would only cost: then later.
+// A cycle after the first submission. If submissions come in quick succession, at the end of the series, after four cycles at
+// most. Without a response to the last announcement another rank is late, and an earlier announcement would not help.
 Submissions::TimePoint Submissions::due_time() const {
   if (are_unanswered_) return since_ + 20 * cycle_;
   return std::max(since_ + cycle_, std::min(latest_ + cycle_ / 4, since_ + 4 * cycle_));
