@@ -9,6 +9,7 @@ import pictures
 from matplotlib import pyplot
 from pictures import LIMIT, OTHERS, OURS
 
+from horovod.drawing import palette, svg
 from on_hosts import tables, training
 
 Record = dict[str, Any]
@@ -54,6 +55,33 @@ def training_steps(sets: list[list[Record]]) -> Any:
     return figure
 
 
+def step_time(rows: list[Record]) -> str:
+    """README's picture, of one set of training steps: an SVG for light and dark pages, seconds as bars."""
+    names = {"DDP": "DDP", "DDP fp16": "DDP, fp16 hook", "bit8": "bit8", "int4": "int4"}
+    seconds = {row["contender"]: float(row["seconds"]) for row in rows}
+    left, top, height, full = 112.0, 52.0, 24.0, 240.0
+    first, longest = rows[0], max(seconds[name] for name in names)
+    parts = [svg.box(0, 0, 400, top + 32 * len(names) + 26, 8, fill="var(--paper)")]
+    title = f"A training step of {first['model'].upper().replace('VGG', 'VGG-')}, {tables.where(first)}"
+    parts.append(svg.text((12, 26), title.replace("gbit", " Gbit/s"), 14, is_bold=True, fill="var(--ink)"))
+    for place, (name, shown) in enumerate(names.items()):
+        y, length = top + 32 * place, full * seconds[name] / longest
+        paint = f"var(--{'line' if name.startswith('DDP') else 'blue'})"
+        parts.append(svg.text((left - 8, y + 17), shown, 12, "end", fill="var(--ink)"))
+        parts.append(svg.box(left, y, length, height, 3, fill=paint))
+        end_of_bar = (left + length + 6, y + 17)
+        parts.append(svg.text(end_of_bar, f"{seconds[name]:.2f} s", 12, fill="var(--quiet)"))
+    computing, end = left + full * seconds[training.ALONE] / longest, top + 32 * len(names)
+    edge = [(computing, top - 8), (computing, end)]
+    parts.append(svg.line(edge, stroke="var(--accent)", stroke_width=1.5))
+    note = f"computing alone: {seconds[training.ALONE]:.2f} s"
+    parts.append(svg.text((computing, end + 14), note, 11, fill="var(--accent)"))
+    style = svg.element("style", palette.rules("svg", ["paper", "line", "quiet", "ink", "accent", "blue"]))
+    said = ", ".join(f"{shown} {seconds[name]:.2f} s" for name, shown in names.items())
+    body = "\n".join([style, *parts])
+    return svg.document(400, end + 26, "Time of a training step", body, f"{note}; {said}.")
+
+
 def scaling(rows: list[Record]) -> Any:
     """Efficiency against the number of hosts."""
     figure, axis = pyplot.subplots(figsize=(5.5, 4))
@@ -82,4 +110,7 @@ def draw(document: Record, folder: str) -> list[Path]:
             figures["cluster_training"] = training_steps(document["training"])
         if document["scaling"]:
             figures["cluster_scaling"] = scaling(document["scaling"])
-        return pictures.saved(figures, Path(folder))
+        paths = pictures.saved(figures, Path(folder))
+    if document["training"]:
+        (Path(folder) / "step_time.svg").write_text(step_time(document["training"][0]), encoding="utf-8")
+    return paths

@@ -12,6 +12,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from functools import cache
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,13 +26,10 @@ from horovod.lab import logs
 from horovod.lab.command_line import parse
 
 sys.path.append(str(ROOT))  # last: a sanitized build may stand before this folder
-sys.path.append(str(ROOT / "scripts"))
-
-from diagrams.drawing import WIDTH
-from draw_diagrams import DIAGRAMS, FOLDER
 
 from build_support.requirements import BuildError, check_requested_features
 
+ASSETS = sorted((ROOT / "docs" / "assets").glob("*.svg"))
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -274,23 +272,26 @@ def test_a_message_that_is_named_exists(page: str, message: str) -> None:
 # Diagrams
 
 
-@pytest.mark.parametrize("name", DIAGRAMS)
-def test_a_diagram_is_up_to_date_and_shown(name: str) -> None:
-    drawn = DIAGRAMS[name]().svg()
-    assert (FOLDER / name).read_text(encoding="utf-8") == drawn, "run python scripts/draw_diagrams.py"
-    shown = re.findall(rf"!\[([^\]]*)\]\((?:\.\./)?assets/{name}\)", "".join(map(text_of, pages())))
+def test_diagrams_are_there() -> None:
+    assert len(ASSETS) >= 9
+
+
+@pytest.mark.parametrize("diagram", ASSETS, ids=lambda path: path.name)
+def test_a_page_shows_a_diagram(diagram: Path) -> None:
+    link = rf"!\[([^\]]*)\]\((?:\.\./|docs/)?assets/{diagram.name}\)"
+    shown = re.findall(link, "".join(map(text_of, pages())))
     assert shown and all(shown), "some page shows it, with words in its place"
 
 
-@pytest.mark.parametrize("name", DIAGRAMS)
-def test_a_diagram_is_readable(name: str) -> None:
+@pytest.mark.parametrize("diagram", ASSETS, ids=lambda path: path.name)
+def test_a_diagram_is_readable(diagram: Path) -> None:
     """It has a description, type that is legible at 400 pixels, and colours for both schemes."""
-    root = ElementTree.parse(FOLDER / name).getroot()
+    root = ElementTree.parse(diagram).getroot()
     title, description = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
     assert title is not None and title.text and description is not None
     assert len(description.text or "") > 80
     width, height = map(int, root.attrib["viewBox"].split()[2:])
-    assert width == WIDTH == 400
+    assert width == 400
     for text in root.iter(f"{SVG}text"):
         assert float(text.attrib["font-size"]) >= 11, text.text
         assert 0 <= float(text.attrib["x"]) <= width and 0 < float(text.attrib["y"]) < height, text.text
