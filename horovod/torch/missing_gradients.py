@@ -267,7 +267,7 @@ class MissingGradients:
         self.start_further(parameter)
 
     def add_further(self, members: Iterable[torch.Tensor]) -> None:
-        """After their reduction: to what was set aside, if that is what they are."""
+        """Add reduced further contributions to the gradients that were set aside for them."""
         if not self.set_aside:
             return
         for parameter in members:
@@ -279,27 +279,27 @@ class MissingGradients:
                     parameter.grad = earlier + further if earlier.is_sparse else earlier.add_(further)
 
     def note_nobodys(self) -> None:
-        """No rank has some gradient, and all ranks have been told. It matters in a step that has begun."""
+        """Note that no rank has some gradient, as all ranks know. Counts only in a step that has begun."""
         self.is_incomplete = self.is_incomplete or self._of._life.has_begun()
 
     def settle_in_step(self) -> None:
         """Take part in further contributions until no rank has any.
 
-        Only after a pass in which some rank lacked something: then all ranks know it.
+        Only after a pass in which some rank lacked a gradient, which all ranks know.
         """
         if self._of._life.contributions:
             self._settle(is_due=True)
 
     def settle_before_zeroing(self) -> None:
-        """As a step is given up: others may have gone on with it, in passes that this rank did not make."""
+        """Settle a step that is given up: other ranks may have continued it in further passes."""
         if self._of._life.has_begun() and (self.is_incomplete or self._of._life.contributions):
             self._settle(is_due=False)
         self.is_incomplete = False
 
     def ask_in_step(self, units: Sequence[Subject], is_all: bool) -> None:
-        """Take part in what other ranks have of these, which no pass has started here.
+        """Take part in the reductions of these units that other ranks have started, and no pass here.
 
-        If it ``is_all`` that is left, and passes have lacked it, all ranks ask at once.
+        If these are all units left (``is_all``) and passes have lacked some, all ranks ask together.
         """
         if is_all and self.is_incomplete:
             self._settle(is_due=True)
@@ -307,7 +307,7 @@ class MissingGradients:
             take_part(ask(units), may_yield=False)
 
     def _settle(self, is_due: bool) -> None:
-        """All ranks do this at once, in a step, or as they give it up, until none has anything under way.
+        """Take part until no rank has a reduction under way. All ranks of the optimizer call it.
 
         A rank that is still in a pass may wait for further contributions to other optimizers.
         """
