@@ -49,7 +49,7 @@ class WireNames:
 
 
 def suffix_of(number: int) -> str:
-    """Return the suffix of an optimizer's wire names. The core draws random numbers without it."""
+    """Return the suffix of an optimizer's wire names. The core ignores it when it seeds random numbers."""
     return f"#{number}" if number else ""
 
 
