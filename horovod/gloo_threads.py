@@ -1,4 +1,4 @@
-"""Wait for the gloo threads that torch leaves running, before the interpreter or their tensors end."""
+"""Waits for the gloo threads that torch leaves running, before the interpreter or their tensors end."""
 
 from __future__ import annotations
 
@@ -10,22 +10,20 @@ from typing import Any
 
 __all__ = ["wait_for_gloo", "wait_for_gloo_in_destroy_process_group"]
 
-GLOO_THREAD = "pt_gloo_runloop"  # torch's name for the threads that execute a process group's collectives
+GLOO_THREAD = "pt_gloo_runloop"  # torch's name for threads that execute a process group's collectives
 
 
 @atexit.register
 def wait_for_gloo(most_seconds: float = 2.0) -> None:
-    """Return when gloo's threads are idle, or after ``most_seconds``. Return at once if there are none.
+    """Return when gloo's threads are idle, or after ``most_seconds``; at once if there are none.
 
-    A gloo thread releases a collective after the collective has ended. If ``backward()`` started the
-    collective, the thread also releases a Python object (torch 2.13 keeps the context there), for which it
-    needs the interpreter's lock. If the interpreter has ended by then, the process aborts with "terminate
-    called without an active exception", although training succeeded.
+    A gloo thread releases a collective after it has ended. If ``backward()`` started it, that frees a Python
+    object (torch 2.13), which requires the interpreter's lock. If the interpreter has ended by then, the
+    process aborts with "terminate called without an active exception", after successful training.
     """
     deadline = time.monotonic() + most_seconds
     looks_at_rest = 0
-    # One look is not enough: a thread that waits for the lock sleeps too, and gets it only while this one
-    # sleeps.
+    # One look is not enough: a thread that waits for the lock sleeps too, until this thread sleeps.
     while looks_at_rest < 3 and time.monotonic() < deadline:
         states = _states_of_threads(GLOO_THREAD)
         if not states:
@@ -37,14 +35,13 @@ def wait_for_gloo(most_seconds: float = 2.0) -> None:
 def wait_for_gloo_in_destroy_process_group() -> None:
     """Make ``destroy_process_group()`` wait for gloo's threads. Idempotent.
 
-    ``destroy_process_group()`` leaves the threads to the destructor of the last DistributedDataParallel,
-    which waits for them while it holds the interpreter's lock (torch 2.13). A thread that still holds a
-    Python tensor waits for that lock, and the process hangs after its last line. On busy cores this happened
-    to one job in ten.
+    Otherwise the destructor of the last DistributedDataParallel waits for them, with the interpreter locked
+    (torch 2.13). If a thread still holds a Python tensor, it waits for that lock: a deadlock at exit, in one
+    job of ten on busy cores.
     """
     import torch.distributed.distributed_c10d as c10d
 
-    # The last call inside destroy_process_group(), which scripts may have imported by name themselves.
+    # The last call inside destroy_process_group(). Scripts may have imported that function itself by name.
     name = "_unregister_all_process_groups"
     forget: Any = getattr(c10d, name, None)
     if forget is None or getattr(forget, "waits_for_gloo", False):

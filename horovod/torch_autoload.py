@@ -1,9 +1,9 @@
 """The hook that ``import torch`` runs: entry point "horovod" of torch's group ``torch.backends``.
 
-It registers the c10d backend "horovod". With HOROVOD_DDP_COMPRESSION in the environment, it has every
-DistributedDataParallel compressed, also in processes that the script starts. The implementation of both is
-imported at the first use, which is also when a wrong setting is reported: ``import torch`` stays as fast as
-before, and never fails because of this package. TORCH_DEVICE_BACKEND_AUTOLOAD=0 switches all of it off.
+It registers the c10d backend "horovod". With HOROVOD_DDP_COMPRESSION in the environment, it compresses every
+DistributedDataParallel, also in processes that the script starts. Both are imported at the first use, when
+wrong settings are reported too: ``import torch`` stays fast, and never fails because of this package.
+TORCH_DEVICE_BACKEND_AUTOLOAD=0 switches all of it off.
 
 At exit the process also waits for gloo's threads (`gloo_threads`), which torch leaves running.
 """

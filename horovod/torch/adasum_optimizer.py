@@ -52,7 +52,7 @@ class DistributedAdasumOptimizer(OptimizerFront):
         """Return the change that the wrapped optimizer's step would make to a parameter. Restores it."""
         if parameter.grad is None or parameter not in self._group_number:
             return torch.zeros_like(parameter)
-        # SparseAdam's step takes sparse gradients only. The delta that travels is dense anyway.
+        # SparseAdam's step takes sparse gradients only. Its delta is dense.
         wants_sparse = isinstance(self, torch.optim.SparseAdam)
         if parameter.grad.is_sparse and self.sparse_as_dense and not wants_sparse:
             parameter.grad = parameter.grad.to_dense()
@@ -90,7 +90,7 @@ class DistributedAdasumOptimizer(OptimizerFront):
             raise errors.adasum_unscaled(ranks=[basics.rank()])
 
     def synchronize(self) -> None:
-        """Do nothing: there are no reduced gradients to look at before the step."""
+        """Do nothing: there are no reduced gradients before the step."""
 
     def skip_synchronize(self) -> Any:
         """Raise AssertionError: the reduction of steps cannot be skipped."""
@@ -101,8 +101,7 @@ class DistributedAdasumOptimizer(OptimizerFront):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Add the Adasum of all ranks' steps to every parameter. Returns what ``closure`` returns, or None.
 
-        Ranks made their local steps when gradients were due. Gradients that ``closure`` computes are reduced
-        too.
+        The local steps were made when gradients were due. Gradients of ``closure`` are reduced too.
         """
         loss = None
         if closure is not None:

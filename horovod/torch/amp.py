@@ -1,9 +1,9 @@
 """Make PyTorch's GradScaler wait for reductions before it unscales gradients.
 
 The scaler changes gradients in place without raising their versions, so the change cannot be detected later.
-It does so in ``torch.amp.GradScaler.unscale_``, which ``step`` calls if the script has not, and, for
-optimizers that unscale by themselves (``fused=True``), in ``_check_inf_per_device``. This module wraps both
-methods. Both take the optimizer as their first argument.
+This module wraps both methods that do so: ``torch.amp.GradScaler.unscale_``, which ``step`` calls if the
+script has not, and ``_check_inf_per_device``, for optimizers that unscale by themselves (``fused=True``).
+Both take the optimizer as their first argument.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The collectives as autograd functions, with their gradients.
 
 The gradient of an allreduce is allreduced in the same way, and that of an alltoall travels back by alltoall.
-The gradients of allgather and broadcast are *averaged* over ranks, and the gradient of a reduce-scatter is
-multiplied by the number of ranks, as in Horovod. The true adjoints are the sum, and no factor. Operations of
-the backward pass have no names, so they must run in the same order on every rank.
+The gradients of allgather and broadcast are *averaged* over ranks, and that of a reduce-scatter is multiplied
+by the number of ranks, as in Horovod. The true adjoints are the sum, and no factor. Operations of the
+backward pass have no names, so they must run in the same order on every rank.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class OfItsJob(torch.autograd.Function):
 
 
 class CompressedGroupedAllreduce(OfItsJob):
-    """Allreduce of a group without compressor, or with one that the core or the gathered route implements."""
+    """Allreduce of a group, without compressor or with one of the core or of the gathered route."""
 
     @staticmethod
     def forward(

@@ -1,8 +1,8 @@
 """Connects horovod.tune to this rank's job: what may be tuned, and when each step ends.
 
-A DistributedOptimizer and a model under ``ddp.compress`` report the end of each step. Steps are counted by
-the first of them that makes one. Others, such as the second optimizer of a GAN, take the settings that are
-found. Without HOROVOD_AUTOTUNE=1 all of this is off.
+A DistributedOptimizer and a model under ``ddp.compress`` report the end of each step. The first that makes
+one counts the steps. Others, such as the second optimizer of a GAN, take the settings that are found. Without
+HOROVOD_AUTOTUNE=1 all of this is off.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LAUNCH_STEPS = "HOROVOD_TUNE_LAUNCH_STEPS"
 
 
 def is_on() -> bool:
-    """Return whether tuning is on. The ranks agreed on this when they met."""
+    """Return whether tuning is on, as the ranks agreed when they met."""
     return basics.member().tuning["HOROVOD_AUTOTUNE"] == "1"
 
 
@@ -70,8 +70,8 @@ class _CoreAgreements:
     def start(self, text: str) -> Agreement:
         """Start an agreement on ``text``.
 
-        An error is kept until the text is read: other ranks may have left after their last step, and only a
-        rank that makes another step needs the answer.
+        An error is kept until the text is read: other ranks may have left, and only a rank that makes another
+        step needs the answer.
         """
         try:
             return _CoreAgreement(self._engine, self._engine.tune(_OPERATION, text))
@@ -83,7 +83,7 @@ class _CoreAgreements:
 
 
 class _Probe:
-    """Measures a step for ``horovodrun --tune-launch``, which ends the job when it has read the time."""
+    """Measures a step for ``horovodrun --tune-launch``, which then ends the job."""
 
     _WARMUP = 10
 
@@ -97,7 +97,7 @@ class _Probe:
             steps = [end - begin for begin, end in itertools.pairwise(self._times[self._WARMUP :])]
             print(
                 f"horovod: a step takes {statistics.median(steps):.6f} s, the median of {len(steps)}",
-                file=sys.__stdout__,  # horovodrun reads it, even if the script redirects sys.stdout
+                file=sys.__stdout__,  # for horovodrun, even if the script redirects sys.stdout
                 flush=True,
             )
 
@@ -106,8 +106,8 @@ class Tuned:
     """An optimizer or a model that reports its steps, and its own settings that may be tuned.
 
     The settings change at the end of its steps, which all ranks make in the same order. A rank that had
-    joined made fewer steps. So before its first reduction after a join, every rank takes the settings that
-    the ranks had agreed on when the join ended.
+    joined made fewer steps. So before its first reduction after a join, each rank takes the settings that
+    were agreed on when the join ended.
     """
 
     def __init__(self, knobs: Sequence[OwnKnob] = ()) -> None:
@@ -121,7 +121,7 @@ class Tuned:
         self._has[own.knob.name] = own.start
 
     def before_reduction(self) -> None:
-        """Take the agreed settings if they have changed. Cheap: few objects have a knob in Python."""
+        """Take the agreed settings if they have changed. Cheap, as knobs in Python are rare."""
         if self.knobs and self._since is not (agreed := belongings.own(Tuning).agreed()):
             self._since = agreed
             self.take(agreed.settings)
@@ -137,8 +137,8 @@ class Tuned:
 class _Leader:
     """Chooses whose steps count: the first caller that makes one, until another makes TAKES_OVER in a row.
 
-    Ranks make the same calls in one order, so all have the same leader. The choice does not depend on when
-    objects are freed, as the garbage collector runs at another time on each rank.
+    Ranks make the same calls in one order, so all have the same leader. It does not depend on the garbage
+    collector, which runs at another time on each rank.
     """
 
     TAKES_OVER = 10
@@ -184,11 +184,11 @@ class Tuning:
         self._watched: Watched | None = None
         self._joins = 0
         self._agreed = Decision("warming up" if self._is_on else "off", 1)
-        self._told = 0  # number of outcomes that were reported
+        self._told = 0  # reported outcomes
         self._searching_since: tuple[float, dict[str, int]] | None = None
 
     def agreed(self) -> Decision:
-        """Return the ranks' common decision at the last join, or the one that ``fix`` made."""
+        """Return the common decision of the last join, or of ``fix``."""
         member = basics.member()
         if self._joins != member.joins:
             self._joins = member.joins
@@ -244,7 +244,7 @@ class Tuning:
             self._director = _director(member, workload, self._watched, self._say)
             member.before_leaving.append(self._say_how_far)
         self._tuner = Tuner(_CoreAgreements(member.engine), self._director)
-        if self._joins:  # the other ranks made steps before the join, and began afresh after it
+        if self._joins:  # the other ranks began afresh after steps before the join
             self._tuner.begin_afresh()
 
     def _say(self, line: str) -> None:
@@ -255,7 +255,7 @@ class Tuning:
             self._say(f"tuning ended early, {so_far}. Nothing is kept for the next job.")
 
     def _report(self, director: Director) -> None:
-        """Write the table and the log once for each search that has ended or was skipped."""
+        """Write the table and the log once for each search that was completed or skipped."""
         if director.phase == "searching" and self._searching_since is None:
             self._searching_since = (time.perf_counter(), dict(basics.metrics(global_process_set)))
         if director.settled == self._told:
@@ -280,7 +280,7 @@ class Tuning:
             }
             for trial in director.trials
         ]
-        # The phase and the settings are those that count from the next step on.
+        # Phase and settings are those of the next step.
         now = {"phase": director.phase, "settings": director.settings(), "trials": trials}
         try:
             Path(path).write_text(json.dumps({**self.data(), **now}, indent=1) + "\n")

@@ -7,7 +7,7 @@ gradient (Ioffe and Szegedy 2015, arXiv:1502.03167) is
     dx = weight / sqrt(var + eps) · (dy − mean(dy) − x̂·mean(dy·x̂))
 
 On CUDA the kernels are those of torch.nn.SyncBatchNorm, which accept half precision. The CPU kernels would
-also return statistics in half precision, so on the CPU the work is done in the statistics' dtype.
+return half-precision statistics too, so the CPU works in the statistics' dtype.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Statistics:
 
     mean: torch.Tensor
     var: torch.Tensor
-    count: int | torch.Tensor  # values per channel; a tensor if the host does not know it, then at least 2
+    count: int | torch.Tensor  # values per channel; a tensor, of at least 2, if the host does not know it
 
     @property
     def is_known(self) -> bool:
@@ -86,7 +86,7 @@ def gradient_sums(
             _dense(dy), _dense(x), mean, invstd, None, True, False, False
         )
         return sum_dy, sum_dy_xmu * invstd
-    # The kernel of eval mode, in which mean and variance do not depend on x either.
+    # As in eval mode, in which mean and variance do not depend on x either.
     _, sum_dy_xhat, sum_dy = torch.ops.aten.native_batch_norm_backward(
         dy.to(mean.dtype),
         x.to(mean.dtype),
@@ -123,7 +123,7 @@ def input_gradient(
             _dense(dy), _dense(x), mean, invstd, scale, sum_dy, sum_dy_xhat / invstd, counts
         )
     factor = invstd if scale is None else scale * invstd
-    # −factor·(mean(dy) + x̂·mean(dy·x̂)) is a normalisation itself, so torch's fused kernel computes it.
+    # −factor·(mean(dy) + x̂·mean(dy·x̂)) is a normalisation itself, for torch's fused kernel.
     dx = functional.batch_norm(
         x.to(mean.dtype),
         mean,

@@ -1,15 +1,14 @@
 """The part of a checkpoint that compressed training adds to model and optimizer.
 
-A DistributedOptimizer has it in state_dict()["horovod"], a compressed DistributedDataParallel in its
-CompressionState's state_dict():
+It is state_dict()["horovod"] of a DistributedOptimizer, and state_dict() of a CompressionState:
 
     form           the version of this form, checkpoint_form.FORM; 1 if absent
     rank, size     the position of the rank that saved it among its peers, and their number
     residuals      position -> Residuals.state_dict(): this rank's, or, after ``consolidate``, every rank's
     compressors    parameter -> the memory of its compressor; the same on every rank
 
-Every rank has its own residuals. A checkpoint that rank 0 alone writes would lose those of the others, so
-they are gathered first, through Peers.
+Every rank has its own residuals. They are gathered first, through Peers, if rank 0 alone writes the
+checkpoint.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ class Peers(Protocol):
     owner: str
 
     def ranks(self) -> list[int] | None:
-        """Return the ranks of the job in the order of their positions; None while they are unknown."""
+        """Return the ranks of the job in the order of positions; None while unknown."""
         ...
 
     def position(self) -> int | None:
-        """Return this rank's position; None if it has none, or if the job is over."""
+        """Return this rank's position; None if it has none, or the job is over."""
         ...
 
     def size(self) -> int | None:
@@ -53,18 +52,17 @@ class Peers(Protocol):
 
 
 class Checkpoint:
-    """Saves and restores what a reduction remembers between steps.
+    """Saves and restores the state of a reduction between steps.
 
-    While ``peers`` are unknown it keeps a loaded checkpoint unchanged, as it cannot choose its rank's
-    residuals yet.
+    While ``peers`` are unknown it keeps a loaded checkpoint unchanged, as residuals belong to ranks.
     """
 
     def __init__(self, residuals: Residuals, memory: Memory, peers: Peers | None) -> None:
         self._residuals, self._memory, self._known_peers = residuals, memory, peers
-        # a checkpoint that was loaded before the peers were known
+        # loaded before the peers were known
         self._loaded: Mapping[str, Any] | None = None
         self._rank, self._size = 0, 1  # among the peers; kept when the job is over
-        # Every rank's residuals as gathered or loaded. Valid until the next reduction.
+        # Every rank's residuals as gathered or loaded, valid until the next reduction.
         self._everybodys: dict[int, Any] | None = None
 
     @property
@@ -73,7 +71,7 @@ class Checkpoint:
         return self._known_peers
 
     def meet(self, peers: Peers, names: Collection[str] | None = None) -> None:
-        """Set the peers. Raises and warns as ``load_state_dict`` if a checkpoint was loaded before."""
+        """Set the peers. Raises and warns as ``load_state_dict``, of a checkpoint loaded before."""
         self._known_peers = peers
         if self._loaded is not None:
             self.load_state_dict(self._loaded, names)
@@ -102,11 +100,11 @@ class Checkpoint:
         return {**whose, "residuals": residuals, "compressors": compressors}
 
     def load_state_dict(self, saved: Mapping[str, Any] | None, names: Collection[str] | None = None) -> None:
-        """Continue from what ``state_dict()`` returned, or start from nothing if it is empty.
+        """Continue from what ``state_dict()`` returned, or start from nothing.
 
-        Residuals that the checkpoint lacks for this rank start again from zero, and residuals of a parameter
-        that is not in ``names`` are left out, both with a warning. Raises ValueError, and changes nothing, if
-        ``saved`` does not have the form of ``state_dict()``.
+        Residuals that are missing for this rank start again from zero, and residuals of parameters not in
+        ``names`` are dropped, both with a warning. ValueError, without any change, if ``saved`` has another
+        form.
         """
         if self._known_peers is None:
             self._loaded = saved
@@ -137,10 +135,9 @@ class Checkpoint:
             )
 
     def forget_residuals(self) -> bool:
-        """Start error feedback again, because other ranks share the work now. Return whether there was any.
+        """Start error feedback again, as other ranks share the work now. Return whether there was any.
 
-        Residuals are what this rank lost of gradients which ranks that have left also summed, or of sums
-        which other ranks encode now.
+        Residuals are losses of sums with ranks that have left, or of sums that other ranks encode now.
         """
         had_any = bool(self._residuals)
         self._residuals.load_state_dict(None)
@@ -172,7 +169,7 @@ class Checkpoint:
     def parts(self) -> dict[int, Any]:
         """Return, by rank of the job, the state with which that rank continues from this one.
 
-        It includes residuals only if a checkpoint with every rank's residuals was loaded here.
+        It has residuals only if a checkpoint with every rank's residuals was loaded here.
         """
         saved = self.state_dict()
         if not saved:
@@ -184,7 +181,7 @@ class Checkpoint:
         }
 
     def take(self, part: Mapping[str, Any] | None) -> None:
-        """Continue from another rank's ``parts()`` for this rank, and forget everything that they lack."""
+        """Continue from another rank's ``parts()`` for this rank, and forget everything else."""
         own = part["residuals"] if part is not None else None
         if own is None and self._residuals:
             warnings.warn(

@@ -1,6 +1,6 @@
 """Checks that a loaded checkpoint has the form that `checkpoint.Checkpoint` writes.
 
-A file may be damaged, or written by another program. The check reports this at loading, not steps later.
+So a damaged or foreign file fails at loading, not steps later.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from horovod.torch.residuals import STAGES
 
 __all__ = ["FORM", "check_form"]
 
-FORM = 1  # raised when older versions could not read what is written; older forms stay readable
+FORM = 1  # raised when older versions could not read the form; older forms stay readable
 
 
 def check_form(saved: Any) -> None:
@@ -62,7 +62,7 @@ def _check_residuals(state: Any) -> None:
 
 
 def _wrong_with(values: torch.Tensor) -> str:
-    """Return why these numbers cannot be used; "" if they can. Any strides are allowed."""
+    """Return why these numbers cannot be used; "" if they can, with any strides."""
     if values.device.type == "meta":
         return "without data (on the device meta)"
     if values.layout != torch.strided or values.is_quantized or values.is_complex():

@@ -19,8 +19,7 @@ T = TypeVar("T")
 def breaks_graphs(function: Callable[P, T]) -> Callable[P, T]:
     """Exclude a function, and all that it calls, from torch.compile.
 
-    ``torch.compiler.disable`` at import time would load the compiler, for seconds, even in programs that do
-    not compile.
+    ``torch.compiler.disable`` at import time would load the compiler, which takes seconds, in every program.
     """
 
     @functools.wraps(function)

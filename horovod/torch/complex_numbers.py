@@ -1,7 +1,7 @@
 """Complex tensors travel as pairs of reals, with an additional last dimension of 2.
 
-The core knows reals only. It adds, moves and compresses real and imaginary parts independently, so a
-compressor sees twice as many elements.
+The core knows reals only. It adds, moves and compresses real and imaginary parts independently, so
+compressors see twice the elements.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ __all__ = [
 
 
 def _is_complex(tensor: Any) -> bool:
-    """Return whether it is a dense complex tensor. Sparse ones are refused, or taken apart, before."""
+    """Return whether it is a dense complex tensor. Sparse ones were refused, or taken apart."""
     return isinstance(tensor, torch.Tensor) and tensor.dtype.is_complex and tensor.layout == torch.strided
 
 
 def check_added(tensor: torch.Tensor, operation: str, op: int) -> None:
-    """Raise ValueError for an op that is not defined for complex numbers or their pairs of reals."""
+    """Raise ValueError for an op that complex numbers, or their pairs of reals, do not have."""
     if _is_complex(tensor) and op not in (Average, Sum):
         raise errors.complex_op(tensor=operation, op=OP_NAMES[op], dtype=str(tensor.dtype))
 
 
 def differentiable_reals(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a complex tensor as pairs of reals, visible to autograd; return any other tensor unchanged."""
+    """Return a complex tensor as pairs of reals, visible to autograd; any other unchanged."""
     return torch.view_as_real(tensor.resolve_conj()) if _is_complex(tensor) else tensor
 
 
 def as_reals(tensor: torch.Tensor) -> torch.Tensor:
-    """Like ``differentiable_reals``, but detached: the same memory, or a copy of a conjugated tensor."""
+    """Like ``differentiable_reals``, but detached: the same memory, or a copy if conjugated."""
     return differentiable_reals(tensor.detach()) if _is_complex(tensor) else tensor
 
 
@@ -50,8 +50,7 @@ def as_rows_of_reals(tensor: torch.Tensor, operation: str) -> torch.Tensor:
 def as_given(result: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """Return ``result`` as complex if ``like`` is, in the same memory; otherwise unchanged.
 
-    The complex tensor is not a view, because a view that an autograd function returns cannot be changed in
-    place.
+    It is not a view, because views that an autograd function returns cannot be changed in place.
     """
     if not _is_complex(like):
         return result

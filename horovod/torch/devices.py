@@ -1,16 +1,16 @@
 """GPUs for the rest of this folder: the device of a tensor, and the stream that works on it.
 
 A GPU executes later what a caller enqueues on a stream, and nothing here waits for it. An operation belongs
-to the stream that was current when it started, its `Origin`. The core begins after the work already on that
-stream, and the processing of the result is enqueued there after the core's work. `synchronize` makes the
-caller's current stream wait for the origin.
+to the stream that was current when it started, its `Origin`. The core begins after the work on that stream,
+and the processing of the result is enqueued there after the core's work. `synchronize` makes the caller's
+current stream wait for the origin.
 
 So tensors must be kept alive until `synchronize` only. torch's allocator gives a freed block to later work on
-the stream on which it was allocated. On the origin, such work comes after the core's. If the caller continues
-on another stream, `hand_over` reports the outputs to the allocator. Tensors that the caller brought from
-another stream are the caller's to mark (Tensor.record_stream), as for any other work of torch.
+the stream on which it was allocated, which on the origin comes after the core's. If the caller continues on
+another stream, `hand_over` reports the outputs to the allocator. Tensors that the caller brought from another
+stream are the caller's to mark (Tensor.record_stream), as for any work of torch.
 
-Tests replace these functions to make tensors in host memory count as tensors of an emulated GPU.
+Tests replace these functions to use tensors in host memory as tensors of an emulated GPU.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Origin:
         return cls(device, new_stream(device))
 
     def wait_for_caller(self) -> None:
-        """Make later work on this stream wait for the work that is on the caller's stream now."""
+        """Make later work on this stream wait for the present work on the caller's stream."""
         caller = torch_stream(self.device) if self.stream is not None else None
         if caller is not None and self.stream is not None:
             self.stream.wait_stream(caller)

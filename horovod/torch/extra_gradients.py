@@ -1,8 +1,7 @@
 """skip_extra_backward=True: ignore gradients that another model's backward pass adds between steps.
 
-In a GAN, the generator's loss passes through the discriminator and adds gradients to its parameters. This
-happens after the discriminator's own gradients were reduced, or after its step. The script zeroes them before
-it continues.
+In a GAN, the generator's loss passes through the discriminator and adds gradients to its parameters, after
+the discriminator's own were reduced, or after its step. The script zeroes them before it continues.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class ExtraGradients:
         self.hooks[parameter] = before_accumulation.register(self, parameter)
 
     def note_final(self, parameter: torch.Tensor) -> None:
-        """Note that its gradient is reduced, or used by a step. Any later addition to it is extra."""
+        """Note that its gradient is reduced, or used by a step. Later additions are extra."""
         self._final[parameter] = SeenGradient(parameter)
 
     def before_accumulation(self, parameter: torch.Tensor) -> None:

@@ -25,7 +25,7 @@ def broadcast_parameters(
 ) -> None:
     """Replace parameters on all ranks by those of ``root_rank``.
 
-    Only values are replaced: each tensor keeps its strides. Models should have the same memory format on all
+    Only values are replaced: each tensor keeps its strides. Models should have one memory format on all
     ranks, or their results may be rounded differently.
 
     Args:
@@ -76,11 +76,10 @@ def broadcast_optimizer_state(
 ) -> None:
     """Replace an optimizer's state and hyper-parameters on all ranks by those of ``root_rank``.
 
-    Parameters are not changed. Other ranks get all state that root has, with root's strides, and lose any
-    other state. As in Horovod, if an optimizer has no state, its trainable parameters without a gradient get
-    one of zeros. It is sparse for SparseAdam, and for embeddings of ``model`` that were made with
-    ``sparse=True``. If root has loaded a checkpoint with the error feedback of all ranks, each rank gets its
-    own.
+    Parameters are not changed. Other ranks get root's state, with root's strides, and lose any other state.
+    As in Horovod, if an optimizer has no state, trainable parameters without gradient get zeros: sparse ones
+    for SparseAdam, and for embeddings of ``model`` that were made with ``sparse=True``. If root has loaded a
+    checkpoint with the error feedback of all ranks, each rank gets its own.
 
     Raises:
         ValueError: the optimizer is LBFGS, whose state does not belong to single parameters, or its parameter
@@ -140,13 +139,13 @@ def _has_room(tensor: torch.Tensor) -> bool:
 
 
 def _devices_of(optimizer: torch.optim.Optimizer) -> dict[str, torch.device]:
-    """Return, by kind ("cuda"), the device of this rank's parameters. Root's device number may differ."""
+    """Return, by kind ("cuda"), the device of this rank's parameters. Root's number may differ."""
     parameters = [p for entry in optimizer.param_groups for p in entry["params"]]
     return {parameter.device.type: parameter.device for parameter in reversed(parameters)}
 
 
 def _described_state(optimizer: torch.optim.Optimizer, tensors: list[torch.Tensor]) -> dict[str, Any]:
-    """Return groups without parameters, and state by parameter number or other key, without tensors.
+    """Return groups without parameters, and state by parameter number or other key.
 
     ``tensors`` gets the tensors, for which slots stand in the result.
     """
@@ -190,7 +189,7 @@ def _with_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
 def _install_state(
     optimizer: torch.optim.Optimizer, structure: dict[str, Any], tensors: list[torch.Tensor]
 ) -> None:
-    """Set the state unchanged. load_state_dict would cast it to the parameters' dtype, unlike root's."""
+    """Set the state. load_state_dict would cast it to the parameters' dtype, unlike root's."""
     sizes = [len(entry["params"]) for entry in optimizer.param_groups]
     if sizes != structure["sizes"]:
         raise errors.other_parameter_groups(ranks=[basics.rank()], sizes=sizes, roots=structure["sizes"])
@@ -210,8 +209,8 @@ def broadcast_object(
 ) -> Any:
     """Return the ``obj`` of rank ``root_rank`` on every rank of the set. Other ranks' ``obj`` is ignored.
 
-    ``root_rank`` is a rank of the job even if a process set is given. The object travels by cloudpickle.
-    ValueError if this rank or root is not in the set.
+    ``root_rank`` is a rank of the job even with a process set. The object travels by cloudpickle. ValueError
+    if this rank or root is not in the set.
     """
     name = name or f"object.{basics.member().next_unnamed(process_set)}"
     is_root = basics.rank() == root_rank
@@ -234,7 +233,7 @@ def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
 
 
 def can_travel(obj: Any) -> bool:
-    """Return whether it can be pickled. For code that searches for the part of an object that cannot."""
+    """Return whether it can be pickled, to find the part of an object that cannot."""
     try:
         cloudpickle.dumps(obj)
     except Exception:  # any failure means no

@@ -1,7 +1,7 @@
 """The allgather route of allreduce, for codes that cannot be added before they are decompressed.
 
-Every rank gathers all codes, decompresses them and adds the results. A rank's contribution is one run of
-bytes, so sizes and shapes may differ by rank:
+Every rank gathers all codes, decompresses and adds them. A rank's contribution is one run of bytes, so sizes
+and shapes may differ by rank:
 
     payload := length of the header (8 bytes, little endian), header (JSON), zeros up to a multiple of 16,
                codes as their dtype's bytes, zeros up to a multiple of 16
@@ -28,7 +28,7 @@ from horovod.torch.residuals import TensorFeedback, compressed_with
 __all__ = ["Contribution", "contribution", "reduced"]
 
 LONGEST_HEADER = 1024  # bytes that are read at once; a longer header costs one more copy
-ALIGNMENT = 16  # bytes of the largest element (complex128), so that parts can be viewed without a copy
+ALIGNMENT = 16  # bytes of the largest element (complex128), to view parts without a copy
 
 
 class Contribution(NamedTuple):
@@ -77,7 +77,7 @@ def reduced(own: Contribution, gathered: torch.Tensor, sizes: Sequence[int]) -> 
 
     Contributions are added in rank order, so that all ranks get the same bits.
 
-    Raises HorovodInternalError if ranks disagree, or if a rank's codes cannot be decompressed.
+    HorovodInternalError if ranks disagree, or a rank's codes cannot be decompressed.
     """
     parts = _unwrapped(own.label, torch.split(gathered, list(sizes)))
     _check_agreement(own.label, [terms for terms, _ in parts])
@@ -149,10 +149,10 @@ def _parts_of(payload: torch.Tensor, header: bytes) -> tuple[dict[str, Any], tor
 
 
 def _headers(payloads: Sequence[torch.Tensor]) -> list[bytes]:
-    """Return the first bytes of each payload, which include its header.
+    """Return the first bytes of each payload, with its header.
 
     From a GPU they come in one copy, for which the host waits: only the host can compare terms and find the
-    sizes of codes. A compressor that the core does not know has this price.
+    sizes of codes. This is the price of a compressor that the core does not know.
     """
     firsts = torch.cat([payload[:LONGEST_HEADER] for payload in payloads]).cpu().numpy().tobytes()
     headers, begin = [], 0

@@ -1,10 +1,10 @@
 """The base of all distributed optimizers: observes gradients, counts passes, and starts reductions.
 
 A hook of each parameter fires when a backward pass has accumulated its gradient. The state machine of a
-gradient's life (horovod.common.gradient_life) decides when it is due, and ``_start`` is called. At its end,
-the pass waits for all reductions, and takes part in those that other ranks have started of gradients which
-this rank lacks. So after ``backward()`` gradients are reduced, and equal on all ranks. If the script changes
-a gradient while it is being reduced, an error names it.
+gradient's life (horovod.common.gradient_life) decides when it is due, and ``_start`` is called. At its end
+the pass waits for all reductions, and takes part in reductions that other ranks have started of gradients
+which this rank lacks. So after ``backward()`` gradients are reduced, and equal on all ranks. If the script
+changes a gradient during its reduction, an error names it.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class GradientListener(torch.optim.Optimizer):
     def _listen(self) -> None:
         self._listen_to_new_parameters()
         trainable = [p for p in self._all_parameters() if p in self._requires_update]
-        # New workers of an elastic job make their optimizer while others train, and would wait for them here.
+        # New workers of an elastic job make their optimizer while others train, and would wait here.
         if isinstance(self._groups, int) and not is_elastic():
             by_name = {self._parameter_names[parameter]: parameter for parameter in trainable}
             trainable = in_order_of_first_rank(by_name, self._groups, self.process_set)
@@ -195,7 +195,7 @@ class GradientListener(torch.optim.Optimizer):
     def _join_new_world(self) -> None:
         """Continue in another world, in which this rank may have entered or left the process set.
 
-        Changes nothing if the set is not registered: a reduction over it then raises the error.
+        If the set is not registered nothing changes, and a reduction over it raises the error.
         """
         if self.process_set.process_set_id is None:
             return
@@ -246,7 +246,7 @@ class GradientListener(torch.optim.Optimizer):
     def _beside(self) -> list[GradientListener]:
         """Return the other listeners of the same ranks and thread, which this pass may reach on other ranks.
 
-        Listeners of an ended job are excluded, as their names may equal names of this job.
+        Those of an ended job are excluded, as their names may equal names of this job.
         """
 
         def whose(listener: GradientListener) -> tuple[object, ...]:
@@ -325,7 +325,7 @@ class GradientListener(torch.optim.Optimizer):
             if optimizer is not None:
                 job.run(_end_pass)
 
-        # Autograd drops `end` even if the pass fails, so the weak reference says whether a pass is under way.
+        # Autograd drops `end` even if the pass fails, so the reference tells whether a pass is under way.
         self._end_of_pass = weakref.ref(end, lambda _: job.run(_note_pass, False))
         torch.autograd.Variable._execution_engine.queue_callback(end)
 
@@ -337,7 +337,7 @@ class GradientListener(torch.optim.Optimizer):
         return self._end_of_pass() is not None
 
     def _finish_pass(self) -> None:
-        """Wait for started reductions, except those whose other ranks wait for this one meanwhile."""
+        """Wait for started reductions. Skip one if its other ranks wait for this rank elsewhere."""
         try:
             self._finish_all(may_yield=True)
         except BaseException:
@@ -369,8 +369,8 @@ class GradientListener(torch.optim.Optimizer):
     def _check_step_was_skipped(self, parameter: torch.Tensor) -> None:
         """Raise AssertionError unless a gradient that comes after the reduction may be that of another step.
 
-        The tensor is the same as before: it was zeroed, or the new gradient was added to the reduced one. An
-        average can be averaged again, as in DistributedDataParallel.
+        The tensor is the same: it was zeroed, or the new gradient was added to the reduced one. An average
+        can be averaged again, as in DistributedDataParallel.
         """
         if self.op == Average and self._step.may_be_averaged_again(parameter):
             return
@@ -458,7 +458,7 @@ def _hook_for(reference: weakref.ref[GradientListener]) -> Callable[[torch.Tenso
     """Return a hook that does not keep the optimizer alive: parameters may outlive it."""
     job = jobs.current()
 
-    @breaks_graphs  # backward() and its hooks are compiled too if a whole training step is
+    @breaks_graphs  # compiled too, with backward(), if a whole training step is
     def hook(parameter: torch.Tensor) -> None:
         optimizer = reference()
         if optimizer is not None:

@@ -59,7 +59,7 @@ class Pending:
         try:
             self._finish()
         except KeyboardInterrupt:
-            raise  # the reduction continues, and can be waited for again
+            raise  # can be waited for again
         except BaseException:
             self.is_over = True
             raise
@@ -70,8 +70,7 @@ class Pending:
     def wait_or_yield(self) -> bool:
         """Wait until ``wait`` would return at once, and return True.
 
-        Or return False if ranks whose part is missing will start it only after something that this rank does
-        later.
+        Or return False if ranks whose part is missing wait for something that this rank does later.
         """
         return self.is_over or all(wait_or_yield(handle) for handle in self.handles)
 
@@ -79,12 +78,12 @@ class Pending:
 class GradientReducer(Reduction):
     """The Reduction of a DistributedOptimizer: op, factors and ranks, fixed for all gradients.
 
-    With ``has_sparse_gradients``, a gradient is sparse even if none has been seen yet. ValueError if Rules
-    does not accept ``compression``, or if ``op`` cannot reduce its codes.
+    With ``has_sparse_gradients``, gradients are sparse even if none has been seen yet. ValueError if Rules
+    does not accept ``compression``, or ``op`` cannot reduce its codes.
 
     Attributes:
         in_flight: handles of reductions that were started, and not waited for.
-        suffix: of operations' names, not of parameters' names, as another optimizer may have equal names.
+        suffix: of operations' names, not of parameters', as another optimizer may have equal names.
     """
 
     def __init__(
@@ -116,7 +115,7 @@ class GradientReducer(Reduction):
             self.first_step.end(self._process_set.rank() or 0, self._process_set.size() or 1)
 
     def fill_missing(self, parameter: torch.Tensor) -> None:
-        """Give a parameter without gradient a zero one, so that this rank can take part in its reduction."""
+        """Give a parameter without gradient a zero one, so that this rank can take part."""
         if parameter.grad is not None:
             return
         dims = self._sparse_dims.get(parameter, 1 if self._has_sparse_gradients else None)
@@ -131,7 +130,7 @@ class GradientReducer(Reduction):
     def is_zero(self, parameter: torch.Tensor) -> bool:
         """Return whether all elements of the parameter's gradient are zero.
 
-        The host waits for the GPU to know it. Only called for frozen parameters.
+        The host waits for a GPU to know it. Only called for frozen parameters.
         """
         gradient = parameter.grad
         assert gradient is not None
@@ -202,7 +201,7 @@ class GradientReducer(Reduction):
             try:
                 synchronize(handle)
             except KeyboardInterrupt:
-                raise  # the reduction continues, and can be waited for again
+                raise  # can be waited for again
             except BaseException:
                 self.in_flight.discard(handle)
                 raise
@@ -261,10 +260,9 @@ def _check_not_added(op: int, compressor: Any, said: str) -> None:
 
 
 def wait_for_all(waits: Sequence[Wait]) -> None:
-    """Wait for all, then raise the first failure.
+    """Wait for all, even after a failure or Ctrl-C; then raise the first failure.
 
-    It continues after a failure or Ctrl-C, so that nothing writes to a gradient afterwards. A second Ctrl-C
-    ends the waiting.
+    So nothing writes to a gradient afterwards. A second Ctrl-C ends the waiting.
     """
     failure: BaseException | None = None
     for wait in waits:
@@ -280,12 +278,12 @@ def wait_for_all(waits: Sequence[Wait]) -> None:
         try:
             raise failure
         finally:
-            del failure  # breaks the reference cycle of the exception and this frame
+            del failure  # breaks the reference cycle with this frame
 
 
 @contextlib.contextmanager
 def waiting_on_failure(parts: Sequence[Pending]) -> Iterator[None]:
-    """Inside the block, if it fails, wait for the reductions started in it: no other code knows of them."""
+    """If the block fails, wait for the reductions started in it, which no other code knows."""
     try:
         yield
     except BaseException:

@@ -1,7 +1,7 @@
 """Handles: integers that stand for operations in flight, from submission to ``synchronize``.
 
-An operation keeps all tensors alive that the core's thread may still read or write. GPU tensors are kept
-until `synchronize`, although the GPU may use them longer; devices.py explains why that suffices.
+An operation keeps all tensors alive that the core's thread may still access. GPU tensors are kept until
+`synchronize`, although the GPU may use them longer; devices.py explains why that suffices.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Operation:
 
     @property
     def is_completed(self) -> bool:
-        """Return whether a rank lacked the gradient and took part because others did. Known at the end."""
+        """Return whether a rank lacked the gradient, and took part because others did. Known at the end."""
         parts: list[waiting.Stepper | native.Result] = [*self.steppers, *self.results]
         return any(part.is_completed for part in parts)
 
@@ -70,8 +70,8 @@ class Operation:
         """Sleep until all requests are done, and return the output; raise the first failure.
 
         On a GPU a request is done when the core has enqueued all of it: later work on the caller's stream
-        comes after it. Versions of written tensors are raised again, which invalidates what autograd has
-        saved meanwhile.
+        comes after it. Written tensors' versions are raised again, to invalidate what autograd has saved
+        meanwhile.
         """
         try:
             return self._completed()
@@ -105,7 +105,7 @@ class Operation:
 class _InFlight:
     """The operations of a job by their handles, and abandoned operations, for which no caller waits.
 
-    Abandoned operations only keep their tensors alive. All are forgotten when the job ends.
+    Abandoned operations keep their tensors alive. All are forgotten when the job ends.
     """
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class _InFlight:
         self.abandoned: list[Operation] = []
 
 
-# For all jobs, and never reset, so that a handle of an earlier init() is never taken for a new one.
+# For all jobs, and never reset, so that a handle of an earlier init() is never valid again.
 _numbers = itertools.count()
 
 
@@ -132,14 +132,14 @@ def register(operation: Operation) -> int:
 
 
 def abandon(operation: Operation) -> None:
-    """Keep the tensors of an operation that failed in part: its other requests may still be under way."""
+    """Keep the tensors of an operation that failed in part, as other requests may be under way."""
     flight = _in_flight()
     with flight.lock:
         flight.abandoned[:] = [other for other in flight.abandoned if not _is_over(other)] + [operation]
 
 
 def _is_over(operation: Operation) -> bool:
-    """Return whether no request of an abandoned operation is under way. If so, the engine forgets it too."""
+    """Return whether no request of an abandoned operation is under way. The engine then forgets it."""
     if not all(operation.engine.poll(wait) for wait in operation.waits):
         return False
     for wait in operation.waits:
@@ -150,7 +150,7 @@ def _is_over(operation: Operation) -> bool:
 
 @contextlib.contextmanager
 def starting(operation: Operation) -> Iterator[None]:
-    """If making requests fails inside the block, keep the tensors of the requests already made."""
+    """If making requests fails inside the block, keep the tensors of those already made."""
     try:
         yield
     except BaseException:
@@ -175,7 +175,7 @@ def poll(handle: int) -> bool:
 
     ValueError on an unknown handle; HorovodInternalError in a forked child.
     """
-    jobs.refuse_forked()  # before any lock is taken: the thread that holds it may not exist in the child
+    jobs.refuse_forked()  # before any lock is taken, whose owner may not exist in the child
     flight = _in_flight()
     with flight.lock:
         operation = flight.operations.get(handle)
@@ -203,7 +203,7 @@ def synchronize(handle: int) -> Output:
         return operation.complete()
     except KeyboardInterrupt:
         with flight.lock:
-            flight.operations[handle] = operation  # still in flight, and can be waited for again
+            flight.operations[handle] = operation  # can be waited for again
         raise
     except BaseException:
         del operation.waits[:1]  # the engine forgets the request that failed
@@ -222,8 +222,8 @@ def operation_of(handle: int) -> Operation | None:
 def wait_or_yield(handle: int) -> bool:
     """Wait until ``synchronize`` would return at once, and return True.
 
-    Or return False if the wait would never end, because other ranks will start the operation only after
-    something that this caller does later. True for an unknown handle.
+    Or return False if other ranks will start the operation only after something that this caller does later,
+    so that the wait would not end. True for an unknown handle.
     """
     flight = _in_flight()
     with flight.lock:
@@ -261,5 +261,5 @@ def complete_all(handles: Sequence[int]) -> list[Output]:
         try:
             raise failure
         finally:
-            del failure  # breaks the reference cycle of the exception and this frame
+            del failure  # breaks the reference cycle with this frame
     return outputs

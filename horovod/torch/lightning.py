@@ -72,8 +72,7 @@ class HorovodEnvironment(ClusterEnvironment):
 class HorovodStrategy(ParallelStrategy):
     """Makes each optimizer an hvd.DistributedOptimizer. Ranks begin with rank 0's parameters.
 
-    Calls hvd.init() if it was not called before. Accumulates as many batches as the Trainer is configured
-    for.
+    Calls hvd.init() if needed. Accumulates as many batches as the Trainer does.
 
     Args:
         compression, op and further options: those of hvd.DistributedOptimizer, except ``named_parameters``.
@@ -159,13 +158,13 @@ class HorovodStrategy(ParallelStrategy):
             if not isinstance(optimizer, torch.optim.LBFGS):  # broadcasting its state is refused
                 hvd.broadcast_optimizer_state(optimizer, root_rank=0, model=self.lightning_module)
             optimizer.zero_grad()
-        # Schedulers write their rates into the optimizers of configure_optimizers(). Loading a checkpoint has
-        # separated these from the wrapped ones.
+        # Schedulers write rates into the optimizers of configure_optimizers(), which no longer share groups
+        # with the wrapped ones after a checkpoint was loaded.
         for made, wrapped in zip(self._made, self.optimizers, strict=True):
             made.__dict__.update(state=wrapped.state, param_groups=wrapped.param_groups)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Follow Lightning's GradientAccumulationScheduler, which may change the number between epochs."""
+        """Follow Lightning's GradientAccumulationScheduler, which may change the number."""
         if not self.lightning_module.automatic_optimization:
             return
         passes = self.lightning_module.trainer.accumulate_grad_batches
@@ -231,7 +230,7 @@ class HorovodStrategy(ParallelStrategy):
         _refuse_group(group)
         with torch.set_grad_enabled(sync_grads and torch.is_grad_enabled()):
             gathered = hvd.allgather(tensor.unsqueeze(0))
-        if gathered.requires_grad:  # Lightning expects the sum of the gradients, which hvd.allgather averages
+        if gathered.requires_grad:  # Lightning expects the gradients' sum, hvd.allgather averages
             cast(Any, gathered).register_hook(lambda gradient: gradient * hvd.size())
         return gathered
 

@@ -1,7 +1,7 @@
 """Reduces, at the end of a backward pass, gradients that this rank lacks and other ranks have started.
 
 Otherwise such a gradient would be reduced in step() only, after the script has clipped, unscaled or read
-gradients that differ between ranks. So this rank asks rank 0 about them, and takes part before ``backward()``
+gradients that differ between ranks. So this rank asks about them, and takes part before ``backward()``
 returns. horovod.common.gradient_life decides, and describes the protocol. A pass may reach an optimizer on
 some ranks only, so a rank asks about all of its optimizers.
 """
@@ -81,9 +81,10 @@ class Question(NamedTuple):
 def ask(subjects: Sequence[Subject], ends: bool = False, anchor: str = "") -> Question | None:
     """Ask about subjects, all of optimizers of one process set. Returns None if there are none.
 
-    With ``ends`` all ranks ask about the first subject. Once all have asked, no rank has any other subject
-    that is still undecided. ``anchor`` is the name of an operation of this rank's pass, or of a subject.
-    Ranks that have come as far, and are in no pass, need not ask (schedule/missing_gradients.h).
+    With ``ends`` all ranks ask about the first subject. Once all have asked, any other subject that is
+    undecided counts as one that no rank has. ``anchor`` is the name of an operation of this rank's pass, or
+    of a subject: ranks that have come as far, and are in no pass, need not ask
+    (schedule/missing_gradients.h).
     """
     if not subjects:
         return None
@@ -99,9 +100,9 @@ def ask(subjects: Sequence[Subject], ends: bool = False, anchor: str = "") -> Qu
 def take_part(question: Question | None, may_yield: bool, in_pass: bool = False) -> None:
     """Wait for answers, and start the gradients that other ranks have started.
 
-    With ``may_yield``, this rank continues without an answer if other ranks wait for it elsewhere. With
-    ``in_pass``, the end of the job is no error here, as other ranks have all that they need. If this rank
-    needs more, the reduction that it waits for, or its next operation, raises.
+    With ``may_yield``, continue without an answer if other ranks wait for this rank elsewhere. With
+    ``in_pass``, the end of the job is no error, as other ranks have all that they need. If this rank needs
+    more, its reduction or next operation raises.
     """
     nobodys: list[MissingGradients] = []
     until_end = contextlib.suppress(HorovodInternalError) if in_pass else contextlib.nullcontext()
@@ -131,7 +132,7 @@ def _decisions(question: Question, may_yield: bool) -> list[int]:
 
 
 def ask_after_pass(ended: Sequence[_Optimizer], others: Sequence[_Optimizer]) -> list[Question]:
-    """Ask about the gradients that this rank lacks at the end of a pass: one question for each process set.
+    """Ask about the gradients that this rank lacks after a pass: one question for each process set.
 
     Other ranks may answer in another order, so a rank asks about all optimizers before it waits for any. The
     pass may have reached ``others`` on other ranks. If the job has ended, nothing is asked; see take_part.
@@ -151,7 +152,7 @@ def ask_after_pass(ended: Sequence[_Optimizer], others: Sequence[_Optimizer]) ->
 
 
 def _anchor(reached: Sequence[_Optimizer], subjects: Sequence[Subject]) -> str:
-    """Return an operation of this pass, or one that the rank lacks; "" if the pass has not started any."""
+    """Return an operation of this pass, or one that the rank lacks; "" if there is none."""
     started = (name for optimizer in reached for name in optimizer._missing.started())
     return next(started, subjects[0].name if subjects else "")
 
@@ -279,7 +280,7 @@ class MissingGradients:
                     parameter.grad = earlier + further if earlier.is_sparse else earlier.add_(further)
 
     def note_nobodys(self) -> None:
-        """Note that no rank has some gradient, as all ranks know. Counts only in a step that has begun."""
+        """Note that no rank has some gradient, as all ranks know. Counts in a step that has begun."""
         self.is_incomplete = self.is_incomplete or self._of._life.has_begun()
 
     def settle_in_step(self) -> None:
@@ -297,7 +298,7 @@ class MissingGradients:
         self.is_incomplete = False
 
     def ask_in_step(self, units: Sequence[Subject], is_all: bool) -> None:
-        """Take part in the reductions of these units that other ranks have started, and no pass here.
+        """Take part in reductions of these units that other ranks have started.
 
         If these are all units left (``is_all``) and passes have lacked some, all ranks ask together.
         """

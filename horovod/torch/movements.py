@@ -1,7 +1,6 @@
 """Collectives that move tensors: allgather, broadcast, alltoall and the sparse allreduce; barrier and join.
 
-The sparse allreduce consists of allgathers. Arguments and errors are documented in mpi_ops.py, which exports
-these functions.
+mpi_ops.py, which exports these functions, documents their arguments and errors.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def sparse_allreduce_async(
 def start_sparse_allreduce(
     tensor: torch.Tensor, name: str, op: int, process_set: ProcessSet
 ) -> tuple[list[int], Callable[[], torch.Tensor]]:
-    """Like ``sparse_allreduce_async``; also return the handles of the started operations."""
+    """Like ``sparse_allreduce_async``; also return the started handles."""
     if op not in (Average, Sum):
         raise errors.sparse_op(tensor=f"sparse_allreduce_async of {name!r}", value=op)
     check_averaged(tensor, f"sparse_allreduce_async of {name!r}", op)
@@ -226,10 +225,10 @@ def join(device: int = -1) -> int:
     """Announce that this rank has no more data, and wait until all ranks have done so.
 
     Until then this rank takes part in the others' allreduces with zeros, or with values that do not change a
-    Min, Max or Product. An Average still divides by the number of all ranks. Other operations of the others
-    fail with HorovodInternalError, as does a Product with a prescale_factor. ``device`` is accepted for
-    compatibility with Horovod: this rank's part in GPU operations is on the GPU that it has used before, or
-    else on that of its local rank.
+    Min, Max or Product. An Average still divides by the number of all ranks. Other operations fail on the
+    others with HorovodInternalError, as does a Product with a prescale_factor. ``device`` is accepted for
+    compatibility: this rank's part in GPU operations is on the GPU that it has used before, or else on that
+    of its local rank.
 
     Returns:
         The rank that joined last, the same on all ranks.

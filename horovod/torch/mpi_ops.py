@@ -9,8 +9,8 @@ Common arguments of the collectives:
     prescale_factor, postscale_factor: multiply the tensor before, and the result after the reduction.
     process_set: the ranks that take part; each of them makes the call.
 Common errors:
-    ValueError: a wrong argument, an unsupported dtype or device, a name that is in flight on this rank, or a
-        process set that is not registered or does not contain this rank.
+    ValueError: a wrong argument, an unsupported dtype or device, a name in flight on this rank, or a process
+        set that is not registered or does not contain this rank.
     HorovodInternalError: ranks disagree about the operation, or the job is shut down or broken.
 """
 

@@ -11,8 +11,8 @@ __all__ = ["wire_name"]
 def wire_name(operation: str, name: str | None, process_set: ProcessSet) -> str:
     """Return ``<operation>.<name>``, or ``<operation>.noname.<n>``.
 
-    n counts this process' unnamed operations in the process set. All ranks of the set must therefore start
-    unnamed operations in the same order.
+    n counts this process' unnamed operations in the process set, so all its ranks must start these in the
+    same order.
     """
     if name is None:
         return f"{operation}.noname.{basics.member().next_unnamed(process_set)}"

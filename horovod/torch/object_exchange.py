@@ -1,7 +1,4 @@
-"""Exchange of Python objects that differ by pair of ranks, through the engine.
-
-Residuals use it on their way to and from checkpoints.
-"""
+"""Exchange of Python objects that differ by pair of ranks, for residuals and checkpoints."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ def scattered(parts: Mapping[int, Any], root: int) -> Any:
 
 
 def _exchanged(parts: Mapping[int, Any], name: str, process_set: ProcessSet) -> list[Any]:
-    """Send ``parts[i]`` to each rank i of the set, and return the objects that all ranks sent to this one."""
+    """Send ``parts[i]`` to each rank i of the set, and return the objects received, by rank."""
     positions = range(process_set.size() or 1)
     pickled = [cloudpickle.dumps(parts[each]) if each in parts else b"" for each in positions]
     rows = [-(-len(each) // ROW) for each in pickled]

@@ -50,7 +50,7 @@ _DistributedAdasumOptimizer = DistributedAdasumOptimizer  # Horovod's name
 class _DistributedOptimizer(OptimizerFront):
     """A mixin placed before the user's optimizer class, which ``super()`` therefore is.
 
-    Only DistributedOptimizer() makes instances. It takes everything else from the user's instance.
+    DistributedOptimizer() makes instances, and takes everything else from the user's instance.
     """
 
     _synchronized: bool
@@ -86,8 +86,8 @@ class _DistributedOptimizer(OptimizerFront):
     def _perhaps_unused(self) -> Iterator[torch.Tensor]:
         """Yield parameters that lose their gradient again if it is zero, so that the step skips them.
 
-        A completed group has zeros for members that are frozen and, with unused="none", for members that no
-        rank has used. All ranks yield the same parameters.
+        A completed group has zeros for frozen members and, with unused="none", for members that no rank has
+        used. All ranks yield the same parameters.
         """
         grouped = filter(self._life.is_grouped, self._missing.filled)
         yield from (parameter for parameter in grouped if not parameter.requires_grad)
@@ -97,8 +97,8 @@ class _DistributedOptimizer(OptimizerFront):
     def _left_in_step(self) -> Iterator[list[torch.Tensor]]:
         """Yield gradients that are still to be started, with zeros if this rank has none.
 
-        A frozen gradient, and with unused="none" any gradient, is reduced only if another rank has it. This
-        rank asks about these, and starts them itself.
+        A frozen gradient, and with unused="none" any, is reduced only if another rank has it. This rank asks
+        about these, and starts them itself.
         """
         to_be_asked: list[Subject] = []
         for members in self._not_started():
@@ -165,8 +165,8 @@ class _DistributedOptimizer(OptimizerFront):
     def _synchronizing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         """Return a function that calls ``closure`` and reduces the gradients that it has computed.
 
-        LBFGS decides by the loss when to stop. Ranks that decide differently would deadlock, so its loss is
-        reduced too.
+        LBFGS decides by the loss when to stop. Different decisions would deadlock, so its loss is reduced
+        too.
         """
         decides_by_loss = isinstance(self, torch.optim.LBFGS)
 
@@ -218,9 +218,9 @@ def DistributedOptimizer(
         named_parameters: (name, parameter) pairs, usually ``model.named_parameters()``.
         compression: one of Compression, your own compressor, its text (see Compression.from_text), or rules
             for parameters' names such as ``{"*.embed.weight": Compression.none, "*": "bit8"}``. The first
-            pattern that matches counts. A gradient that no pattern matches travels uncompressed, as do
-            vectors and tensors with fewer elements than the compressor's ``min_elements``. Without this
-            argument the variable HOROVOD_COMPRESSION decides, and the default is no compression.
+            pattern that matches counts; without one a gradient travels uncompressed, as do vectors and
+            tensors with fewer elements than the compressor's ``min_elements``. Without this argument the
+            variable HOROVOD_COMPRESSION decides, and the default is no compression.
         backward_passes_per_step: backward passes whose gradients are summed before they are reduced.
         op: Average, Sum, Min, Max or Product. With Adasum and more than one rank, the ranks' steps are
             combined instead of their gradients (docs/optimizer.md).
@@ -229,16 +229,16 @@ def DistributedOptimizer(
         groups: reduce gradients together: a number of groups of equal length, or lists of parameters.
         sparse_as_dense: reduce sparse gradients as dense ones.
         process_set: the ranks to reduce over. A rank outside of it makes its steps alone.
-        wait_in_backward: at its end ``loss.backward()`` waits for the reductions that it has started, so that
-            code which reads gradients before ``step()`` (GradScaler, clipping, noise) finds them reduced.
-            With False, ``step()`` and ``synchronize()`` wait, so that reductions overlap with other work of
-            the script; then call ``synchronize()`` before you change gradients. No effect with Adasum.
+        wait_in_backward: at its end ``loss.backward()`` waits for its reductions, so that code which reads
+            gradients before ``step()`` (GradScaler, clipping, noise) finds them reduced. With False,
+            ``step()`` and ``synchronize()`` wait, so that reductions overlap with other work of the script;
+            then call ``synchronize()`` before you change gradients. No effect with Adasum.
         unused: the gradient of a parameter that no rank has used in a step: "zeros", as in Horovod, so that
             weight decay and momentum change it; or "none", as in DistributedDataParallel, so that the step
             skips it.
-        skip_extra_backward: ignore gradients that a backward pass adds to gradients which are reduced
-            already, or which a step has used, until they are zeroed. A generator's loss adds such gradients
-            to a discriminator.
+        skip_extra_backward: ignore gradients that a backward pass adds to gradients which are reduced, or
+            which a step has used, until they are zeroed. A generator's loss adds such gradients to a
+            discriminator.
 
     Raises:
         ValueError: an argument is wrong. Most errors are found even before ``hvd.init()``.

@@ -50,8 +50,7 @@ class OptimizerFront(GradientListener):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Call the wrapped optimizer's load_state_dict. Counting of backward passes starts again.
 
-        Residuals are restored if the checkpoint has them for this rank, of the same number of ranks.
-        Otherwise they start again from zero.
+        Residuals start again from zero unless the checkpoint has this rank's, of the same number of ranks.
         """
         self._wait()
         super().load_state_dict(state_dict)
@@ -64,8 +63,7 @@ class OptimizerFront(GradientListener):
     def consolidate_residuals(self, to: int = 0) -> None:
         """Gather the residuals of all ranks on rank ``to``. Collective; call it between steps.
 
-        All ranks that share the optimizer make the call. state_dict() of ``to`` has the residuals until
-        gradients are reduced again.
+        state_dict() of ``to`` then has them until gradients are reduced again.
         """
         self._check_residuals_rest("consolidate_residuals")
         self._reducer.checkpoint.consolidate(to)
@@ -73,8 +71,8 @@ class OptimizerFront(GradientListener):
     def set_loss_scale(self, scale: Any) -> None:
         """Set the factor of the loss before backward: a number, or the GradScaler that has it.
 
-        Residuals are rescaled at the next reduction. ValueError unless it is finite and above 0. A scaler on
-        a GPU has its scale there, so the host waits for it in every step, as in scaler.step().
+        Residuals are rescaled at the next reduction. ValueError unless it is finite and above 0. With a
+        scaler on a GPU the host waits for the scale in every step, as in scaler.step().
         """
         self._reducer.residuals.follow(scale)
 

@@ -93,7 +93,7 @@ def _check_members(members: list[Any], parameters: Sequence[torch.Tensor]) -> No
 
 
 def group_members(groups: Groups | None, trainable: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
-    """Return the groups of trainable parameters. ``trainable`` is in the order that all ranks agreed on."""
+    """Return the groups of trainable parameters, which are in the order that all ranks agreed on."""
     if groups is None:
         return []
     if isinstance(groups, int):

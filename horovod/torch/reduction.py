@@ -1,7 +1,7 @@
 """The reduction of one model's gradients, and its state between steps.
 
-A DistributedOptimizer, DDP's hook, the backend "horovod" and FSDP2 have one each. They differ in the caller
-and in the order of calls.
+A DistributedOptimizer, DDP's hook, the backend "horovod" and FSDP2 have one each, and call it in different
+orders.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ __all__ = ["Gradient", "Reduction"]
 class Gradient(NamedTuple):
     """A tensor to reduce in place, of any shape and dtype. ``compressor`` is resolved.
 
-    If ``source`` is given, with the same shape, strides and dtype, it is reduced, and the result goes to
-    ``tensor``.
+    If ``source`` is given, with equal shape, strides and dtype, it is reduced into ``tensor``.
     """
 
     name: str

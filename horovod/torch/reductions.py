@@ -2,8 +2,8 @@
 
 This module and submission.py choose the route by the compressor. The core applies a compressor with a native
 codec. If a compressor's output may be added ("sum"), the route compresses, allreduces and decompresses. Any
-other ("gather") takes the allgather route of gathered.py. Arguments and errors are documented in mpi_ops.py,
-which exports these functions.
+other ("gather") takes the allgather route of gathered.py. mpi_ops.py, which exports these functions,
+documents their arguments and errors.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ def grouped_reducescatter(
 
 
 def _reals(tensor: torch.Tensor, what: str, name: str | None, op: int) -> torch.Tensor:
-    """Return the real tensor to compress and send: compressors accept no complex numbers."""
+    """Return the real tensor to compress and send, as compressors accept no complex numbers."""
     label = f"{what}.{name or 'noname'}"
     if what == "reducescatter":
         as_rows_of_reals(tensor, label)  # raises for tensors without rows

@@ -1,7 +1,7 @@
 """Submission of operations other than allreduce to the engine, and construction of their outputs.
 
-Every ``start_*`` function returns a handle. Tensors need not be contiguous: a non-contiguous one travels as a
-copy, which an in-place operation copies back.
+Every ``start_*`` function returns a handle. A non-contiguous tensor travels as a copy, which an in-place
+operation copies back.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def start_grouped_allgather(
 
 
 def _registered(operation: Operation, label: str, read: Sequence[torch.Tensor] | None = None) -> int:
-    """Register an operation that reads tensors of the caller: ``read``, or all that it has."""
+    """Register an operation that reads tensors of the caller: ``read``, or all of its own."""
     operation.lend(label, operation.tensors if read is None else read)
     return handles.register(operation)
 

@@ -1,8 +1,8 @@
-"""Error feedback of one optimizer: the part of each parameter's gradients that compression lost on this rank.
+"""Error feedback of one optimizer: what compression lost of each parameter's gradients on this rank.
 
 The core keeps it (``native.Feedback``) for parameters that its codecs compress, and a TensorFeedback for
-others. Both have the same interface, hold float32, and keep it on the gradients' device. For checkpoints they
-return it in host memory. Names are the parameters', never a bucket's.
+others. Both have one interface, and hold float32 on the gradients' device. For checkpoints they return it in
+host memory. Names are the parameters', never a bucket's.
 """
 
 from __future__ import annotations
@@ -62,9 +62,8 @@ class TensorFeedback:
     def keep(self, wanted: torch.Tensor, got: torch.Tensor) -> None:
         """Remember ``wanted - got``, with zeros for values that are not finite.
 
-        If the residual is an outlier, nothing is remembered, so that an overflow has no lasting effect. The
-        core drops single elements instead; but compressors in Python send only a part of the residual in each
-        step.
+        An outlier is not remembered, so that an overflow has no lasting effect. The core drops single
+        elements instead, but compressors in Python send only a part of the residual in each step.
         """
         lost = (wanted - got.to(wanted.dtype)).to(torch.float32).reshape(-1)
         self._lost = torch.nan_to_num_(lost, nan=0.0, posinf=0.0, neginf=0.0)
@@ -163,7 +162,7 @@ class Residuals:
                     raise errors.not_finite()
                 feedback.restore(stage, begin, values.to("cpu", torch.float32).contiguous())
             feedback.uses = saved["uses"]
-            # absent in older checkpoints; other lengths come from other compressors
+            # absent in older checkpoints, of other length from other compressors
             usual = saved.get("usual", ())
             feedback.usual = usual if len(usual) == len(feedback.usual) else feedback.usual
         except ValueError as error:

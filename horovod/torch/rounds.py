@@ -1,9 +1,9 @@
 """The route of compressors that work in rounds: tensors that they yield are summed over ranks and sent back.
 
-The first round starts with the operation, under the operation's own name, so that the core finds ranks which
-disagree about it. Each further round is requested when the previous one is done and some caller waits for,
-polls or starts any operation (see horovod.common.waiting). Whatever the calling thread's stream, the
-compressor continues on the GPU stream on which the operation was started.
+The first round starts with the operation, under its name, so that the core finds ranks that disagree about
+it. Each further round is requested when the last one is done and some caller waits for, polls or starts any
+operation (see horovod.common.waiting). The compressor always continues on the GPU stream on which the
+operation was started.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ __all__ = ["SeenGradient"]
 class SeenGradient:
     """The tensor and version of a parameter's gradient. In-place operations raise the version.
 
-    Writes through ``.data`` or another view of the memory raise no version, and are not detected.
+    Writes through ``.data`` or another view of the memory are not detected.
     """
 
     __slots__ = ("_reference", "_version")

@@ -1,8 +1,8 @@
 """Parameters that several optimizers hold under different names: one optimizer reduces their gradients.
 
-It is the optimizer that was wrapped first, the owner. The others make their steps with the gradients that it
-has reduced, and have it reduce those that no backward pass has. With op=Adasum each optimizer reduces its own
-steps, and nothing is shared.
+The optimizer that was wrapped first is the owner. The others use the gradients that it has reduced, and have
+it reduce gradients that no backward pass has. With op=Adasum each optimizer reduces its own steps, and
+nothing is shared.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def is_lent(owner: GradientListener, parameter: torch.Tensor) -> bool:
 
 
 def lend(owner: GradientListener) -> None:
-    """Note at the end of a step that others which share the parameters need not reduce them again."""
+    """Note at the end of a step that optimizers which share the parameters need not reduce them again."""
     for parameter in owner._lent_to_others:
         if parameter in owner._hooks:
             owner._lent[parameter] = SeenGradient(parameter)

@@ -1,9 +1,9 @@
 """The memory of torch's tensors: whether there is any, and whether it changes during an operation.
 
-A program may resize or replace a tensor's storage at any moment. The memory that the core was given then
-belongs to another owner. Torch's record of a storage holds the address of its memory, in a word that the core
-checks before it touches any part. This module finds the word's offset by trial. If it cannot, a change is
-detected only at the end of an operation.
+A program may resize or replace a tensor's storage at any moment, and the core's address then belongs to
+another owner. Torch's record of a storage holds the address of its memory, in a word that the core checks
+before it touches any part. This module finds the word's offset by trial. If it cannot, a change is detected
+only at the end of an operation.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def mark_written(tensors: Sequence[torch.Tensor]) -> None:
     """Raise the tensors' versions, so that autograd notices that saved values are out of date."""
     try:
         _increment(tensors)
-    except RuntimeError:  # tensors of inference_mode have no version, and autograd does not save them
+    except RuntimeError:  # inference_mode: no version, and autograd does not save such tensors
         _increment([tensor for tensor in tensors if not tensor.is_inference()])
 
 

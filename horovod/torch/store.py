@@ -18,7 +18,7 @@ _kept: dict[tuple[str, int], Store] = {}
 def make_store(host: str, port: int, is_host: bool, seconds: float) -> Store:
     """Return the store at that port, at which this process listens or to which it connects.
 
-    Raises torch's errors, after ``seconds`` without connection.
+    Raises torch's errors, such as after ``seconds`` without connection.
     """
     import torch.distributed as dist  # here, as torch may be built without it
 

@@ -1,7 +1,7 @@
 """Submission of allreduces to the engine, and construction of their outputs.
 
-``start_allreduce`` returns a handle. Tensors need not be contiguous: a non-contiguous one travels as a copy,
-which an in-place operation copies back.
+``start_allreduce`` returns a handle. A non-contiguous tensor travels as a copy, which an in-place operation
+copies back.
 """
 
 from __future__ import annotations
@@ -89,8 +89,7 @@ def start_allreduce(
         into: the targets of results: the tensors themselves, or contiguous ones of their shapes and dtypes.
             None makes new tensors.
         grouped: the output is a tuple.
-        kept: the state of each tensor (of a complex one's reals). Without it, compressors keep state by the
-            operation's name.
+        kept: the state of each tensor (of a complex one's reals). Default: state by the operation's name.
     """
     given, given_targets = tensors, into or [None] * len(tensors)
     tensors = _checked_reals(given, _label(name), arguments.op)
@@ -153,13 +152,13 @@ def _check_adasum(world: native.World, process_set_id: int) -> None:
 
 
 def _kept_by_job(key: str, compressor: Any, count: int) -> list[Kept]:
-    """Return the job's compressor states of allreduces without their own; no state if compressor is None."""
+    """Return states that the job keeps by name, for allreduces without their own."""
     memory = belongings.own(Memory)
     return [Kept(memory.of(f"{key}/{i}", compressor) if compressor else {}) for i in range(count)]
 
 
 def put_in_place(result: torch.Tensor, target: torch.Tensor | None) -> torch.Tensor:
-    """Return the caller's tensor: the target, after copying the result there if needed, or the result."""
+    """Return the caller's tensor: ``target``, which gets the result, or the result."""
     if target is None:
         return result
     if result is not target:
@@ -178,7 +177,7 @@ _Route = Callable[[_Request, list[torch.Tensor]], Finish]
 def _route(
     tensor: torch.Tensor, compressor: Any, arguments: ReduceArguments, name: str | None, ranks: int
 ) -> _Route:
-    """Return a tensor's route. It follows from dtype and arguments, so that all ranks choose the same."""
+    """Return a tensor's route, from dtype and arguments, so that all ranks choose the same."""
     label = _label(name)
     if compressor is NoneCompressor:
         check_served(tensor, label)
@@ -332,8 +331,8 @@ def _start_in_rounds(request: _Request, tensors: list[torch.Tensor]) -> Finish:
         request.operation.origin,
     )
     request.operation.steppers.append(running)
-    # The operation refers to finish(), which must not refer to the operation: the cycle would keep tensors
-    # until the garbage collector runs, which is seldom.
+    # The operation refers to finish(), which must not refer to it: a cycle would keep tensors until the
+    # garbage collector runs, which is seldom.
     all_kept, ranks, counted = request.kept, request.ranks, request.traffic
     scale = request.arguments.postscale / (ranks if request.arguments.op == Average else 1)
 

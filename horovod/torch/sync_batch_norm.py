@@ -1,7 +1,7 @@
 """SyncBatchNorm: batch normalisation over the batches of all ranks.
 
 In training a forward pass costs one small allgather (mean, variance and count of each rank), and a backward
-pass one small allreduce. Both block and carry float64. Their names contain the number of channels only, so
+pass one small allreduce. Both block and carry float64. Their names contain only the number of channels, so
 layers must run in the same order on every rank, as the layers of one model do. The host does not wait for a
 GPU: the count of all ranks' values stays there too.
 """
@@ -40,10 +40,9 @@ FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 class SyncBatchNorm(_BatchNorm):
     """Batch normalisation with mean and variance of the batches of all ranks of ``process_set``.
 
-    Input is [N, C] or [N, C, *], on CPU or CUDA, of any floating dtype. The output has the same dtype and
-    memory format. N and * may differ by rank, and N may be 0 on some. Statistics are float32, or float64 for
-    float64 input. In eval mode, and with one rank, this is an ordinary batch normalisation without
-    communication.
+    Input is [N, C] or [N, C, *], on CPU or CUDA, of any floating dtype; output has its dtype and memory
+    format. N and * may differ by rank, and N may be 0 on some. Statistics are float32, or float64 for float64
+    input. In eval mode, and with one rank, this is an ordinary batch normalisation without communication.
 
     The gradients of weight and bias are those of this rank's batch: DistributedOptimizer reduces them like
     all others. State dicts are those of torch.nn.BatchNorm.
@@ -142,7 +141,7 @@ def _converted(
     process_set: ProcessSet,
     done: dict[torch.nn.Module, torch.nn.Module],
 ) -> torch.nn.Module:
-    """Convert recursively. ``done`` maps converted modules to results: a module may be in several places."""
+    """Convert recursively. ``done`` maps modules, which may be in several places, to results."""
     if module not in done:
         done[module] = module
         if isinstance(module, _BatchNorm):
@@ -196,7 +195,7 @@ class _Normalization(OfItsJob):
         statistics = Statistics(mean, var, ctx.count)
         sum_dy, sum_dy_xhat = gradient_sums(dy, x, statistics, ctx.eps)
         dx = None
-        if ctx.needs_input_grad[0]:  # a frozen input, which is frozen on all ranks, needs no communication
+        if ctx.needs_input_grad[0]:  # frozen on all ranks, so without communication if not
             sums = _sums_of_all((sum_dy, sum_dy_xhat), ctx.process_set)
             dx = input_gradient(dy, x, weight, statistics, sums, ctx.eps)
         d_weight = sum_dy_xhat.to(weight.dtype) if ctx.needs_input_grad[1] else None
@@ -204,8 +203,8 @@ class _Normalization(OfItsJob):
         return dx, d_weight, d_bias, None, None, None
 
 
-# Communication. Names contain the number of channels because the core caches requests by name: under one
-# name, layers of different widths would evict each other.
+# Communication. The core caches requests by name, so names contain the number of channels: layers of
+# different widths would evict each other.
 
 
 def _statistics_of_all(x: torch.Tensor, process_set: ProcessSet) -> Statistics:
@@ -214,7 +213,7 @@ def _statistics_of_all(x: torch.Tensor, process_set: ProcessSet) -> Statistics:
     name = f"sync_batch_norm.forward.{x.shape[1]}"
     handle = allgather_async(own.unsqueeze(0), name=name, process_set=process_set)
     gathered = cast(torch.Tensor, synchronize(handle))
-    # Only a total of one value is an error. A rank with two values of its own need not know the total.
+    # Only a total of one value is an error, so a rank with two values need not know the total.
     waits = devices.device_of(x) == devices.CPU or count_of(x) < 2
     return _combined(gathered, statistics_dtype(x.dtype), waits)
 

@@ -117,7 +117,7 @@ def grouped_from_core(result: native.Result, likes: Sequence[torch.Tensor]) -> l
 def new_result(engine: native.Engine, like: torch.Tensor, shape: torch.Size | None = None) -> torch.Tensor:
     """Return an uninitialized contiguous tensor with device, dtype, type and by default shape of ``like``.
 
-    A large one in host memory lies in memory of the core, which is reused when no tensor, storage or array
+    A large one in host memory lies in the core's memory, which is reused when no tensor, storage or array
     refers to it. As with ``torch.from_numpy``, its storage cannot be resized.
     """
     nbytes = like.nbytes if shape is None else shape.numel() * like.itemsize

@@ -1,10 +1,10 @@
 """Unique names of the tensors of several optimizers of one job.
 
-Two models may have equal names of parameters, and each optimizer numbers parameters that have no names. If a
-name is taken, all names of the optimizer get a suffix: "#" and its number among the optimizers of its process
-set. All ranks make the same optimizers in the same order, so they have the same suffixes; the first step
-checks that. A name stays taken when its tensor is freed, as ranks may collect garbage at different times.
-Checkpoints have the names without suffix.
+Two models may have equal names of parameters, and each optimizer numbers parameters without names. If a name
+is taken, all names of the optimizer get a suffix: "#" and its number among the optimizers of its process set.
+All ranks make the same optimizers in the same order, so suffixes are equal; the first step checks that. A
+name stays taken when its tensor is freed, as ranks may collect garbage at different times. Checkpoints have
+the names without suffix.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class Cache:
     def _locked(self) -> Iterator[None]:
         """Hold the folder's lock inside the block. OSError if another process has it.
 
-        OSError also if the lock is a symbolic link, which could create or lock a file elsewhere.
+        OSError also if the lock is a symbolic link, through which a file elsewhere could be made or locked.
         """
         # Non-blocking: opening a pipe in its place would wait for a reader.
         flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW

@@ -66,8 +66,7 @@ def gain_of(pairs: Sequence[tuple[float, float]], confidence: float = 0.975) -> 
     """Return the gain that pairs of seconds show, each of one block of the first and one of the second.
 
     Times on one machine vary by factors, so logarithms are averaged. The two of a pair were measured one
-    after the other, so other load on the machine affects both. One pair proves nothing: its interval is
-    unbounded.
+    after the other, under the same other load. One pair proves nothing: its interval is unbounded.
 
     Args:
         confidence: that the gain is above ``low``, and likewise below ``high``: 0.975 or 0.995.

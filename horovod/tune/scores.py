@@ -20,8 +20,8 @@ _LEAST_SPREAD = 0.02  # of the median: if steps are almost equal, a small differ
 def seconds_of(steps: Sequence[float], mode: str = "filter") -> float:
     """Return the score of a block's steps, in seconds.
 
-    ``time``: their mean. ``filter`` and ``profile``: the mean without outliers, because a script's occasional
-    checkpoint or log would count against the configuration of that time.
+    ``time``: their mean. ``filter`` and ``profile``: the mean without outliers, as an occasional checkpoint
+    or log would count against the configuration of that time.
 
     Raises:
         ValueError: there are no steps, or the mode is unknown.

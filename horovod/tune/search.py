@@ -8,10 +8,10 @@
 
 1. A model ranks all configurations, which takes no step. The candidates are its best, the defaults, and one
    step in each knob, as the model may not know all knobs.
-2. Successive halving, by thirds: each candidate's blocks alternate with blocks of the incumbent, and the best
-   third stays.
-3. The survivor duels the incumbent on fresh blocks, as the blocks that selected it are biased. It replaces
-   the incumbent only if a bound on its gain proves it, so noise alone changes nothing.
+2. Successive halving, by thirds: each candidate's blocks alternate with the incumbent's, and the best third
+   stays.
+3. The survivor duels the incumbent on fresh blocks, as the blocks that selected it are biased. It wins only
+   if a bound on its gain proves it, so noise alone changes nothing.
 4. Coordinate descent: neighbours in one knob after the other duel the incumbent, in longer strides while
    these win. Knobs that have moved come first, in the same direction. A configuration that looked faster
    without proof gets a longer duel before the search ends.
@@ -33,7 +33,7 @@ __all__ = ["NO_NEIGHBOUR", "Duel", "Limits", "Result", "Search", "look"]
 Search = Generator[dict[str, str], float, "Result"]
 NO_NEIGHBOUR = "no neighbour is faster"  # why a search ends by itself
 _KEPT = 3  # one of so many candidates stays
-_HOPELESS = 1.25  # a candidate that is so many times slower than the incumbent in its first pair is dropped
+_HOPELESS = 1.25  # times slower than the incumbent in its first pair: a candidate is dropped
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,9 @@ class _State:
     space: Space
     limits: Limits
     result: Result
-    # configurations that have lost to the incumbent
+    # lost to the incumbent
     refused: list[dict[str, str]] = field(default_factory=list)
-    # of these, with a gain above 1 without proof
+    # of these, looked faster
     unproven: list[tuple[float, dict[str, str]]] = field(default_factory=list)
 
     def take_over(self, challenger: dict[str, str]) -> None:

@@ -1,9 +1,9 @@
 """One job's tuning: counts steps on every rank, and decides on rank 0.
 
-Every rank has a Tuner, and reports to it the end of every step. At steps that all ranks know, they *agree*:
-an operation of the core carries rank 0's decision to all of them, between the same two operations of each.
-They submit it at the end of one step and read it at the end of the next, so no rank waits. After the search
-they agree seldom.
+Every rank reports the end of every step to its Tuner. At steps that all ranks know, they *agree*: an
+operation of the core carries rank 0's decision to all of them, between the same two operations of each. They
+submit it at the end of one step and read it at the end of the next, so no rank waits. After the search they
+agree seldom.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ class Tuner:
     def begin_afresh(self) -> None:
         """Take the latest decision, and agree again soon.
 
-        Ranks that had joined have counted fewer steps, or none. A search waits for a whole block; otherwise
-        the interval is at most AGAIN steps, so that short epochs reach its end.
+        Ranks that had joined have counted fewer steps. A search waits for a whole block; otherwise at most
+        AGAIN steps pass, so that short epochs suffice.
         """
         self.finish()
         if latest := self._agreements.latest():
@@ -221,8 +221,8 @@ class Director:
     def _is_new(self, trained: Trained) -> bool:
         """Return whether the training has changed so that tuning begins again.
 
-        While a search is running, trainings that have begun before are no reason, so that tuning ends even if
-        a script freezes and unfreezes parameters in turns.
+        A running search ignores trainings that have begun before, so that tuning ends even if a script
+        freezes and unfreezes parameters in turns.
         """
         if trained.key == self._trained.key:
             return False

@@ -1,6 +1,6 @@
 """The compressors that the native core implements: blocks of 4, 8 or 16 bits per element.
 
-docs/compression_explained.md explains the formats bit by bit, and docs/wire_format.md specifies their bytes.
+docs/compression_explained.md explains the formats, docs/wire_format.md specifies their bytes.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ ROUNDINGS = ("nearest", "stochastic")
 class CodecCompressor(ConfiguredCompressor):
     """A compressor with a native codec: the core encodes, sums and decodes in one operation.
 
-    If a script calls ``compress``, stochastic rounding draws other numbers in every call, the same in every
-    run.
+    In calls by hand, stochastic rounding draws other numbers each time, the same in every run.
     """
 
     combine = "gather"
@@ -53,8 +52,7 @@ class CodecCompressor(ConfiguredCompressor):
     def compress(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:  # type: ignore[override]
         """Encode a floating-point tensor of any shape to a 1-D uint8 tensor. Others stay unchanged.
 
-        This method works in host memory: it copies a GPU tensor there, and its codes back. An allreduce
-        encodes on the GPU.
+        This method copies a GPU tensor to host memory, and its codes back. An allreduce encodes on the GPU.
         """
         if not tensor.is_floating_point():
             return tensor, None
@@ -98,9 +96,9 @@ class Bit16Compressor(CodecCompressor):
 
 
 class _BlockCompressor(CodecCompressor):
-    """The base of formats with a scale per block: block size, rounding, and the seed of random numbers.
+    """The base of formats with a scale per block: block size, rounding, and seed of random numbers.
 
-    The seed matters only for options that use random numbers. All ranks need the same options.
+    The seed matters only if numbers are random. All ranks need the same options.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """The interface of a compressor: required methods and optional attributes.
 
 A compressor has ``compress(tensor) -> (compressed, ctx)`` and ``decompress(compressed, ctx) -> tensor``,
-static or not. A class or an instance is passed as ``compression=``. ``combine`` tells how its outputs may be
-combined across ranks. A compressor that needs sums over ranks while it compresses has ``rounds`` instead of
-the two methods. docs/own_compressor.md shows how to write one.
+static or not. A class or an instance is passed as ``compression=``. ``combine`` tells how outputs may be
+combined across ranks. A compressor that needs sums over ranks on the way has ``rounds`` instead.
+docs/own_compressor.md shows how to write one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class CompressorLike(Protocol):
 
 
 class CompressorType(ABCMeta):
-    """The metaclass of compressors: those of the package print as scripts write them."""
+    """The metaclass of compressors. Those of the package have the repr that scripts write."""
 
     known_as: str
 
@@ -55,19 +55,16 @@ class Compressor(metaclass=CompressorType):
     Attributes:
         combine: how the outputs of ``compress`` on different ranks may be combined.
             ``"sum"``: they are tensors of one shape and dtype on all ranks, and may be added unchanged.
-            ``"gather"``: codes that may not be added. All ranks' codes are gathered, decompressed and added
-            in
-            float32 (float64 for float64 gradients) in rank order; their size may differ by rank. Each rank
-            decompresses all of them with its own ``ctx``, so data that differ by rank (a scale, indices) must
-            be
-            part of the codes. Integer tensors travel uncompressed, without a call of the compressor.
+            ``"gather"``: codes that may not be added. All ranks' codes are gathered, decompressed and
+            added in float32 (float64 for float64 gradients) in rank order; their size may differ by
+            rank. Each rank decompresses all of them with its own ``ctx``, so data that differ by rank
+            (a scale, indices) must be part of the codes. Integer tensors travel uncompressed.
             ``"rounds"``: ``rounds`` is called instead of ``compress`` and ``decompress``.
         codec: the native codec that does the same inside the core, or None. A subclass that overrides
             ``compress`` or ``decompress`` does not inherit it.
         min_elements: in DistributedOptimizer, parameters with fewer elements, and all with fewer than two
             dimensions, travel uncompressed; None compresses all.
-        error_feedback: in DistributedOptimizer, the part that compression loses of a gradient is added to the
-            next.
+        error_feedback: in DistributedOptimizer, what compression loses of a gradient is added to the next.
     """
 
     combine: ClassVar[str] = "sum"
@@ -93,11 +90,11 @@ class Compressor(metaclass=CompressorType):
     def __repr__(self) -> str:
         return f"{type(self)!r}()" if "known_as" in vars(type(self)) else super().__repr__()
 
-    # decompress_add(codes, ctx, total): optional if combine is "gather". Adds the decompressed tensor to
-    # ``total`` (float32 or float64, contiguous), which is cheaper if most of it is zero.
+    # decompress_add(codes, ctx, total): optional for "gather". Adds the decompressed tensor to ``total``
+    # (float32 or float64, contiguous), which is cheaper if most of it is zero.
 
-    # misfit(shape, state): optional if combine is "rounds". Returns why a checkpoint's state is of no use for
-    # a tensor of this shape; "" if it is of use.
+    # misfit(shape, state): optional for "rounds". Returns why a checkpoint's state does not suit a tensor of
+    # this shape; "" if it does.
 
     @staticmethod
     def rounds(tensor: torch.Tensor, state: State) -> Rounds:
@@ -105,6 +102,6 @@ class Compressor(metaclass=CompressorType):
 
         All ranks must yield equally many tensors, of the same shapes and dtypes, and compute the result from
         the sums alone, with the same bits on every machine. ``tensor`` must not be written to. ``state`` is
-        what the last reduction of the same name left in it, or empty.
+        what the last reduction of that name left, or empty.
         """
         raise errors.lacks_rounds()

@@ -19,7 +19,8 @@ from horovod.torch.compression.rules import Rules
 __all__ = ["FirstStep", "NoteSent", "nobody_asks", "tell_once"]
 
 EXACT_GRADIENTS = "vectors, and what has fewer elements than the compressor's min_elements"
-NoteSent = Callable[[int], None]  # called with the bytes that a compressor in Python has made of a tensor
+# called with a tensor's bytes after compression in Python
+NoteSent = Callable[[int], None]
 
 
 def nobody_asks(sent: int) -> None:
@@ -27,7 +28,7 @@ def nobody_asks(sent: int) -> None:
 
 
 class _Told(set[str]):
-    """The lines that a job has shown, so that a script that makes a model again does not repeat them."""
+    """The lines that a job has printed, so that none is repeated for the next model."""
 
 
 def tell_once(text: str) -> None:
@@ -53,12 +54,12 @@ class _Noted:
 
 
 class FirstStep:
-    """Records how the gradients of a model travel when they are first reduced.
+    """Records how a model's gradients travel when they are first reduced.
 
     Args:
         rules: the rules by which they are compressed.
         things: a noun for the reduced tensors, for the line.
-        exact: a description of uncompressed tensors, for the warning if nothing is compressed.
+        exact: a description of uncompressed tensors, for the warning if all are.
     """
 
     def __init__(self, rules: Rules, things: str = "tensors", exact: str = EXACT_GRADIENTS) -> None:

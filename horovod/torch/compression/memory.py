@@ -23,10 +23,9 @@ class Memory:
         self._loaded: set[str] = set()  # names whose states came from a checkpoint, and are in host memory
 
     def of(self, name: str, compressor: Any, tensor: torch.Tensor | None = None) -> State:
-        """Return the state of a name, which is empty at first and when its compressor changes.
+        """Return the state of a name; empty at first, and when its compressor changes.
 
-        A state from a checkpoint is moved to the device of ``tensor``, which is compressed, with a warning if
-        the compressor cannot use it.
+        A state from a checkpoint is moved to the device of ``tensor``, with a warning if it does not suit it.
         """
         if name in self._loaded:
             self._loaded.discard(name)

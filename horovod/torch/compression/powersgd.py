@@ -1,9 +1,9 @@
 """Gradients as products of two thin matrices: a power iteration that continues from step to step.
 
 Vogels, Karimireddy, Jaggi: "PowerSGD: Practical Low-Rank Gradient Compression for Distributed Optimization",
-2019, arXiv:1905.13727. Every rank computes ``orthonormal`` and ``product`` from the sums, with single
-additions, multiplications and divisions in a fixed order: results of matrix products and torch.sum depend on
-the processor, and replicas on different machines would drift apart.
+2019, arXiv:1905.13727. ``orthonormal`` and ``product``, which every rank computes from the sums, are single
+additions, multiplications and divisions in a fixed order. Matrix products and torch.sum depend on the
+processor, and replicas on different machines would drift apart.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class PowerSGDCompressor(ConfiguredCompressor):
         return "" if bool(torch.isfinite(last).all()) else "it is not finite"
 
     def _first_q(self, matrix: torch.Tensor, state: State) -> torch.Tensor:
-        """Return the matrix to start with, of shape (columns, rank). Its scale is about 1, and irrelevant.
+        """Return the matrix to start with, of shape (columns, rank) and any scale, about 1.
 
         Columns that a step left as zeros, or not finite, could never recover: they start again.
         """
@@ -100,7 +100,7 @@ class PowerSGDCompressor(ConfiguredCompressor):
             state["steps"] = steps + 1
         generator = torch.Generator().manual_seed((self.seed + steps) % 2**63)
         shape = (matrix.shape[1], self.rank)
-        # Drawn in host memory, so that ranks on CPU and on any GPU start with the same numbers.
+        # Drawn in host memory, so that ranks on CPU and any GPU start with the same numbers.
         fresh = torch.randn(shape, generator=generator, dtype=matrix.dtype)
         last = state.get("q")
         if not isinstance(last, torch.Tensor) or last.shape != shape:
@@ -119,8 +119,7 @@ def _matrix_shape(shape: torch.Size) -> tuple[int, int]:
 def orthonormal(matrix: torch.Tensor) -> torch.Tensor:
     """Return orthonormal columns, shape (m, r), by modified Gram-Schmidt in float64.
 
-    A column that depends on those before it becomes zeros, as its remainder is rounding error without
-    direction.
+    A column that depends on those before it becomes zeros, as its remainder is rounding error.
     """
     columns = matrix.to(torch.float64)
     largest = columns.abs().amax(0)

@@ -41,12 +41,12 @@ class Compression:
     def register(cls, name: str, compressor: Any) -> None:
         """Register your own compressor as ``Compression.<name>``, for rules and text too.
 
-        Call it on every rank, before the first use. It replaces an earlier one of yours with that name. For
-        options in text, ``compressor`` must be a class that takes them as keyword arguments.
+        Call it on every rank, before the first use. It replaces your earlier one of that name. For options in
+        text, ``compressor`` must be a class that takes them as keyword arguments.
 
         Raises:
-            ValueError: the name is not a Python name or begins with an underscore, it is taken by this class,
-                or ``compressor`` is not a compressor.
+            ValueError: the name is not a Python name, begins with an underscore or is taken by this class, or
+                ``compressor`` is not a compressor.
         """
         if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
             raise errors.no_python_name(name=name)

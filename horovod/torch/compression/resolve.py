@@ -38,7 +38,7 @@ def resolved(compression: Any, said: str = "") -> Any:
 
 
 def _needs_instance(cls: type) -> bool:
-    """Return whether the class' methods take ``self``. Compressors without options often have static ones."""
+    """Return whether the class' methods take ``self``; without options they are often static."""
     methods = (inspect.getattr_static(cls, name, None) for name in ("compress", "decompress", "rounds"))
     plain = [method for method in methods if inspect.isfunction(method)]
     return issubclass(cls, ConfiguredCompressor) or any(
@@ -61,7 +61,7 @@ def _instance(cls: type) -> Any:
 def of_one_call(compression: Any) -> Any:
     """Return the compressor of a single collective. ValueError if error feedback was switched on.
 
-    Error feedback that is on by default is ignored: like ``min_elements``, it is for a DistributedOptimizer.
+    Error feedback that is on by default is ignored: it is for a DistributedOptimizer.
     """
     compressor = resolved(compression)
     cls = compressor if isinstance(compressor, type) else type(compressor)
@@ -73,8 +73,7 @@ def of_one_call(compression: Any) -> Any:
 def codec_for(compressor: Any, tensor: torch.Tensor) -> native.Codec | None:
     """Return the codec with which the core compresses a tensor that is summed; None if Python does.
 
-    The core casts if that makes a tensor smaller, in host memory. On a GPU NCCL adds 16-bit floats itself, so
-    Python casts.
+    The core casts if that makes a tensor smaller, in host memory. On a GPU NCCL adds 16-bit floats itself.
     """
     codec: native.Codec | None = getattr(compressor, "codec", None)
     if codec is None or getattr(compressor, "combine", "sum") != "sum":

@@ -2,11 +2,11 @@
 
     {"*.bias": Compression.none, "fc.*": "int4:rotation=hadamard", "*": Compression.bit8}
 
-A rule's pattern is a shell pattern (``*``, ``?``, ``[...]``, case-sensitive). The first that matches a
-parameter's name counts. A parameter that no rule matches travels uncompressed.
+Patterns are those of a shell (``*``, ``?``, ``[...]``, case-sensitive). The first that matches a parameter's
+name counts. A parameter that none matches travels uncompressed.
 
-The environment counts if the script passes no compressor, or none, as most scripts for Horovod do. Any other
-compressor in the script takes precedence, unless HOROVOD_COMPRESSION_FORCE is on.
+The environment counts if the script passes no compressor, or none, as most scripts for Horovod do. Another
+compressor of the script takes precedence, unless HOROVOD_COMPRESSION_FORCE is on.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Rules:
     """The compressors of a DistributedOptimizer, from the argument ``compression=``.
 
     The argument is a compressor, its text (see Compression.from_text), a mapping from patterns to these, or
-    UNSET. The first variable of ``variables`` that is set is weighed against it, as described above.
+    UNSET. It is weighed against the first of ``variables`` that is set, as described above.
 
     A ValueError names the error and, if it is in a variable, the variable.
 
@@ -95,7 +95,7 @@ class Rules:
         return ", ".join(named) if self._must_match else short_name(self._rules[0][1])
 
     def check_names(self, names: Iterable[str]) -> None:
-        """Raise ValueError if a rule matches none of the parameters' names, as it is probably misspelt."""
+        """Raise ValueError if a rule, probably misspelt, matches none of the parameters' names."""
         names = list(names)
         for pattern, _ in self._rules if self._must_match else []:
             if not any(fnmatch.fnmatchcase(name, pattern) for name in names):

@@ -97,8 +97,8 @@ class TopKCompressor(ConfiguredCompressor):
         values = tensor[:cut].clone().view(value_dtype)
         positions = tensor[cut:].clone().view(index_dtype).long()
         if devices.device_of(tensor) != devices.CPU:
-            # A check would make the host wait for the GPU. A position outside would end every later use of
-            # the GPU, so it becomes a NaN at position 0, which is noticed.
+            # A check would make the host wait for the GPU, and a position outside would end every later use
+            # of it. So such a value becomes NaN, at position 0.
             is_inside = (positions >= 0) & (positions < shape.numel())
             values, positions = torch.where(is_inside, values, math.nan), torch.where(is_inside, positions, 0)
         elif count and not (int(positions.min()) >= 0 and int(positions.max()) < shape.numel()):
@@ -118,8 +118,7 @@ def _largest(flat: torch.Tensor, count: int) -> torch.Tensor:
     """Return the positions of the ``count`` largest magnitudes, ascending; of equal ones the first.
 
     Without its sign bit a float is ordered as the integer of the same bits, with NaN above infinity.
-    torch.topk does not specify which of several equal elements it takes, but the smallest of its values is
-    certain.
+    torch.topk takes any of equal elements, but the smallest of its values is certain.
     """
     bits = torch.int64 if flat.dtype == torch.float64 else torch.int32
     magnitudes = flat.view(bits).bitwise_and(torch.iinfo(bits).max)
@@ -134,7 +133,7 @@ def _largest(flat: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def _largest_of_known_number(magnitudes: torch.Tensor, least: torch.Tensor, count: int) -> torch.Tensor:
-    """Like ``_largest``, without waiting for the GPU to report how many are above the least."""
+    """Like ``_largest``, without waiting for the GPU to report a number of elements."""
     above, equal = magnitudes > least, magnitudes == least
     taken = above | (equal & (equal.cumsum(0) <= count - above.sum()))
     # The i-th element taken writes its position to i. All others write to an additional last element.

@@ -19,7 +19,7 @@ _log = logging.getLogger("horovod.torch.ddp")
 
 
 def is_alone() -> bool:
-    """Return whether there is one process, by torch.distributed or, before it starts, by the launcher."""
+    """Return whether there is one process, from torch.distributed or, before it starts, the launcher."""
     if dist.is_initialized():
         return dist.get_world_size() == 1
     return not _evidence()

@@ -30,9 +30,8 @@ __all__ = ["HorovodProcessGroup"]
 
 MOST_AT_A_TIME = 64  # sums under way
 
-# Methods that torch's C++ looks for in Python first. If it finds none, it continues with the interpreter
-# locked and waits for gloo's queue, whose threads may wait for the interpreter to free a tensor. So all are
-# defined.
+# Methods that torch's C++ looks for in Python first. If it finds none, it waits for gloo's queue with the
+# interpreter locked, while gloo's threads may wait for the interpreter to free a tensor. So all are defined.
 LOOKED_FOR = (
     *("allgather", "all_gather_single_coalesced", "allgather_into_tensor_coalesced"),
     *("all_to_all_single", "alltoall_base", "barrier", "broadcast", "reduce_scatter"),
@@ -98,7 +97,7 @@ class HorovodProcessGroup(dist.ProcessGroup):
             self._first_sums.note("", tensor, NoneCompressor)
 
     def _start(self, tensors: Sequence[torch.Tensor], op: Any) -> dist.Work:
-        with self._lock:  # a script's threads may start the first sums at the same time
+        with self._lock:  # a script's threads may start the first sums together
             if self._reducer is None:
                 self._reducer = GroupReducer(Reduction(self._sums.rules, first_step=self._first_sums), self)
             future = self._reducer.start(self._gradients(tensors), Average if _is_mean(op) else Sum)

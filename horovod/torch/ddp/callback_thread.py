@@ -1,8 +1,8 @@
 """A thread that runs the callbacks of a process group's futures, one after the other.
 
 A callback may wait for another collective, as in torch's PowerSGD hook. In the thread that ends collectives
-it would deadlock. With one thread for each callback, those of successive collectives would overtake each
-other, and ranks would start further collectives in different orders.
+it would deadlock. With a thread for each, callbacks would overtake each other, and ranks would start further
+collectives in different orders.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Measures while training whether compression pays: ``may_turn_off=True``.
 
 After the WARM_UP steps (DDP rebuilds its buckets after the first), steps with and without compression
-alternate, in the order of MEASURED. A step's time is from its first bucket to the next step's first bucket:
-communication, optimizer, data and forward pass. The median of each kind counts, on the slowest rank, so that
-all ranks choose alike.
+alternate, as MEASURED lists. A step lasts from its first bucket to the next step's: communication, optimizer,
+data and forward pass. The median of each kind counts, on the slowest rank, so that all ranks choose alike.
 """
 
 from __future__ import annotations

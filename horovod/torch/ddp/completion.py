@@ -1,7 +1,6 @@
 """The thread that waits for a reducer's operations, one after the other, and completes their futures.
 
-DDP waits for a torch future, which another thread must complete. Further steps of compressors in Python run
-in this thread too.
+DDP waits for these futures. Further steps of compressors in Python run in this thread too.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ class CompletionThread(threading.Thread):
     """Completes futures for one job, and leaves the job in the end. Thread-safe.
 
     Attributes:
-        failure: an error of this rank alone, such as a compressor's. It makes this rank leave the job, so
-            that the others do not wait for it.
+        failure: an error of this rank alone, such as a compressor's. This rank then leaves the job, so that
+            the others do not wait for it.
     """
 
     def __init__(self, job: jobs.Job) -> None:

@@ -16,9 +16,8 @@ c10d: Any = dist  # torch's stubs are incomplete
 def register_gloo_and_nccl(groups: Sequence[dist.ProcessGroup], options: Any, nccl_options: Any) -> None:
     """Register in ``groups`` one gloo for CPU tensors, and one NCCL for CUDA tensors.
 
-    Without NCCL or GPU, gloo serves CUDA tensors too. Collective for the group's ranks, which connect to each
-    other. ``options`` are torch's, of the group: store, ranks, timeout. ``nccl_options`` are for NCCL, or
-    None.
+    Without NCCL or GPU, gloo serves CUDA tensors too. Collective for the group's ranks, which connect.
+    ``options`` are torch's, of the group: store, ranks, timeout. ``nccl_options`` may be None.
     """
     types = c10d.ProcessGroup.BackendType
     cpu = cuda = (types.GLOO, _gloo(options))

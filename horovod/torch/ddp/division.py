@@ -1,8 +1,8 @@
 """Divides a bucket's gradients by the number of ranks, bit for bit as DDP does without a hook.
 
-DDP multiplies by 1/n when it copies a gradient into its bucket. With gradient_as_bucket_view a gradient that
-was kept from the last step lies there already, and is divided by n. The results differ unless n is a power of
-two. When a hook gets the bucket, all gradients already lie in it.
+DDP multiplies by 1/n when it copies a gradient into its bucket. With gradient_as_bucket_view a gradient kept
+from the last step lies there already, and is divided by n. The results differ unless n is a power of two. A
+hook gets the bucket when all gradients lie in it.
 """
 
 from __future__ import annotations

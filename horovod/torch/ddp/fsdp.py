@@ -11,8 +11,8 @@ FSDP reduces the gradients of a unit, which is all that one call of fully_shard(
     chunk  := shard*    that rank's shard of each parameter, padded, in the order in which FSDP manages them
 
 Each rank sends every other the codes of its chunk, and decodes and adds the codes that it receives. Gradients
-are quantised once, and sums are computed in float32 in rank order, as in hvd.reducescatter. Parameters are
-gathered uncompressed.
+are quantised once and summed in float32 in rank order, as in hvd.reducescatter. Parameters are gathered
+uncompressed.
 """
 
 from __future__ import annotations
@@ -52,14 +52,13 @@ def compress_fsdp(model: torch.nn.Module, compression: Any = UNSET) -> None:
         compression: as in DistributedOptimizer: a compressor with a native codec (fp16, bf16, bit16, bit8,
             int8, int4) or none, its text, or rules by the parameter's name in ``model``, weighed against
             HOROVOD_DDP_COMPRESSION, or else HOROVOD_COMPRESSION. Vectors and small parameters travel
-            uncompressed, as usual.
+            uncompressed.
 
     Raises:
-        ValueError: nothing in ``model`` is sharded, and there are several processes (a single process logs a
-            line instead); the compressor works in Python or uses error feedback, for which each rank would
-            keep a residual of every gradient, not of its shard; a rule matches no parameter; or ranks
-            disagree, on every rank.
-        RuntimeError: this torch does not allow to replace FSDP's reduce-scatter.
+        ValueError: nothing in ``model`` is sharded (a single process logs a line instead); the compressor
+            works in Python or uses error feedback, for which each rank would keep a residual of every
+            gradient, not of its shard; a rule matches no parameter; or ranks disagree, on every rank.
+        RuntimeError: FSDP's reduce-scatter cannot be replaced in this torch.
     """
     reduction = Reduction(Rules(compression, VARIABLES))
     names = dict(model.named_parameters())
@@ -75,7 +74,7 @@ def compress_fsdp(model: torch.nn.Module, compression: Any = UNSET) -> None:
     _agree(units)
     compressed = [unit for unit in units if any(_codec(shard.compressor) for shard in unit.shards)]
     first_step = _FirstStep(reduction, units, compressed)
-    # In the order of the units, which is the same on every rank, as all ranks of a job begin it together.
+    # In the units' order, the same on every rank, as all ranks of a job begin it together.
     engines = {group: _OwnEngine(group) for group in dict.fromkeys(unit.group for unit in compressed)}
     for unit in compressed:
         reduce_scatter = CompressedReduceScatter(unit.shards, engines[unit.group], first_step)
@@ -213,8 +212,8 @@ class CompressedReduceScatter:
     def _groups(self, elements: int) -> list[_Group]:
         """Divide a chunk of ``elements`` among compressors.
 
-        FSDP omits the shard of a parameter without gradient, and does not report which. Then one compressor
-        is used for all, that of the largest shard.
+        FSDP omits shards of parameters without gradient, and does not report which. Then the largest shard's
+        compressor is used for all.
         """
         shards = [shard for shard in self._shards if shard.parameter.requires_grad]
         sizes = [shard.elements for shard in shards]
@@ -271,7 +270,7 @@ def _codec(compressor: Any) -> native.Codec | None:
 
 
 def _agree(units: Sequence[_Unit]) -> None:
-    """Collective. RanksDisagree, a ValueError, on every rank unless all compress all parameters alike."""
+    """Collective. RanksDisagree, a ValueError, on every rank unless all compress parameters alike."""
     by_group: dict[dist.ProcessGroup, dict[str, str]] = {}
     for unit in units:
         by_group.setdefault(unit.group, {}).update(

@@ -90,8 +90,8 @@ class FutureWork(dist.Work):
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """Return a future that is done when this is, with the tensors, or a RuntimeError with the reason.
 
-        Its callbacks run one after the other, in the order in which collectives have ended. They may wait for
-        collectives that they start.
+        Its callbacks run one after the other, in the order in which collectives end. They may start
+        collectives and wait for them.
         """
         with self._lock:
             if self._given is None:

@@ -1,7 +1,7 @@
-"""The job that the ranks of a process group form: an engine each, and connections over TCP or shared memory.
+"""The job of a process group's ranks: an engine each, and connections over TCP or shared memory.
 
-Its operations do not mix with those of other jobs. The ranks meet in the group's store, as torch's own
-backends do, and request the same operations in one order.
+Its operations do not mix with other jobs'. The ranks meet in the group's store, as torch's own backends do,
+and request the same operations in one order.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WORDING = Wording(
     "group; a process that shall be a rank itself must be forked before that.",
 )
 
-_begun: dict[jobs.Job, None] = {}  # jobs that were not left; engines live as long as they are here
+_begun: dict[jobs.Job, None] = {}  # engines live as long as their job is here
 _timelines: Iterator[int] = itertools.count(1)  # numbers the timelines of this process' jobs
 
 
@@ -54,7 +54,7 @@ def begin(group: dist.ProcessGroup, algorithm: str | None = None) -> jobs.Job:
     """
     wait_for_gloo_in_destroy_process_group()
     store: Any = dist.distributed_c10d._get_process_group_store(group)
-    # The number of jobs that this group has made, equal on all ranks. A store may hold several at a time.
+    # The number of jobs that this group has made, equal on all ranks: a store may hold several.
     number = store.add(f"horovod.ddp/made_by/{group.rank()}", 1)
 
     meeting = StoreRendezvous(
@@ -117,7 +117,7 @@ os.register_at_fork(after_in_child=_become_a_childs)
 def _settings_of_all(
     meeting: StoreRendezvous, group: dist.ProcessGroup, algorithm: str | None
 ) -> native.Settings:
-    """Return this rank's settings. ValueError on all ranks if any has wrong ones, so that none waits."""
+    """Return this rank's settings. ValueError on all ranks if any has wrong ones."""
     settings, own = None, {"seconds": repr(_seconds_of(group)), "wrong": ""}
     try:
         settings = _settings_of(group, algorithm)

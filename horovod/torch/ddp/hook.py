@@ -1,11 +1,11 @@
 """The communication hook, which DistributedDataParallel calls with each complete bucket of gradients.
 
 If nothing of a model is compressed, its buckets are reduced as without a hook: divided as DDP divides, and by
-one all_reduce of the model's process group. A GroupReducer reduces other buckets. In both cases the hook
-returns a future at once, and DDP waits for it at the end of the backward pass.
+one all_reduce of the model's process group. Otherwise a GroupReducer reduces them. The hook returns a future,
+for which DDP waits at the end of the backward pass.
 """
 
-# No `from __future__ import annotations`: DDP checks the hook's annotations, and does not accept strings.
+# No `from __future__ import annotations`: DDP checks the hook's annotations, and rejects strings.
 import time
 from collections.abc import Callable
 from typing import Any
@@ -33,15 +33,15 @@ def compress(
 
     Args:
         model: wrapped, and without a communication hook; or torch.compile's version of such a model. In a
-            single process it need not be wrapped, as libraries do not wrap it then: a log line reports that
+            single process, in which libraries do not wrap it, it need not be wrapped: a log line reports that
             nothing is done.
 
     The other arguments are those of CompressionState, which is returned. Its state belongs in checkpoints.
 
     Raises:
         TypeError: ``model`` is not a DistributedDataParallel, and there are several processes.
-        ValueError: it has a hook, as with ``mixed_precision=``; an argument is wrong; or ranks have different
-            arguments, on every rank.
+        ValueError: it has a hook, as with ``mixed_precision=``; an argument is wrong; or arguments differ
+            between ranks, on every rank.
     """
     compiled = getattr(model, "_orig_mod", None)  # torch.compile's model contains the wrapped one
     model = compiled if isinstance(compiled, DistributedDataParallel) else model
@@ -104,7 +104,7 @@ def compression_hook(
 
 
 def _nothing() -> None:
-    """The end of a bucket after which nothing is to be done."""
+    """Do nothing, at the end of most buckets."""
 
 
 def _check_state(state: object) -> None:
@@ -115,7 +115,7 @@ def _check_state(state: object) -> None:
 def _then(
     future: torch.futures.Future[Any], buffer: torch.Tensor, end: Callable[[], None]
 ) -> torch.futures.Future[torch.Tensor]:
-    """Return a future of the buffer, or of the error: DDP reads errors of such a future only.
+    """Return a future of the buffer, or of the error in the only form that DDP reads.
 
     ``end`` is called before it is done.
     """

@@ -41,7 +41,7 @@ def agree(store: Any, rank: int, size: int) -> None:
 
 
 class LargeSums:
-    """The rule for sums that travel compressed, from the environment.
+    """The sums that travel compressed, from the environment.
 
     Attributes:
         compressor: the compressor of all of them.
@@ -49,8 +49,8 @@ class LargeSums:
         min_elements: smaller tensors travel uncompressed. HOROVOD_BACKEND_MIN_ELEMENTS, else 16384 or, if
             larger, the compressor's own min_elements.
 
-    ValueError if a variable is invalid, or the compressor uses error feedback, which requires to know whose
-    gradients a sum contains.
+    ValueError if a variable is invalid, or the compressor uses error feedback, which needs to know whose
+    gradient a sum is.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class FirstSums(FirstStep):
         return super().note(f"sum {self._sums}", tensor, compressor)
 
     def close(self) -> None:
-        """Stop to observe optimizers."""
+        """Stop observing optimizers."""
         if self._hook is not None:
             self._hook.remove()
             self._hook = None

@@ -1,15 +1,14 @@
 """Avoids DDP's copies of gradients into buckets: gradients are encoded from the tensors that backward made.
 
-With gradient_as_bucket_view a parameter's gradient is a view of its bucket. If no gradient is kept from the
-last step, backward still makes a new tensor, which DDP copies into the view: an additional read and write of
-all gradients. But the average is written to the view, and nothing else needs the copy. So when a large
-gradient is complete, and before DDP sees it, this module replaces it by the view, whose content is not valid
-yet, and keeps the gradient itself until its bucket is reduced.
+With gradient_as_bucket_view a parameter's gradient is a view of its bucket. If none is kept from the last
+step, backward still makes a new tensor, which DDP copies into the view: one more read and write of all
+gradients. But the view only has to receive the average. So when a large gradient is complete, and before DDP
+sees it, this module replaces it by the view, without valid content, and keeps the gradient itself until its
+bucket is reduced.
 
-Only a bucket shows that a backward pass is this model's, for DDP to reduce: parameters may belong to several
-models, and `no_sync()` reduces nothing. So DDP copies the gradients of each pass' first bucket. A gradient
-must be complete when it is first seen: in a static graph it may come in several parts, each added to the
-tensor in its place.
+Only a bucket shows that a backward pass is for DDP to reduce: parameters may belong to several models, and
+`no_sync()` reduces nothing. So DDP copies the gradients of each pass' first bucket. A gradient must be
+complete when it is first seen, which is not so in a static graph: there it may come in several parts.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from horovod.torch.ddp.division import gradients_in
 __all__ = ["LEAST_BYTES", "Originals"]
 
 # glibc's malloc takes memory of this size from the system, and returns it each time. Smaller memory is reused
-# for the next gradient, once DDP has copied it. Keeping it would take new pages, which the system has to
-# clear first: that costs more than the copy.
+# for the next gradient once DDP has copied it. Keeping it would take new pages, which the system clears
+# first: that costs more than the copy.
 LEAST_BYTES = 1 << 25
 
 
@@ -44,8 +43,8 @@ class Originals:
     def take(self, bucket: dist.GradBucket) -> list[torch.Tensor | None]:  # type: ignore[name-defined]
         """Return the kept original of each of the bucket's gradients; None if the bucket has it.
 
-        Averages must be written to the bucket, whose content is not valid for kept gradients. Gradients of
-        all later buckets of this pass may be kept too, so these must be taken as well.
+        Averages must be written to the bucket, which lacks kept gradients. All later buckets of this pass
+        must be taken as well, as their gradients may be kept.
         """
         self._follow_pass()
         taken = []

@@ -1,7 +1,7 @@
 """Averages gradients in place over the ranks of a process group, compressed, by the core's engine.
 
-A reducer has its own job (`group_job.py`). Gradients are submitted to its engine as a DistributedOptimizer
-does, under their names: with the same routes, bytes, residuals and random numbers.
+A reducer has its own job (`group_job.py`). It submits gradients to the job's engine under their names, as a
+DistributedOptimizer does: with the same routes, bytes, residuals and random numbers.
 """
 
 from __future__ import annotations
@@ -87,12 +87,12 @@ class GroupReducer:
     ) -> torch.futures.Future[None]:
         """Start to average (or, with Sum, add) gradients over all ranks, in place.
 
-        All ranks start the same reductions in the same order. With ``is_last=False`` more gradients follow,
-        and these may wait for them until HOROVOD_DDP_BUCKET_MB are submitted. The last call, or ``let_go``,
-        ends the wait. The tensors belong to the reducer until the future is done. On a GPU it is done when
-        the work is on its stream, and a stream that waits for the future continues after it. On failure the
-        future has the error: HorovodInternalError, on all ranks, if they disagree or one is lost. An error of
-        this rank alone, such as a compressor's, ends the job, and later calls raise it again.
+        All ranks start the same reductions in the same order. With ``is_last=False`` these may wait for
+        further ones, until HOROVOD_DDP_BUCKET_MB are submitted, or a last call or ``let_go`` ends the wait.
+        The tensors belong to the reducer until the future is done. On a GPU that is when the work is on its
+        stream, and a stream that waits for the future continues after it. On failure the future has the
+        error: HorovodInternalError, on all ranks, if they disagree or one is lost. An error of this rank
+        alone, such as a compressor's, ends the job, and later calls raise it again.
 
         Raises:
             ValueError: a tensor cannot be reduced, or the op is neither Average nor Sum.
@@ -132,7 +132,7 @@ class GroupReducer:
         return future
 
     def _await_earlier(self, gradients: Sequence[Gradient]) -> None:
-        """Wait until names are free: a failed backward pass may leave reductions under way, on all ranks."""
+        """Wait until names are free, as a failed backward pass may leave reductions under way."""
         for gradient in gradients:
             earlier = self._under_way.pop(gradient.name, None)
             if earlier is not None and not earlier.done():

@@ -30,7 +30,7 @@ VARIABLES = (DDP_COMPRESSION, COMPRESSION)  # the first that is set counts
 class CompressionState:
     """The state of ``compression_hook``: one for each model, the same on every rank.
 
-    It can be made before the process group exists: nothing is sent before the first bucket is reduced.
+    It can be made before the process group: nothing is sent before the first bucket is reduced.
 
     Args:
         compression: as ``compression=`` of hvd.DistributedOptimizer: one of hvd.Compression, your own
@@ -39,8 +39,7 @@ class CompressionState:
             than ``min_elements``, travel uncompressed.
         model: the model, wrapped or not. It gives parameters their names, for rules and checkpoints. Without
             it parameters are numbered.
-        process_group: the group with which the model is wrapped. Default: that of ``model``, or the default
-            group.
+        process_group: the model's group. Default: that of ``model``, or the default group.
         algorithm: "gather" or "scatter" forces how codes travel. By default HOROVOD_ALLREDUCE_ALGORITHM or
             the number of ranks decides.
         may_turn_off: measure in the first steps whether compression pays, and turn it off if not.
@@ -121,7 +120,7 @@ class CompressionState:
             self._reduction.is_compressed = is_compressed
             if not is_compressed:
                 if not self._names.is_numbering:
-                    reducer.close()  # ranks agree on everything, and send nothing through it
+                    reducer.close()  # ranks agree on everything, and it would send nothing
             elif self.may_turn_off and reducer.size > 1 and not reducer.is_tuned:
                 self._trial = Trial(group)
             self._reducer = reducer
@@ -154,9 +153,8 @@ class CompressionState:
     def gradients(self, bucket: dist.GradBucket) -> list[Gradient]:  # type: ignore[name-defined]
         """Return the gradients of a bucket for a GroupReducer, in order; empty to let DDP reduce them.
 
-        If any parameter of the model is compressed, the reducer also sums the others, in rank order: with
-        three or more ranks DDP's own sums would depend on its buckets, which differ after training is
-        resumed.
+        If any parameter of the model is compressed, the others are also summed in rank order. With three or
+        more ranks DDP's own sums would depend on its buckets, which change when training is resumed.
         """
         parameters = bucket.parameters()
         names = [self._names.of(parameter) for parameter in parameters]
@@ -203,8 +201,8 @@ class CompressionState:
     def set_loss_scale(self, scale: Any) -> None:
         """Set the factor of the loss before backward: a number, or the GradScaler that has it.
 
-        Error feedback is rescaled with it. ValueError unless it is finite and above 0. A scaler on a GPU has
-        its scale there, so the host waits for it in every step, as in scaler.step().
+        Error feedback is rescaled with it. ValueError unless it is finite and above 0. With a scaler on a GPU
+        the host waits for the scale in every step, as in scaler.step().
         """
         self._reduction.residuals.follow(scale)
 
@@ -275,8 +273,8 @@ class CompressionState:
     def consolidate_residuals(self, to: int = 0) -> None:
         """Gather all ranks' residuals on rank ``to`` of the job. Collective; call it between steps.
 
-        All ranks of the model make the call. state_dict() of ``to`` has the residuals until gradients are
-        reduced again. ValueError if ``to`` is not one of the ranks.
+        state_dict() of ``to`` then has them until gradients are reduced again. ValueError if ``to`` is not a
+        rank of the model.
         """
         if self.process_group is None and not dist.is_initialized():
             return  # there are no other ranks

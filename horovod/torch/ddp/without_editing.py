@@ -1,11 +1,11 @@
-"""Compresses each DistributedDataParallel as HOROVOD_DDP_COMPRESSION names, in scripts that do not know it.
+"""Compresses each DistributedDataParallel as HOROVOD_DDP_COMPRESSION names, in unchanged scripts.
 
 horovod/torch_autoload.py calls this for every wrapped model. torch allows a model one communication hook. So
-the hook registered here calls another through a slot: the package's hook, until the script registers its own.
-A hook of torch that does not compress, such as allreduce_hook, leaves the package's in the slot.
+the hook registered here calls another through a slot: the package's, until the script registers its own. A
+hook of torch without compression, such as allreduce_hook, leaves the package's in the slot.
 """
 
-# No `from __future__ import annotations`: DDP checks the hook's annotations, and does not accept strings.
+# No `from __future__ import annotations`: DDP checks the hook's annotations, and rejects strings.
 import os
 import warnings
 import weakref
@@ -88,7 +88,7 @@ def _register_in_place(self: Any, state: object, hook: Hook) -> None:
     elif slot.hook is None:
         slot.state, slot.hook = state, hook
         _register(self, slot, hook_in_place)
-        self._comm_hooks.clear()  # the script sees no hook, and can save the model as without this package
+        self._comm_hooks.clear()  # for the script, which can then save the model as without this package
     else:
         self._check_comm_hook(hook)
         self._comm_hooks.append((hook, state))

@@ -42,7 +42,7 @@ def run(func: Callable[P, T]) -> Callable[P, T]:
     the remaining ranks, and ``func`` is called again. When hosts have changed, ``state.commit()`` and
     ``state.check_host_updates()`` raise HostsUpdatedInterrupt, with the same effect, but the state is kept.
     So do not catch these two, and let ``func`` continue from ``state``. A RuntimeError of torch.distributed
-    that a lost rank has caused counts as HorovodInternalError; see ``init_process_group``.
+    due to a lost rank counts as HorovodInternalError; see ``init_process_group``.
 
     Any other exception ends the job, as does the third disagreement of ranks at the same commit. Before
     ``func``, run no collectives except ``hvd.init()``: new workers would run them alone.
@@ -72,7 +72,7 @@ class _Passage:
     """The transition from one world to the next, with this rank's optimizers and process groups."""
 
     def __init__(self) -> None:
-        self._dropped = False  # whether residuals were dropped
+        self._dropped = False  # residuals were dropped
         self.groups = Groups()
 
     def leave(self) -> None:

@@ -1,9 +1,9 @@
-"""Commits in a host's memory, for restarted processes. They are written and read with torch alone.
+"""Commits in a host's memory, for restarted processes, written and read with torch alone.
 
     commit-STATE-NUMBER.pt     STATE: 0 for the first state of a process that hvd.elastic.run gets, and so on
 
-A file with its final name is complete (it is written under another name, then renamed). It has mode 0600, and
-is read with ``weights_only=True``: it can hold tensors and plain values, and nothing in it is executed.
+A file gets this name when it is complete. It has mode 0600, and is read with ``weights_only=True``: it can
+hold tensors and plain values, and nothing in it is executed.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class HostCommits(Commits):
     """Commits whose newest are also in a folder.
 
     Args:
-        folder: the folder of this host's commits of the job.
+        folder: of this host's commits of the job.
         state: number of the state in its process, from 0.
         names: of the attributes in commits. Files with other names are not read.
         writes: () -> whether this process writes files: one rank of each host does.
-        gives_up: called once with the reason if the folder cannot be used; from then on these are plain
-            Commits. With None, that is an error.
+        gives_up: called once with the reason if the folder cannot be used; then these are plain Commits. With
+            None, that is an error.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class HostCommits(Commits):
             with os.fdopen(descriptor, "wb") as file:
                 torch.save(record, file)
             os.rename(aside, self._path(number))
-        except (OSError, RuntimeError) as error:  # torch raises RuntimeError if the memory is full
+        except (OSError, RuntimeError) as error:  # torch's, if the memory is full
             with contextlib.suppress(OSError):
                 os.unlink(aside)
             free = shutil.disk_usage(self._folder).free / 1e6
@@ -204,7 +204,7 @@ def unreadable(value: Any, name: str) -> Iterator[str]:
 
 
 def forget_when_all_are_done(folder: str, local_rank: int, local_size: int) -> None:
-    """Note that this rank has ended without error. The last rank of the host removes the commits."""
+    """Note that this rank has ended without error. The host's last such rank removes the commits."""
     with contextlib.suppress(OSError):  # another rank has removed the folder
         open(os.path.join(folder, f"{_DONE}{local_rank}"), "w").close()
         if sum(name.startswith(_DONE) for name in os.listdir(folder)) >= local_size:

@@ -8,8 +8,8 @@ __all__ = ["load_compiler"]
 
 
 def load_compiler() -> None:
-    """Load torch's compiler, which torch imports for the first optimizer, in 1.7 s of a core.
+    """Load torch's compiler, which torch otherwise imports for the first optimizer, in 1.7 s of a core.
 
-    Scripts make their optimizer after ``hvd.init()``, when other ranks wait for this worker.
+    Scripts make that after ``hvd.init()``, when other ranks wait for this worker.
     """
     torch.optim.SGD([torch.zeros(1)], lr=1.0)

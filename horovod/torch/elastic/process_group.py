@@ -1,8 +1,8 @@
 """torch.distributed inside of ``hvd.elastic.run``: makes and leaves a process group for each world.
 
 A process group does not survive a lost rank: it is left, and a new one made. gloo detects a process that has
-ended, as its connections close. The engine may detect other losses earlier, or alone. So a thread watches the
-engine, and closes the group's connections when the engine has ended.
+ended, as its connections close. The engine may detect other losses earlier, or alone. So a thread closes the
+group's connections when the engine has ended.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from horovod.torch.functions import broadcast_object
 __all__ = ["Groups", "init_process_group"]
 
 _LOOKS_EVERY = 0.1  # seconds
-# seconds that the engine may take to detect a lost rank, in addition to the limit for silent ones
+# seconds for the engine to detect a lost rank, in addition to the limit for silent ones
 _MORE_PATIENCE = 5.0
 _CONNECT_SECONDS = 3.0
 _log = logging.getLogger("horovod")
-_watch: _Watch | None = None  # watches the group of this world that init_process_group() has made
+_watch: _Watch | None = None  # for the group of this world that init_process_group() has made
 
 
 def init_process_group(backend: str | None = None, **options: Any) -> None:
@@ -80,8 +80,7 @@ class Groups:
     def loss_behind(self, error: Exception) -> HorovodInternalError | None:
         """Return why this world is broken if that has caused an error of torch.distributed, else None.
 
-        Waits until the engine has detected it too, for at most the limit for a silent host. If the engine has
-        not, the error is the script's own.
+        Waits until the engine has detected it too, for at most the limit for a silent host.
         """
         member = jobs.current().member
         is_torchs = isinstance(error, RuntimeError) and _default_group() is not self._outer

@@ -56,8 +56,7 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
     def set_epoch(self, epoch: int) -> None:
         """Begin an epoch, of which nothing is done. Call it at the end of an epoch, not at its beginning.
 
-        After a reset, training continues inside an epoch. A call at the beginning of it would forget which
-        samples are done.
+        After a reset, training continues inside an epoch, of which such a call would forget what is done.
         """
         self.epoch = epoch
         self.processed_num = 0

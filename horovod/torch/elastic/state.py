@@ -39,8 +39,8 @@ _started = itertools.count()  # numbers this process' states, for commits that o
 class StateHandler:
     """Saves, restores and synchronizes one attribute of a TorchState, ``value``.
 
-    A subclass keeps the copies of ``save`` in its own attributes, as new objects each time: a state keeps the
-    last two commits by keeping references to these attributes.
+    A subclass keeps the copies of ``save`` in its own attributes, as new objects each time: a state keeps
+    references to those of the last two commits.
 
     ``root_rank``: the rank whose value ``sync`` sends to all. It is 0, unless rank 0 has lost its state.
     """
@@ -144,8 +144,8 @@ class SamplerStateHandler(StateDictHandler):
     def sync(self) -> None:
         """Continue on all ranks after the samples that are done on root.
 
-        If ranks have recorded different numbers of samples, the smallest counts: some are given out again,
-        and none is lost.
+        If ranks have recorded different numbers, the smallest counts: some samples are given out again, and
+        none is lost.
         """
         states = allgather_object(self.value.state_dict())
         own = states[self.root_rank]
@@ -202,8 +202,8 @@ class TorchState(ObjectState):
     """The state of a training with PyTorch: ``TorchState(model=..., optimizer=..., epoch=0, batch=0)``.
 
     Models, optimizers, samplers and other objects with ``state_dict()`` and ``load_state_dict()`` have
-    handlers. Other values are copied, and travel by cloudpickle. An assignment of a new model (optimizer,
-    ...) to its attribute saves it.
+    handlers. Other values are copied, and travel by cloudpickle. Assigning a new model (optimizer, ...) to
+    its attribute saves it.
 
     Saved copies are in host memory, two of model and optimizer.
     """
