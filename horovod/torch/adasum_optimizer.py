@@ -49,7 +49,10 @@ class DistributedAdasumOptimizer(OptimizerFront):
 
     @torch.no_grad()
     def _local_delta(self, parameter: torch.Tensor) -> torch.Tensor:
-        """Return the change that the wrapped optimizer's step would make to a parameter. Restores it."""
+        """Return the change that the wrapped optimizer's step would make to a parameter.
+
+        The parameter is restored.
+        """
         if parameter.grad is None or parameter not in self._group_number:
             return torch.zeros_like(parameter)
         # SparseAdam's step takes sparse gradients only. Its delta is dense.

@@ -232,7 +232,7 @@ class GradientListener(torch.optim.Optimizer):
                         self._extra.listen_to(parameter)
 
     def _listen_to_thawed(self) -> None:
-        """At the end of a pass, count gradients of parameters that were frozen or absent and had no hook."""
+        """At the end of a pass, count gradients of parameters that were frozen or absent, without hook."""
         before = len(self._hooks)
         self._listen_to_new_parameters()
         for parameter in list(self._hooks)[before:]:
@@ -310,7 +310,7 @@ class GradientListener(torch.optim.Optimizer):
     def _begin_pass(self) -> None:
         """Begin a backward pass, at its first gradient. Passes of reentrant checkpoints lie within it.
 
-        Gradients that were reduced and no longer exist belonged to a step that was skipped.
+        Reduced gradients that no longer exist belonged to a step that was skipped.
         """
         self._enter_job()
         self._is_settled = False
@@ -416,7 +416,7 @@ class GradientListener(torch.optim.Optimizer):
         raise errors.not_written(owner=type(self).__name__, what="gradients are reduced")
 
     def _not_started(self) -> Iterator[list[torch.Tensor]]:
-        """Yield lists of parameters to be reduced together in this step that no hook has started.
+        """Yield lists of parameters to be reduced together, whose reduction no hook has started.
 
         These are missing gradients, and groups that did not become complete.
         """
@@ -468,7 +468,7 @@ def _hook_for(reference: weakref.ref[GradientListener]) -> Callable[[torch.Tenso
 
 
 def _end_pass() -> None:
-    """End a pass for all optimizers that it has reached, in any order: each asks before any waits."""
+    """End a pass for all optimizers that it has reached. All ask before any waits, to avoid a deadlock."""
     ending = [listener for listener in listening_here() if listener._is_in_pass()]
     for listener in ending:
         listener._end_of_pass = lambda: None

@@ -212,7 +212,7 @@ def _duel(
 
 
 def _is_hopeless(pairs: list[tuple[float, float]]) -> bool:
-    """Return whether it is far behind in the first pair, or behind in both of two: such rarely win."""
+    """Return whether it is far behind in the first pair, or behind in the first two: such rarely win."""
     ratios = [before / after for before, after in pairs]
     return ratios[0] < 1 / _HOPELESS if len(ratios) == 1 else len(ratios) == 2 and max(ratios) < 1
 

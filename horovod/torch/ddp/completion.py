@@ -123,7 +123,7 @@ class CompletionThread(threading.Thread):
 
     def run(self) -> None:
         """Run the thread's loop."""
-        # so that no reference to work stays
+        # The work is a local variable there, so that no reference stays while the queue is empty.
         while self._goes_on_after(self._work.get()):
             pass
 

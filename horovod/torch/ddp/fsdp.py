@@ -91,7 +91,7 @@ class _Shard(NamedTuple):
 
 
 class _Unit(NamedTuple):
-    """What one call of fully_shard() manages: a module, parameters, and the group that shares them."""
+    """The unit of one call of fully_shard(): a module, its parameters, and the group that shares them."""
 
     module: Any
     shards: list[_Shard]

@@ -89,10 +89,13 @@ class GroupReducer:
 
         All ranks start the same reductions in the same order. With ``is_last=False`` these may wait for
         further ones, until HOROVOD_DDP_BUCKET_MB are submitted, or a last call or ``let_go`` ends the wait.
+
         The tensors belong to the reducer until the future is done. On a GPU that is when the work is on its
-        stream, and a stream that waits for the future continues after it. On failure the future has the
-        error: HorovodInternalError, on all ranks, if they disagree or one is lost. An error of this rank
-        alone, such as a compressor's, ends the job, and later calls raise it again.
+        stream, and a stream that waits for the future continues after it.
+
+        On failure the future has the error: HorovodInternalError, on all ranks, if they disagree or one is
+        lost. An error of this rank alone, such as a compressor's, ends the job, and later calls raise it
+        again.
 
         Raises:
             ValueError: a tensor cannot be reduced, or the op is neither Average nor Sum.

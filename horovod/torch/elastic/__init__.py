@@ -41,11 +41,12 @@ def run(func: Callable[P, T]) -> Callable[P, T]:
     it raise HorovodInternalError. Then the state returns to the last commit, this process joins the world of
     the remaining ranks, and ``func`` is called again. When hosts have changed, ``state.commit()`` and
     ``state.check_host_updates()`` raise HostsUpdatedInterrupt, with the same effect, but the state is kept.
-    So do not catch these two, and let ``func`` continue from ``state``. A RuntimeError of torch.distributed
-    due to a lost rank counts as HorovodInternalError; see ``init_process_group``.
 
-    Any other exception ends the job, as does the third disagreement of ranks at the same commit. Before
-    ``func``, run no collectives except ``hvd.init()``: new workers would run them alone.
+    So do not catch these two, and let ``func`` continue from ``state``. A RuntimeError of torch.distributed
+    due to a lost rank counts as HorovodInternalError; see ``init_process_group``. Any other exception ends
+    the job, as does the third disagreement of ranks at the same commit.
+
+    Before ``func``, run no collectives except ``hvd.init()``: new workers would run them alone.
     """
     passage = _Passage()
     keeps_on = run_fn(func, passage.join, passage.leave, passage.groups.loss_behind)
