@@ -37,7 +37,7 @@ class OptimizerFront(GradientListener):
         super().zero_grad(*args, **kwargs)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the wrapped optimizer's, and, under "horovod", residuals and the compressors' memory.
+        """Return the wrapped optimizer's state_dict with "horovod": residuals and compressors' memory.
 
         Residuals are this rank's, or every rank's after ``consolidate_residuals``. AssertionError while
         gradients with residuals are being reduced.

@@ -343,7 +343,8 @@ def _start_in_rounds(request: _Request, tensors: list[torch.Tensor]) -> Finish:
             kept.note_sent(sent)
             counted.send(sent)
             if kept.feedback is not None:
-                # Ranks share what the sum lacks: all residuals together are the loss of all ranks.
+                # Each rank keeps an equal share of what the sum lacks. Together that is the loss of all
+                # ranks.
                 kept.feedback.keep(value, sum_ / ranks)
         return [(sum_ * scale).to(tensor.dtype) for sum_, tensor in zip(sums, tensors, strict=True)]
 

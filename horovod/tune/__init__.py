@@ -1,1 +1,4 @@
-"""The autotuner: searches settings that make steps shorter, while a job trains. See docs/architecture.md."""
+"""The autotuner: searches for settings that make steps shorter while a job trains.
+
+See docs/architecture.md.
+"""

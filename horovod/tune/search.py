@@ -1,4 +1,4 @@
-"""Searches the best configuration: a generator without I/O that requests blocks of steps and gets their time.
+"""Searches for the best configuration: a generator without I/O that requests blocks of steps.
 
     search = look(space, predicted, limits)
     seconds = None
