@@ -14,6 +14,7 @@ __all__ = [
     *("CORE", "FIRST_RANK", "JOB", "LAUNCHER", "PYTHON", "RANK", "UNSERVED"),
     *("COMPRESSION", "DDP", "ELASTIC", "HOSTS", "INSTALLATION"),
     *("LAUNCHERS", "OUTPUT", "PERFORMANCE", "TUNING"),
+    *("BETWEEN_HOSTS", "OVER_TCP", "SHARED_HOSTS"),
     *("GROUPS", "Option", "row"),
 ]
 
@@ -21,6 +22,8 @@ LAUNCHER, CORE, PYTHON, UNSERVED = "launcher", "core", "python", "unserved"  # w
 # Whose a setting of ranks is: the same on all of them, or an error; rank 0's, as only it does what they are
 # about; each rank's own.
 JOB, FIRST_RANK, RANK = "the job", "rank 0", "each rank"
+# Jobs in which alone the autotuner tries a setting; "": all.
+BETWEEN_HOSTS, SHARED_HOSTS, OVER_TCP = "between hosts", "between hosts of several ranks", "over TCP"
 # The groups of `horovodrun --help`, in its order.
 HOSTS, OUTPUT, COMPRESSION = "ranks and hosts", "output", "compression"
 PERFORMANCE, TUNING = "performance", "autotuner"
@@ -60,6 +63,7 @@ class Option:
     scope: str = ""
     is_by_size: bool = False  # also two choices: the first up to so many bytes, as gather:65536,scatter
     tries: tuple[str, ...] = ()  # what the autotuner tries, as the variable has it; taken while a job runs
+    tried: str = ""  # where it does: BETWEEN_HOSTS, SHARED_HOSTS, OVER_TCP, or in all jobs
     is_new: bool = False  # Horovod has none like it, so docs/compatibility.md need not say what became of it
     group: str = field(default="", kw_only=True)
     unserved: str = field(default="", kw_only=True)
