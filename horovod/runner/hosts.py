@@ -1,15 +1,16 @@
 """Hosts and slots: from --hosts, --hostfile, a batch job, or this machine.
 
-Of a batch job of Slurm its allocation is read, from its SLURM_ variables; LSF's is refused.
+SCHEDULERS is the one table of batch systems, with how the allocation of a job of each is read.
 """
 
 from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import NoReturn
 
 from horovod.common import nodelists
 from horovod.common.sentences import facts_of
@@ -165,11 +166,12 @@ def _listed(hosts: Sequence[Host]) -> str:
 
 @dataclass(frozen=True)
 class Allocation:
-    """`tasks`: hosts with the tasks that were asked for; `cores`: with their cores, if Slurm says them."""
+    """`tasks`: hosts with the tasks that were asked for; `cores`: with their cores, if the scheduler says."""
 
     tasks: tuple[Host, ...]
     cores: tuple[Host, ...]
-    ranks: int | None  # SLURM_NTASKS, else the sum of tasks when Slurm says them
+    ranks: int | None  # that were asked for, if the scheduler says
+    scheduler: str
 
     def hosts_for(self, ranks: int) -> list[Host]:
         """With a slot for each task, or for each core when there are more ranks than tasks."""
@@ -177,10 +179,12 @@ class Allocation:
 
 
 def allocation(environment: Mapping[str, str]) -> Allocation | None:
-    """The allocation we run in; None outside of Slurm. LaunchError when it cannot be understood."""
-    if "SLURM_JOB_ID" not in environment:
-        refuse_lsf(environment)
-        return None
+    """The allocation we run in; None outside of any. LaunchError when it cannot be understood."""
+    return next((read(environment) for sign, read in SCHEDULERS.items() if sign in environment), None)
+
+
+def _of_slurm(environment: Mapping[str, str]) -> Allocation:
+    """With the number of SLURM_NTASKS, else the sum of tasks if Slurm says them."""
     text = environment.get("SLURM_JOB_NODELIST", environment.get("SLURM_NODELIST", ""))
     if not text:
         raise errors.slurm_no_hosts(job=environment["SLURM_JOB_ID"])
@@ -195,15 +199,22 @@ def allocation(environment: Mapping[str, str]) -> Allocation | None:
         tuple(map(Host, names, slots)),
         tuple(map(Host, names, cores)),
         int(wanted) if wanted else sum(tasks) or None,
+        "Slurm",
     )
 
 
-def refuse_lsf(environment: Mapping[str, str]) -> None:
-    """In a job of LSF the hosts must be named: silently taking this one alone would surprise."""
-    if "LSB_JOBID" in environment:
-        words = environment.get("LSB_MCPU_HOSTS", "").split()
-        listed = ",".join(f"{name}:{slots}" for name, slots in zip(words[::2], words[1::2], strict=False))
-        raise errors.lsf(hosts=listed or "host1:4,host2:4")
+def _of_lsf(environment: Mapping[str, str]) -> NoReturn:
+    """The hosts must be named: silently taking this one alone would surprise."""
+    words = environment.get("LSB_MCPU_HOSTS", "").split()
+    listed = ",".join(f"{name}:{slots}" for name, slots in zip(words[::2], words[1::2], strict=False))
+    raise errors.lsf(hosts=listed or "host1:4,host2:4")
+
+
+# By a variable that their jobs have: what reads the allocation. The first that is set counts.
+SCHEDULERS: dict[str, Callable[[Mapping[str, str]], Allocation]] = {
+    "SLURM_JOB_ID": _of_slurm,
+    "LSB_JOBID": _of_lsf,
+}
 
 
 def node_names(text: str) -> list[str]:
