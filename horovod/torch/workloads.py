@@ -14,7 +14,8 @@ import torch
 
 from horovod import _native as native
 from horovod.common import interfaces, software
-from horovod.common.options import BETWEEN_HOSTS, BY_VARIABLE, CORE, OPTIONS, OVER_TCP, SHARED_HOSTS
+from horovod.common.options import BY_VARIABLE, CORE, OPTIONS
+from horovod.common.options.option import BETWEEN_HOSTS, OVER_TCP, SHARED_HOSTS
 from horovod.common.variable_names import COMPRESSION
 from horovod.torch.compression import NoneCompressor, Rules, compressor_name
 from horovod.tune.cache import Key

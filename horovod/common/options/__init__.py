@@ -13,24 +13,21 @@ from __future__ import annotations
 from horovod.common.options.launcher import LAUNCHER_OPTIONS
 from horovod.common.options.not_served import NOT_SERVED
 from horovod.common.options.option import (
-    BETWEEN_HOSTS,
     CORE,
     FIRST_RANK,
     GROUPS,
     JOB,
     LAUNCHER,
-    OVER_TCP,
     PYTHON,
     RANK,
-    SHARED_HOSTS,
     UNSERVED,
     Option,
 )
 from horovod.common.options.ranks import RANK_OPTIONS
 
 __all__ = [
-    "BETWEEN_HOSTS", "BY_VARIABLE", "CORE", "FIRST_RANK", "GROUPS", "JOB", "LAUNCHER", "OPTIONS", "OVER_TCP",
-    "PYTHON", "RANK", "SHARED_HOSTS", "UNSERVED", "Option",
+    "BY_VARIABLE", "CORE", "FIRST_RANK", "GROUPS", "JOB", "LAUNCHER", "OPTIONS", "PYTHON", "RANK", "UNSERVED",
+    "Option",
 ]  # fmt: skip
 
 OPTIONS: tuple[Option, ...] = (*LAUNCHER_OPTIONS, *RANK_OPTIONS, *NOT_SERVED)
