@@ -285,12 +285,12 @@ rank_outside_comm = WrongArgument.says(
     "call init() with the ranks that this one shall work with",
 )
 first_task_elsewhere = CannotStart.says(
-    "SLURM_PROCID=0 is on node {node} of the step, where the other ranks do not look for it",
+    "{setting}=0 is on node {node} of the step, where the other ranks do not look for it",
     "set MASTER_ADDR to its host, or use another --distribution",
 )
 wrong_master_port = WrongSetting.says("MASTER_PORT={value} is no port", "unset it, or set one of 1 to 65535")
 hosts_not_said = CannotStart.says(
-    "srun has started this process, but {settings} do not say on which hosts",
+    "{launcher} has started this process, but {settings} do not say on which hosts",
     "set MASTER_ADDR to that of task 0",
 )
 hosts_not_read = CannotStart.says("{setting}={value} {why}", "set MASTER_ADDR to the host of task 0")

@@ -20,16 +20,16 @@ from horovod.common.agent_messages import LOCAL_RANK, LOCAL_SIZE, RANK, SIZE
 from horovod.common.agent_messages import VARIABLE as AGENT_VARIABLE
 
 __all__ = [
-    "AGENT", "ALONE", "FOLDER", "LAUNCHERS", "LOCAL_RANKS", "MARK", "MPI", "NOWHERE", "OPEN_MPI", "PMI",
-    "STEP", "STORE",
+    "AGENT", "ALONE", "FIRST_HOST", "FOLDER", "LAUNCHERS", "LOCAL_RANKS", "MARK", "MPI", "NOWHERE",
+    "OPEN_MPI", "PMI", "STORE",
     "Launch", "Launcher", "detect", "leave_mark", "of_several",
 ]  # fmt: skip
 
 _START = "`horovodrun -np N python train.py`"
 _FOLDER_VARIABLE = "HOROVOD_RENDEZVOUS_FOLDER"
-# How ranks meet: by MPI; in torch's store at MASTER_ADDR; in such a store on the first host of a Slurm step;
-# in a folder; in the store of horovodrun's driver, through their agents; not at all.
-MPI, STORE, STEP, FOLDER, AGENT, NOWHERE = "MPI", "store", "step", "folder", "agent", ""
+# How ranks meet: by MPI; in torch's store at MASTER_ADDR; in such a store on the first host that the launcher
+# names; in a folder; in the store of horovodrun's driver, through their agents; not at all.
+MPI, STORE, FIRST_HOST, FOLDER, AGENT, NOWHERE = "MPI", "store", "first host", "folder", "agent", ""
 
 
 class Launcher(NamedTuple):
@@ -37,7 +37,9 @@ class Launcher(NamedTuple):
 
     Without ``always_says_size``, rank 0 alone proves nothing: a batch script of Slurm has SLURM_PROCID=0
     though it runs once, and other programs may set RANK. ``job``: variables that distinguish its jobs, the
-    same on all ranks. Without the variable ``sign``, it has not started the process.
+    same on all ranks. Without the variable ``sign``, it has not started the process. If ranks meet on the
+    FIRST_HOST, ``hosts``: variables that list the hosts, in order of preference; ``host``: the variable with
+    the index of this host in that list.
     """
 
     name: str
@@ -50,6 +52,8 @@ class Launcher(NamedTuple):
     instead: str = _START
     job: tuple[str, ...] = ()
     sign: str = ""
+    hosts: tuple[str, ...] = ()
+    host: str = ""
 
     @property
     def forms_mpi_jobs(self) -> bool:
@@ -76,9 +80,10 @@ _MEETING_POINT = ("MASTER_ADDR", "MASTER_PORT")
 _TORCHRUN_WORKER, _WITHIN_HOST = "TORCHELASTIC_RUN_ID", "LOCAL_RANK"
 # Not SLURM_NTASKS, the allocation's: a batch script, which runs once, has it too.
 _SRUN = Launcher(
-    "srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", meets=STEP, always_says_size=False,
+    "srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", meets=FIRST_HOST, always_says_size=False,
     instead="`horovodrun python train.py`, without `srun`, in the batch script",
     job=("SLURM_JOB_ID", "SLURM_STEP_ID"),
+    hosts=("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"), host="SLURM_NODEID",
 )  # fmt: skip
 _AGENTS = Launcher("horovodrun", SIZE, RANK, LOCAL_SIZE, (LOCAL_RANK,), meets=AGENT, sign=AGENT_VARIABLE)
 _HOROVOD = Launcher("Horovod's launcher for Gloo, Ray and Spark", SIZE, RANK)
@@ -98,6 +103,9 @@ LOCAL_RANKS = tuple(name for launcher in LAUNCHERS for name in launcher.local_ra
 MARK = "HOROVOD_JOINED_BY"
 
 
+_NO_LAUNCHER = Launcher("no launcher", "", "")
+
+
 class Launch(NamedTuple):
     """The job that this process was started in. ``meets``: how its ranks meet."""
 
@@ -105,11 +113,11 @@ class Launch(NamedTuple):
     evidence: str  # as "OMPI_COMM_WORLD_SIZE=4"; "" without a launcher
     meets: str = NOWHERE
     rank: int = 0  # with MPI, MPI knows it
-    job_variables: tuple[str, ...] = ()
+    launcher: Launcher = _NO_LAUNCHER
 
     def job(self, environment: Mapping[str, str]) -> tuple[str, ...]:
         """The job's identity, equal on all its ranks."""
-        return tuple(environment.get(name, "") for name in self.job_variables)
+        return tuple(environment.get(name, "") for name in self.launcher.job)
 
 
 ALONE = Launch(1, "")
@@ -231,13 +239,12 @@ def _other_job(environment: Mapping[str, str], said: Sequence[_Said]) -> Launch:
         if other.is_of_several or other.size is not None:
             _refuse_contradiction(environment, winner, other)
     size, rank = _size_and_rank(environment, winner)
-    launcher = winner.launcher
-    meets = FOLDER if environment.get(_FOLDER_VARIABLE, "").strip() else launcher.meets
+    meets = FOLDER if environment.get(_FOLDER_VARIABLE, "").strip() else winner.launcher.meets
     if meets == NOWHERE:
         raise errors.no_way_to_others(**_facts(environment, winner), setting=_FOLDER_VARIABLE)
     if meets == STORE:
         _refuse_nowhere(environment, winner)
-    return Launch(size, winner.evidence, meets, rank, launcher.job)
+    return Launch(size, winner.evidence, meets, rank, winner.launcher)
 
 
 def _size_and_rank(environment: Mapping[str, str], said: _Said) -> tuple[int, int]:

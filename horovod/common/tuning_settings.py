@@ -9,12 +9,16 @@ import os
 from collections.abc import Mapping
 
 from horovod.common import errors
-from horovod.common.options import BY_VARIABLE
+from horovod.common.options import BY_VARIABLE, OPTIONS, PYTHON
 
 __all__ = ["VARIABLES", "check_alike", "of_this_rank", "wrong"]
 
 # Read in Python, while the job runs, by all ranks alike.
-VARIABLES = ("HOROVOD_AUTOTUNE", "HOROVOD_AUTOTUNE_COMPRESSION", "HOROVOD_DDP_BUCKET_MB")
+VARIABLES = (
+    "HOROVOD_AUTOTUNE",
+    "HOROVOD_AUTOTUNE_COMPRESSION",
+    *(option.variable for option in OPTIONS if option.part == PYTHON and option.tries),
+)
 # Read by rank 0, in its first steps.
 _OF_THE_SEARCH = (
     "HOROVOD_AUTOTUNE_MODE",

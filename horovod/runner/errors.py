@@ -252,8 +252,8 @@ failures_of_hosts = LaunchError.says(
     "--max-worker-failures is for --blacklist slot: with --blacklist host the first death costs the host",
     "leave one of them out",
 )
-elastic_in_slurm = LaunchError.says(
-    "elastic jobs do not take their hosts from Slurm",
+elastic_in_batch_job = LaunchError.says(
+    "elastic jobs do not take their hosts from {scheduler}",
     "name them with -H {hosts} (here alone: -H localhost:{np})",
 )
 elastic_few_slots = LaunchError.says(

@@ -1,15 +1,16 @@
 """Hosts and slots: from --hosts, --hostfile, a batch job, or this machine.
 
-The allocation of a Slurm job is read from its SLURM_ variables. Jobs of LSF must name their hosts.
+SCHEDULERS is the only table of batch systems, with the function that reads the allocation of a job of each.
 """
 
 from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import NoReturn
 
 from horovod.common import nodelists
 from horovod.common.sentences import facts_of
@@ -165,11 +166,12 @@ def _listed(hosts: Sequence[Host]) -> str:
 
 @dataclass(frozen=True)
 class Allocation:
-    """`tasks`: hosts with their numbers of tasks; `cores`: hosts with their cores, if Slurm gives these."""
+    """`tasks`: hosts with their numbers of tasks; `cores`: hosts with their cores, if known."""
 
     tasks: tuple[Host, ...]
     cores: tuple[Host, ...]
-    ranks: int | None  # SLURM_NTASKS, else the sum of tasks if Slurm gives them
+    ranks: int | None  # the requested number, if the scheduler gives it
+    scheduler: str
 
     def hosts_for(self, ranks: int) -> list[Host]:
         """Return hosts with a slot per task, or per core if there are more ranks than tasks."""
@@ -177,10 +179,12 @@ class Allocation:
 
 
 def allocation(environment: Mapping[str, str]) -> Allocation | None:
-    """Return this process' allocation; None outside of Slurm. LaunchError if its variables are malformed."""
-    if "SLURM_JOB_ID" not in environment:
-        refuse_lsf(environment)
-        return None
+    """Return this process' allocation, None outside of batch jobs. LaunchError: malformed variables."""
+    return next((read(environment) for sign, read in SCHEDULERS.items() if sign in environment), None)
+
+
+def _of_slurm(environment: Mapping[str, str]) -> Allocation:
+    """The number of ranks is SLURM_NTASKS, else the sum of tasks if Slurm gives them."""
     text = environment.get("SLURM_JOB_NODELIST", environment.get("SLURM_NODELIST", ""))
     if not text:
         raise errors.slurm_no_hosts(job=environment["SLURM_JOB_ID"])
@@ -195,15 +199,22 @@ def allocation(environment: Mapping[str, str]) -> Allocation | None:
         tuple(map(Host, names, slots)),
         tuple(map(Host, names, cores)),
         int(wanted) if wanted else sum(tasks) or None,
+        "Slurm",
     )
 
 
-def refuse_lsf(environment: Mapping[str, str]) -> None:
-    """LaunchError in a job of LSF without named hosts: silently using only this host would surprise."""
-    if "LSB_JOBID" in environment:
-        words = environment.get("LSB_MCPU_HOSTS", "").split()
-        listed = ",".join(f"{name}:{slots}" for name, slots in zip(words[::2], words[1::2], strict=False))
-        raise errors.lsf(hosts=listed or "host1:4,host2:4")
+def _of_lsf(environment: Mapping[str, str]) -> NoReturn:
+    """Refuse a job of LSF without named hosts: silently using only this host would surprise."""
+    words = environment.get("LSB_MCPU_HOSTS", "").split()
+    listed = ",".join(f"{name}:{slots}" for name, slots in zip(words[::2], words[1::2], strict=False))
+    raise errors.lsf(hosts=listed or "host1:4,host2:4")
+
+
+# A variable of the scheduler's jobs -> the function that reads their allocation. The first one set counts.
+SCHEDULERS: dict[str, Callable[[Mapping[str, str]], Allocation]] = {
+    "SLURM_JOB_ID": _of_slurm,
+    "LSB_JOBID": _of_lsf,
+}
 
 
 def node_names(text: str) -> list[str]:

@@ -69,7 +69,7 @@ def with_ranks(options: Mapping[str, Any], here: Callable[[], Host] = probe) -> 
     allocation = hosts.allocation(os.environ)
     if allocation is not None and allocation.ranks:
         chosen["np"] = allocation.ranks
-        return chosen, f"{chosen['np']} ranks, as this Slurm job asks for."
+        return chosen, f"{chosen['np']} ranks, as this {allocation.scheduler} job asks for."
     host = here()
     chosen["np"] = len(host.gpus) or min(2, host.usable_cores)
     why = "one for each GPU" if host.gpus else "one would have nobody to talk to"

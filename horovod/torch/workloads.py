@@ -15,6 +15,7 @@ import torch
 from horovod import _native as native
 from horovod.common import interfaces, software
 from horovod.common.options import BY_VARIABLE, CORE, OPTIONS
+from horovod.common.options.option import BETWEEN_HOSTS, OVER_TCP, SHARED_HOSTS
 from horovod.common.variable_names import COMPRESSION
 from horovod.torch.compression import NoneCompressor, Rules, compressor_name
 from horovod.tune.cache import Key
@@ -35,8 +36,6 @@ __all__ = [
 ]
 
 AS_ASKED, NONE = "as asked", "none"  # values of the knob of compression
-CONNECTIONS, CARRIERS = "HOROVOD_TCP_CONNECTIONS", "HOROVOD_CARRIERS"
-BETWEEN_HOSTS = (CARRIERS, "HOROVOD_MESSAGE_KB", "HOROVOD_STEPS_UNDER_WAY")
 _ANSWER = 1e-4  # seconds until ranks have agreed, for the model
 
 
@@ -129,15 +128,14 @@ def _knobs(world: native.World, workload: Workload) -> list[Knob]:
     facts = native.PlanFacts.of_world(world)
     facts.sums_can_travel = True  # as compression may be turned off
     facts.on_gpu = facts.has_nccl = facts.is_encoded = any(each.is_cuda for each in workload.parameters)
-    is_one_host = world.cross_size == 1
+    matters = {
+        "": True,
+        BETWEEN_HOSTS: world.cross_size > 1,
+        SHARED_HOSTS: 1 < world.cross_size < world.size,
+        OVER_TCP: world.has_connections,
+    }
     for option in OPTIONS:
-        tries = option.tries if option.part == CORE else ()
-        if is_one_host and option.variable in BETWEEN_HOSTS:
-            continue
-        if option.variable == CARRIERS and world.cross_size == world.size:
-            continue
-        if option.variable == CONNECTIONS and not world.has_connections:
-            continue
+        tries = option.tries if option.part == CORE and matters[option.tried] else ()
         if option.variable == ALGORITHM:
             tries = tuple(filter(facts.has_routes, tries))
         if len(tries) > 1:

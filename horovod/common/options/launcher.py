@@ -21,10 +21,10 @@ COMPLETION_FILE = "~/.local/share/bash-completion/completions/horovodrun"  # bas
 LAUNCHER_OPTIONS: tuple[Option, ...] = (
     # Ranks and hosts.
     row("np", group=HOSTS, flags=("-np", "-n", "--num-proc"), type="int", minimum=1,
-        help="number of ranks (processes). Default in a Slurm job: its number of tasks"),
+        help="number of ranks (processes). Default in a batch job: its number of tasks"),
     row("hosts", group=HOSTS, flags=("-H", "--hosts"),
         help="hosts and slots, as host1:2,host2:4; a host without a number has one slot. Default: this "
-             "host, with as many slots as ranks, or those of the Slurm job"),
+             "host, with as many slots as ranks, or those of the batch job"),
     row("hostfile", group=HOSTS, flags=("-hostfile", "--hostfile"),
         help="file with one `host slots=N` a line, instead of --hosts"),
     row("ssh_port", group=HOSTS, flags=("-p", "--ssh-port"), type="int", minimum=1,

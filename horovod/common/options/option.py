@@ -14,12 +14,15 @@ __all__ = [
     *("CORE", "FIRST_RANK", "JOB", "LAUNCHER", "PYTHON", "RANK", "UNSERVED"),
     *("COMPRESSION", "DDP", "ELASTIC", "HOSTS", "INSTALLATION"),
     *("LAUNCHERS", "OUTPUT", "PERFORMANCE", "TUNING"),
+    *("BETWEEN_HOSTS", "OVER_TCP", "SHARED_HOSTS"),
     *("GROUPS", "Option", "row"),
 ]
 
 LAUNCHER, CORE, PYTHON, UNSERVED = "launcher", "core", "python", "unserved"  # the reader of an option
 # The scope of a rank's setting: the same on all ranks, or an error; used by rank 0 only; each rank's own.
 JOB, FIRST_RANK, RANK = "the job", "rank 0", "each rank"
+# The jobs in which the autotuner tries a setting; "": all jobs.
+BETWEEN_HOSTS, SHARED_HOSTS, OVER_TCP = "between hosts", "between hosts of several ranks", "over TCP"
 # The groups of `horovodrun --help`, in its order.
 HOSTS, OUTPUT, COMPRESSION = "ranks and hosts", "output", "compression"
 PERFORMANCE, TUNING = "performance", "autotuner"
@@ -59,6 +62,7 @@ class Option:
     scope: str = ""
     is_by_size: bool = False  # also two choices: the first up to so many bytes, as gather:65536,scatter
     tries: tuple[str, ...] = ()  # values that the autotuner tries, as the variable's text, in a running job
+    tried: str = ""  # in which jobs: BETWEEN_HOSTS, SHARED_HOSTS, OVER_TCP, or ""
     is_new: bool = False  # Horovod has no such option, so docs/compatibility.md need not mention it
     group: str = field(default="", kw_only=True)
     unserved: str = field(default="", kw_only=True)

@@ -3,8 +3,8 @@
 Ranks of horovodrun's agents meet in the store of its driver. Ranks of torchrun, and all ranks with RANK,
 WORLD_SIZE, MASTER_ADDR and MASTER_PORT, meet in torch's store, which `horovod.torch` makes, because this
 package imports no framework. torchrun's agent has a store already; otherwise rank 0 opens it, and shares it
-with stores that the script opens there. Ranks of srun use such a store too, on the first host of the step.
-Ranks of an mpirun that communicate over TCP meet by MPI.
+with stores that the script opens there. If the launcher names its hosts, as srun does, ranks use such a store
+on the first host. Ranks of an mpirun that communicate over TCP meet by MPI.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from horovod import _native as native
 from horovod.common import communicators, errors, nodelists
 from horovod.common.agent_channel import VARIABLE, AgentChannel, Removed, agent_channel
 from horovod.common.build_info import build_info
-from horovod.common.launched import AGENT, FOLDER, STEP, STORE, Launch
+from horovod.common.launched import AGENT, FIRST_HOST, FOLDER, STORE, Launch
 from horovod.common.mpi_here import mpi_here
 from horovod.common.process_sets import as_ranks
 from horovod.common.rendezvous.folder import by_folder
@@ -33,13 +33,12 @@ MakeStore: TypeAlias = Callable[[str, int, bool, float], Store]
 _OF_THE_AGENT = "TORCHELASTIC_USE_AGENT_STORE"
 _make: MakeStore | None = None
 _LOWEST_PORT, _PORTS = 10_000, 20_000  # below the ports that systems give to connections
-_LISTS = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")
 _log = logging.getLogger("horovod")
 
 
 def rendezvous_of(launch: Launch, environment: Mapping[str, str], ranks: Sequence[int]) -> StoreRendezvous:
     """The meeting place of this launch's ranks, or of the subset `ranks` unless empty. ValueError if none."""
-    ways = {AGENT: by_agent, STORE: by_environment, STEP: by_step, FOLDER: by_folder}
+    ways = {AGENT: by_agent, STORE: by_environment, FIRST_HOST: on_first_host, FOLDER: by_folder}
     return ways[launch.meets](launch, environment, ranks)
 
 
@@ -76,36 +75,36 @@ def by_environment(launch: Launch, environment: Mapping[str, str], ranks: Sequen
     return _in_torchs_store(launch, environment, ranks, end, is_host)
 
 
-def by_step(launch: Launch, environment: Mapping[str, str], ranks: Sequence[int]) -> StoreRendezvous:
-    """A store on the first host, at a port made of the step's number. MASTER_ADDR, MASTER_PORT override both.
+def on_first_host(launch: Launch, environment: Mapping[str, str], ranks: Sequence[int]) -> StoreRendezvous:
+    """A store on the first host, at a port made of the job's identity, unless MASTER_ADDR or MASTER_PORT is set.
 
-    ValueError: Slurm does not name the hosts, or rank 0 is not on the first.
+    ValueError: the launcher does not name the hosts, or rank 0 is not on the first.
     """
-    told = environment.get("MASTER_ADDR")
-    host = told or first_host(environment)
-    if launch.rank == 0 and environment.get("SLURM_NODEID", "0") != "0" and not told:
-        raise errors.first_task_elsewhere(node=environment["SLURM_NODEID"])
-    port = environment.get("MASTER_PORT") or str(port_of_step(environment))
+    told, node = environment.get("MASTER_ADDR"), environment.get(launch.launcher.host, "0")
+    host = told or first_host(launch, environment)
+    if launch.rank == 0 and node != "0" and not told:
+        raise errors.first_task_elsewhere(setting=launch.launcher.rank, node=node)
+    port = environment.get("MASTER_PORT") or str(port_of(launch.job(environment)))
     if not (port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65536):
         raise errors.wrong_master_port(value=port)
     return _in_torchs_store(launch, environment, ranks, (host, int(port)), launch.rank == 0)
 
 
-def first_host(environment: Mapping[str, str]) -> str:
-    """The first host of the step, else of the job. ValueError if Slurm does not name it."""
-    name = next((name for name in _LISTS if environment.get(name)), "")
+def first_host(launch: Launch, environment: Mapping[str, str]) -> str:
+    """The first host of the first list that is set. ValueError if the launcher sets none."""
+    launcher = launch.launcher
+    name = next((name for name in launcher.hosts if environment.get(name)), "")
     if not name:
-        raise errors.hosts_not_said(settings=" and ".join(_LISTS))
+        raise errors.hosts_not_said(launcher=launcher.name, settings=" and ".join(launcher.hosts))
     try:
         return nodelists.node_names(environment[name])[0]
     except (ValueError, IndexError) as error:
         raise errors.hosts_not_read(**facts_of(error, setting=name, value=environment[name])) from None
 
 
-def port_of_step(environment: Mapping[str, str]) -> int:
-    """A port: the same for all tasks of a step, and probably different for other steps."""
-    step = f"{environment.get('SLURM_JOB_ID', '')}.{environment.get('SLURM_STEP_ID', '')}"
-    drawn = int.from_bytes(hashlib.sha256(step.encode(errors="surrogateescape")).digest()[:4], "big")
+def port_of(job: Sequence[str]) -> int:
+    """A port: the same for all ranks of a job, and probably different for other jobs."""
+    drawn = int.from_bytes(hashlib.sha256(".".join(job).encode(errors="surrogateescape")).digest()[:4], "big")
     return _LOWEST_PORT + drawn % _PORTS
 
 

@@ -73,8 +73,7 @@ class Submissions {
 
   HandleTable& handles_;
   mutable Mutex mutex_;
-  int64_t fusion_threshold_ GUARDED_BY(mutex_) = 0;
-  std::chrono::microseconds cycle_ GUARDED_BY(mutex_){0};
+  Settings settings_ GUARDED_BY(mutex_);
   std::vector<Submitted> queue_ GUARDED_BY(mutex_);
   TimePoint since_ GUARDED_BY(mutex_), latest_ GUARDED_BY(mutex_);  // first and last submission in queue_
   int64_t bytes_ GUARDED_BY(mutex_) = 0;

@@ -128,7 +128,9 @@ def refuse_other_hosts(values: Mapping[str, Any], environment: Mapping[str, str]
     allocation = hosts.allocation(environment)
     if allocation is not None and len(allocation.tasks) > 1:
         listed = ",".join(f"{host.name}:{host.slots}" for host in allocation.tasks)
-        raise errors.elastic_in_slurm(hosts=listed, np=values["np"])
+        raise errors.elastic_in_batch_job(
+            scheduler=allocation.scheduler, hosts=listed, np=values["np"]
+        )
 
 
 def _refuse(names: Iterable[str]) -> None:
