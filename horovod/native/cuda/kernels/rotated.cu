@@ -54,7 +54,7 @@ HVD_DEVICE uint32_t signs_of(const Blocks& blocks) {
   for (int c = 0; c * kChunk < blocks.elements(); ++c) {
     HVD_UNROLLED
     for (int j = 0; j < kLaneElements; ++j) {
-      const auto place = static_cast<uint64_t>(job_hosts_of(c, j) & (blocks.elements() - 1));
+      const auto place = static_cast<uint64_t>(place_of(c, j) & (blocks.elements() - 1));
       signs |= rotation_sign(blocks.seed, place) >> (31 - kLaneElements * c - j);
     }
   }
