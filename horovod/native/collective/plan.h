@@ -15,14 +15,19 @@
 
 namespace hvd {
 
-enum class Pattern {
-  kAlone,    // one rank: nothing crosses a wire
-  kGather,   // contributions go to all: one round, one quantisation
-  kScatter,  // contributions go to the slice's owner, results to all: two rounds, two quantisations
-  kRing,     // sums go round the ranks, and then the results: 2 n - 2 rounds
-  kLibrary,  // the carrier's own allreduce
+// Known by its name. Here are those that code asks for; a row of allreduce_patterns.cc may name another.
+struct Pattern {
+  std::string_view name;
+
+  static const Pattern kAlone;    // one rank: nothing crosses a wire
+  static const Pattern kGather;   // contributions go to all: one round, one quantisation
+  static const Pattern kScatter;  // contributions go to the slice's owner, results to all: two rounds, two quantisations
+  static const Pattern kLibrary;  // the carrier's own allreduce
+
+  bool operator==(const Pattern&) const = default;
 };
-constexpr std::string_view kPatternNames[] = {"alone", "gather", "scatter", "ring", "allreduce"};
+inline constexpr Pattern Pattern::kAlone{"alone"}, Pattern::kGather{"gather"}, Pattern::kScatter{"scatter"},
+    Pattern::kLibrary{"allreduce"};
 
 enum class Levels {
   kFlat,          // all ranks alike
@@ -45,7 +50,6 @@ struct Route {
 
 // For people: "window gather", "exchange ring", "hierarchical scatter", "nccl allreduce", "host". Nothing else reads it.
 std::string name_of(const Route& route);
-std::string_view name_of(Pattern pattern);
 std::string_view name_of(Levels levels);
 std::string_view name_of(Carrier carrier);
 

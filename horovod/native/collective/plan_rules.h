@@ -9,8 +9,18 @@
 
 namespace hvd {
 
-enum class Algorithm { kAuto, kGather, kScatter, kRing, kHierarchical };
-constexpr std::string_view kAlgorithmNames[] = {"auto", "gather", "scatter", "ring", "hierarchical"};
+// What HOROVOD_ALLREDUCE_ALGORITHM asks for, by its name. Here are those that the planner asks for; the others are in the rows
+// of allreduce_patterns.cc, and the setting's choices in horovod/common/options/ranks.py.
+struct Algorithm {
+  std::string_view name;
+
+  static const Algorithm kAuto, kGather, kScatter, kHierarchical;
+
+  bool operator==(const Algorithm&) const = default;
+};
+inline constexpr Algorithm Algorithm::kAuto{"auto"}, Algorithm::kGather{"gather"}, Algorithm::kScatter{"scatter"},
+    Algorithm::kHierarchical{"hierarchical"};
+
 // HOROVOD_ALLREDUCE_ALGORITHM: one for all sizes, or one up to so many bytes of tensors, and another beyond.
 struct Algorithms {
   int64_t most_bytes = 0;

@@ -10,37 +10,10 @@
 #include "base/bytes.h"
 #include "base/dtype.h"
 #include "collective/reduce.h"
+#include "schedule/operation_list.h"
 
 namespace hvd {
 
-enum class Operation : uint8_t {
-  kAllreduce,
-  kAllgather,
-  kBroadcast,
-  kAlltoall,
-  kReducescatter,
-  kBarrier,
-  kJoin,
-  kAddProcessSet,
-  kRemoveProcessSet,
-  kTune,
-  kMissing,  // a backward pass has ended without some gradients: what becomes of them (see missing_gradients.h)
-};
-
-// What all that handle requests need to know of an operation.
-struct OperationKind {
-  enum class Tensors : uint8_t { kNone, kOne, kGroup };
-
-  std::string_view name;
-  Tensors tensors = Tensors::kNone;
-  bool reduces = false, has_root = false;
-  // What it does along the first dimension, which then may differ by rank: "gather", "scatter". Null: shapes are alike.
-  const char* along_rows = nullptr;
-};
-const OperationKind& kind_of(Operation operation);
-inline std::string_view name_of(Operation operation) { return kind_of(operation).name; }
-// Whether scripts repeat it under one name, so that it is worth a place in the response cache.
-inline bool is_repeated(Operation operation) { return kind_of(operation).tensors != OperationKind::Tensors::kNone; }
 using Shape = std::vector<int64_t>;
 int64_t element_count(const Shape& shape);
 std::string to_text(const Shape& shape);  // "(3, 4)", "(3,)", "()"
@@ -49,7 +22,7 @@ struct Request {
   Operation operation = Operation::kAllreduce;
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0, postscale = 1.0;
-  int32_t root = -1;        // broadcast: its number in the job
+  int32_t root = -1;        // of an operation that has one: its number in the job
   bool follows = false;     // of an operation that takes several, not the first: it comes when ranks have the last one's result
   bool on_gpu = false;      // where the tensors are
   std::string name, codec;  // the codec's: "" or Codec::name()
