@@ -150,7 +150,7 @@ void bind_collectives(nb::class_<BoundEngine>& engine) {
       .def(
           "broadcast",
           [](BoundEngine& self, std::string name, const TensorRef& tensor, int root, int set) {
-            return self.engine().submit(set, broadcast_submission(std::move(name), tensor, root));
+            return self.engine().submit(set, rooted_submission(Operation::kBroadcast, std::move(name), tensor, root));
           },
           "name"_a, "tensor"_a, "root"_a, "process_set"_a = 0)
       .def(

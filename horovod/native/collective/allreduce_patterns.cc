@@ -174,10 +174,10 @@ constexpr AllreducePattern kPatterns[] = {
      with_messages,
      by_exchange,
      allreduce_by_exchange},
-    {{Pattern::kRing, Levels::kFlat, Carrier::kMessages},
+    {{{"ring"}, Levels::kFlat, Carrier::kMessages},
      "Sums go from rank to rank, host after host, and then the results. Each host sends to one other only, but every "
      "rank is a round or two: it suits large sizes.",
-     Algorithm::kRing,
+     {"ring"},
      on_a_ring,
      around_ring,
      allreduce_around_ring},

@@ -88,8 +88,6 @@ std::string milliseconds(double seconds) {
 
 }  // namespace
 
-std::string_view name_of(Pattern pattern) { return kPatternNames[static_cast<int>(pattern)]; }
-
 std::string_view name_of(Levels levels) { return levels == Levels::kFlat ? "flat" : "hierarchical"; }
 
 std::string_view name_of(Carrier carrier) {
@@ -98,18 +96,20 @@ std::string_view name_of(Carrier carrier) {
 }
 
 std::string name_of(const Route& route) {
-  if (route.pattern == Pattern::kAlone) return std::string(name_of(route.pattern));
+  if (route.pattern == Pattern::kAlone) return std::string(route.pattern.name);
   if (route.is_staged) return "host";
   if (route.carrier == Carrier::kNccl && route.is_hierarchical()) return "nccl hierarchical";
   const std::string_view first = route.is_hierarchical() ? name_of(route.levels) : name_of(route.carrier);
-  return std::string(first) + " " + std::string(name_of(route.pattern));
+  return std::string(first) + " " + std::string(route.pattern.name);
 }
 
 Algorithms algorithms_named(const std::string& text) {
   const auto named = [](const std::string& name) {
-    const auto found = std::find(std::begin(kAlgorithmNames), std::end(kAlgorithmNames), name);
-    if (found == std::end(kAlgorithmNames)) throw InvalidArgument(Said::algorithm_unknown, {.others = {{"value", name}}});
-    return static_cast<Algorithm>(found - std::begin(kAlgorithmNames));
+    if (name == Algorithm::kAuto.name) return Algorithm::kAuto;
+    const auto has_it = [&](const AllreducePattern& pattern) { return pattern.algorithm.name == name; };
+    const auto found = std::ranges::find_if(allreduce_patterns(), has_it);
+    if (found == allreduce_patterns().end()) throw InvalidArgument(Said::algorithm_unknown, {.others = {{"value", name}}});
+    return found->algorithm;
   };
   const size_t colon = text.find(':'), comma = text.find(',');
   if (colon == std::string::npos || comma == std::string::npos || comma < colon) return {0, Algorithm::kAuto, named(text)};

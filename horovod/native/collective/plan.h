@@ -15,14 +15,19 @@
 
 namespace hvd {
 
-enum class Pattern {
-  kAlone,    // one rank: nothing is sent
-  kGather,   // contributions go to all: one round, one quantisation
-  kScatter,  // contributions go to the slice's owner, results to all: two rounds, two quantisations
-  kRing,     // sums go round the ranks, then the results: 2 n - 2 rounds
-  kLibrary,  // NCCL's own allreduce
+// Identified by its name. These are the patterns that code names; a row of allreduce_patterns.cc may name another.
+struct Pattern {
+  std::string_view name;
+
+  static const Pattern kAlone;    // one rank: nothing is sent
+  static const Pattern kGather;   // contributions go to all: one round, one quantisation
+  static const Pattern kScatter;  // contributions go to the slice's owner, results to all: two rounds, two quantisations
+  static const Pattern kLibrary;  // NCCL's own allreduce
+
+  bool operator==(const Pattern&) const = default;
 };
-constexpr std::string_view kPatternNames[] = {"alone", "gather", "scatter", "ring", "allreduce"};
+inline constexpr Pattern Pattern::kAlone{"alone"}, Pattern::kGather{"gather"}, Pattern::kScatter{"scatter"},
+    Pattern::kLibrary{"allreduce"};
 
 enum class Levels {
   kFlat,          // all ranks alike
@@ -45,7 +50,6 @@ struct Route {
 
 // For logs and users, never parsed: "window gather", "exchange ring", "hierarchical scatter", "nccl allreduce", "host".
 std::string name_of(const Route& route);
-std::string_view name_of(Pattern pattern);
 std::string_view name_of(Levels levels);
 std::string_view name_of(Carrier carrier);
 

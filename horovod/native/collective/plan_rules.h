@@ -9,8 +9,18 @@
 
 namespace hvd {
 
-enum class Algorithm { kAuto, kGather, kScatter, kRing, kHierarchical };
-constexpr std::string_view kAlgorithmNames[] = {"auto", "gather", "scatter", "ring", "hierarchical"};
+// An algorithm of HOROVOD_ALLREDUCE_ALGORITHM, identified by its name. These are the algorithms that the planner names; rows of
+// allreduce_patterns.cc name the others, and the setting's choices are in horovod/common/options/ranks.py.
+struct Algorithm {
+  std::string_view name;
+
+  static const Algorithm kAuto, kGather, kScatter, kHierarchical;
+
+  bool operator==(const Algorithm&) const = default;
+};
+inline constexpr Algorithm Algorithm::kAuto{"auto"}, Algorithm::kGather{"gather"}, Algorithm::kScatter{"scatter"},
+    Algorithm::kHierarchical{"hierarchical"};
+
 // HOROVOD_ALLREDUCE_ALGORITHM: one algorithm for tensors of up to `most_bytes` in all, another for larger ones.
 struct Algorithms {
   int64_t most_bytes = 0;

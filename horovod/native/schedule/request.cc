@@ -7,8 +7,14 @@
 namespace hvd {
 namespace {
 
+constexpr OperationKind kKinds[] = {
+#define HVD_KIND(value, ...) {__VA_ARGS__},
+    HVD_FOR_EACH_OPERATION(HVD_KIND)
+#undef HVD_KIND
+};
+
 // Higher numbers are invalid.
-constexpr Operation kLastOperation = Operation::kMissing;
+constexpr auto kLastOperation = static_cast<Operation>(std::size(kKinds) - 1);
 constexpr ResponseKind kLastResponseKind = ResponseKind::kShutdown;
 
 void put(const Request& r, ByteWriter* out) {
@@ -169,24 +175,7 @@ void get(ByteReader* in, Response* response) {
 
 }  // namespace
 
-const OperationKind& kind_of(Operation operation) {
-  using Tensors = OperationKind::Tensors;
-  static constexpr OperationKind kKinds[] = {
-      {.name = "ALLREDUCE", .tensors = Tensors::kGroup, .reduces = true},
-      {.name = "ALLGATHER", .tensors = Tensors::kGroup, .along_rows = "gather"},
-      {.name = "BROADCAST", .tensors = Tensors::kOne, .has_root = true},
-      {.name = "ALLTOALL", .tensors = Tensors::kOne, .along_rows = "scatter"},
-      {.name = "REDUCESCATTER", .tensors = Tensors::kGroup, .reduces = true},
-      {.name = "BARRIER"},
-      {.name = "JOIN"},
-      {.name = "ADD_PROCESS_SET"},
-      {.name = "REMOVE_PROCESS_SET"},
-      {.name = "TUNE"},
-      {.name = "MISSING_GRADIENTS"},
-  };
-  static_assert(std::size(kKinds) == static_cast<size_t>(kLastOperation) + 1);
-  return kKinds[static_cast<size_t>(operation)];
-}
+const OperationKind& kind_of(Operation operation) { return kKinds[static_cast<size_t>(operation)]; }
 
 int64_t element_count(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());

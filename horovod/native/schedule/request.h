@@ -10,36 +10,10 @@
 #include "base/bytes.h"
 #include "base/dtype.h"
 #include "collective/reduce.h"
+#include "schedule/operation_list.h"
 
 namespace hvd {
 
-enum class Operation : uint8_t {
-  kAllreduce,
-  kAllgather,
-  kBroadcast,
-  kAlltoall,
-  kReducescatter,
-  kBarrier,
-  kJoin,
-  kAddProcessSet,
-  kRemoveProcessSet,
-  kTune,
-  kMissing,  // a question about gradients that a backward pass lacks (see missing_gradients.h)
-};
-
-struct OperationKind {
-  enum class Tensors : uint8_t { kNone, kOne, kGroup };
-
-  std::string_view name;
-  Tensors tensors = Tensors::kNone;
-  bool reduces = false, has_root = false;
-  // "gather" or "scatter" along the first dimension, which may differ by rank. Null: all ranks have one shape.
-  const char* along_rows = nullptr;
-};
-const OperationKind& kind_of(Operation operation);
-inline std::string_view name_of(Operation operation) { return kind_of(operation).name; }
-// Whether scripts repeat it under one name, so that the response cache remembers it.
-inline bool is_repeated(Operation operation) { return kind_of(operation).tensors != OperationKind::Tensors::kNone; }
 using Shape = std::vector<int64_t>;
 int64_t element_count(const Shape& shape);
 std::string to_text(const Shape& shape);  // "(3, 4)", "(3,)", "()"
@@ -48,7 +22,7 @@ struct Request {
   Operation operation = Operation::kAllreduce;
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0, postscale = 1.0;
-  int32_t root = -1;          // broadcast: rank in the job
+  int32_t root = -1;          // of an operation with a root: its rank in the job
   bool follows = false;       // a later round of an operation that takes several requests
   bool on_gpu = false;        // the tensors are in GPU memory
   std::string name, codec;    // codec: "" or Codec::name()

@@ -145,8 +145,8 @@ Submission reducescatter_submission(std::string name, std::vector<TensorRef> ten
   return reduction_submission(Operation::kReducescatter, std::move(name), std::move(tensors), reduction);
 }
 
-Submission broadcast_submission(std::string name, TensorRef tensor, int root) {
-  Submission submission = submission_of(Operation::kBroadcast, std::move(name), {std::move(tensor)});
+Submission rooted_submission(Operation operation, std::string name, TensorRef tensor, int root) {
+  Submission submission = submission_of(operation, std::move(name), {std::move(tensor)});
   submission.request.root = root;
   return submission;
 }
@@ -191,7 +191,7 @@ void settle(Submission* submission, const std::vector<int>& ranks) {
   if (request.operation == Operation::kAllreduce && request.op == ReduceOp::kAdasum && !std::has_single_bit(ranks.size())) {
     refuse(request.name, Said::adasum_size, {{"size", ranks.size()}});
   }
-  if (request.operation == Operation::kBroadcast && std::find(ranks.begin(), ranks.end(), request.root) == ranks.end()) {
+  if (kind_of(request.operation).has_root && std::find(ranks.begin(), ranks.end(), request.root) == ranks.end()) {
     refuse(request.name, Said::root_outside, {{"root", request.root}, {"members", ranks_text(ranks)}});
   }
 }

@@ -60,7 +60,7 @@ struct Submission {
 Submission submission_of(Operation operation, std::string name, std::vector<TensorRef> tensors);  // without options
 Submission allreduce_submission(std::string name, std::vector<TensorRef> tensors, const Reduction& reduction);
 Submission reducescatter_submission(std::string name, std::vector<TensorRef> tensors, const Reduction& reduction);
-Submission broadcast_submission(std::string name, TensorRef tensor, int root);
+Submission rooted_submission(Operation operation, std::string name, TensorRef tensor, int root);
 Submission alltoall_submission(std::string name, TensorRef tensor, std::vector<int64_t> splits);
 Submission barrier_submission(std::string name);
 Submission join_submission();
