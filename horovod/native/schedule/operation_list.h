@@ -1,4 +1,4 @@
-// Every operation that ranks ask for, one row each. From these rows come agreement, caching, checks and error messages.
+// The operations that ranks request, one row each. Agreement, caching, checks and error messages follow from the rows.
 #pragma once
 
 #include <cstdint>
@@ -6,18 +6,18 @@
 
 namespace hvd {
 
-// What all that handle requests need to know of an operation.
+// The properties of an operation that agreement, caching and errors depend on.
 struct OperationKind {
   enum class Tensors : uint8_t { kNone, kOne, kGroup };
 
   std::string_view name;
   Tensors tensors = Tensors::kNone;
   bool reduces = false, has_root = false;
-  // What it does along the first dimension, which then may differ by rank: "gather", "scatter". Null: shapes are alike.
+  // "gather" or "scatter" along the first dimension, which may differ by rank. Null: all ranks have one shape.
   const char* along_rows = nullptr;
 };
 
-// One row each. kMissing: a backward pass has ended without some gradients, and what becomes of them (see missing_gradients.h).
+// kMissing: a question about gradients that a backward pass lacks (see missing_gradients.h).
 //
 //   X(value, its kind's members)
 #define HVD_FOR_EACH_OPERATION(X)                                                                        \
@@ -40,7 +40,7 @@ enum class Operation : uint8_t {
 };
 const OperationKind& kind_of(Operation operation);
 inline std::string_view name_of(Operation operation) { return kind_of(operation).name; }
-// Whether scripts repeat it under one name, so that it is worth a place in the response cache.
+// Whether scripts repeat it under one name, so that the response cache remembers it.
 inline bool is_repeated(Operation operation) { return kind_of(operation).tensors != OperationKind::Tensors::kNone; }
 
 }  // namespace hvd
