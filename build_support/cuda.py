@@ -1,8 +1,8 @@
-"""Which CUDA the build compiles for: wanted or not, found or not, and for which GPUs.
+"""The CUDA that the build compiles with: whether it is requested and found, and for which GPUs.
 
-Compiling for GPUs takes minutes, so it is done where one is present or where it is asked for. The result is a
-library of its own, opened with the first tensor of a GPU: one package serves machines with GPUs and without.
-NCCL is found at run time and needs nothing here.
+Compiling for GPUs takes minutes, so the build does it only if a GPU is present or CUDA is requested. The
+result is a separate library, opened with the first tensor of a GPU: one package serves machines with and
+without GPUs. NCCL is found at run time.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 
 from build_support.requirements import BuildError, asks_for_cuda, cuda_setting
 
-OLDEST_CUDA = (12, 0)  # the first whose nvcc knows C++20
+OLDEST_CUDA = (12, 0)  # the first whose nvcc supports C++20
 OLDEST_GPU = 75  # Turing
 GPU_FILE = Path("/dev/nvidia0")  # the driver's
-# Without a GPU to ask: code for 8.x GPUs is there at once, for others the driver makes it from the PTX once.
+# Without a GPU: machine code for 8.x GPUs; for other GPUs the driver compiles the PTX once.
 USUAL_GPU = 80
 WITHOUT = "set HOROVOD_WITH_CUDA=0 to build without CUDA"
 TRIAL = """#include <cuda_runtime.h>
@@ -35,18 +35,16 @@ template __global__ void trial<int>(int*);
 
 @dataclass(frozen=True)
 class Cuda:
-    """A CUDA to compile with."""
-
     nvcc: str
     version: str  # "13.0"
-    real: tuple[int, ...]  # compute capabilities with machine code of their own: 90 for 9.0
-    virtual: int  # the one of the PTX, from which the driver makes code for every later one
+    real: tuple[int, ...]  # compute capabilities with machine code: 90 for 9.0
+    virtual: int  # of the PTX, from which the driver makes code for later GPUs
 
     def cmake_architectures(self) -> str:
         return ";".join([*(f"{number}-real" for number in self.real), f"{self.virtual}-virtual"])
 
     def record(self) -> str:
-        """What build_info.json says: "13.0; sm_90, PTX 75"."""
+        """The text for build_info.json: "13.0; sm_90, PTX 75"."""
         gpus = [*(f"sm_{number}" for number in self.real), f"PTX {self.virtual}"]
         return f"{self.version}; {', '.join(gpus)}"
 
@@ -56,7 +54,7 @@ class Cuda:
 
 
 def chosen_cuda(compiler: list[str], environment: Mapping[str, str] = os.environ) -> Cuda | None:
-    """The CUDA to build with, or None; prints which and why. BuildError if what was asked for is missing."""
+    """The CUDA to build with, or None; prints the choice. BuildError if a requested one is missing."""
     asking = asks_for_cuda(environment)
     cuda, why = None, "HOROVOD_WITH_CUDA=0"
     if asking:
@@ -83,7 +81,7 @@ def _usable_cuda(compiler: list[str], environment: Mapping[str, str]) -> Cuda:
 
 
 def _cuda_for_a_gpu(compiler: list[str], environment: Mapping[str, str]) -> tuple[Cuda | None, str]:
-    """What HOROVOD_WITH_CUDA=auto decides, and why."""
+    """The decision of HOROVOD_WITH_CUDA=auto, and its reason."""
     is_there = find_nvcc(environment) is not None
     if not _gpu_is_present():
         if is_there:
@@ -95,7 +93,7 @@ def _cuda_for_a_gpu(compiler: list[str], environment: Mapping[str, str]) -> tupl
 
 
 def _gpu_is_present() -> bool:
-    """Whether a driver answers. Its device file is there even where nvidia-smi was not installed."""
+    """Whether a driver is present. Its device file exists even without nvidia-smi."""
     return bool(_native_gpus()) or GPU_FILE.exists()
 
 
@@ -133,7 +131,7 @@ def _described(nvcc: str, environment: Mapping[str, str]) -> Cuda:
 
 
 def architectures(known: list[int], asked: str, native: list[int]) -> tuple[tuple[int, ...], int]:
-    """Machine code for which GPUs, and the PTX: those asked for, else this machine's and PTX for the rest."""
+    """GPUs for machine code and for the PTX: the requested ones, else this machine's and PTX for others."""
     if asked:
         numbers = sorted({_capability(word) for word in asked.split(",")})
         if wrong := [number for number in numbers if number not in known]:
@@ -165,7 +163,7 @@ def _cc_list(environment: Mapping[str, str]) -> str:
 
 
 def _native_gpus() -> list[int]:
-    """Compute capabilities of this machine's GPUs; none where no driver answers."""
+    """Compute capabilities of this machine's GPUs; [] without a driver."""
     if shutil.which("nvidia-smi") is None:
         return []
     answer = _answer("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
@@ -181,7 +179,7 @@ def _answer(*command: str) -> str:
 
 @functools.lru_cache(maxsize=8)
 def _trial_error(nvcc: str, compiler: str, virtual: int) -> str:
-    """What nvcc says against a kernel of a few lines; a compiler that it does not know, perhaps."""
+    """nvcc's error for a kernel of a few lines, perhaps because it does not know the compiler, or ""."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "trial.cu"
         source.write_text(TRIAL)

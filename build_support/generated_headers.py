@@ -1,7 +1,7 @@
-"""What the core has of Python's tables, as C++: the options that it reads, and limits of time.
+"""Python's tables as C++ headers for the core: the options that it reads, and time limits.
 
-Every build writes these headers first, where a table has changed. They are tracked all the same: whoever
-reads, checks or compiles the core finds them where its sources are, and the digest of the core includes them.
+Every build first writes the headers whose table has changed. They are tracked as well, so they are beside the
+core's sources for readers, checks and compilers, and the core's digest includes them.
 """
 
 from __future__ import annotations
@@ -41,20 +41,18 @@ namespace hvd::time_limits {{
 
 
 def settings_text(options: Iterable[Option] = OPTIONS) -> str:
-    """The whole header of settings."""
     beginning = _MADE.format(table="options") + _SETTINGS
     return " \\\n".join([beginning, *(f"  {_row(o)}" for o in options if o.part == CORE)]) + "\n"
 
 
 def limits_text() -> str:
-    """The whole header of limits of time."""
     return _MADE.format(table="time_limits.py") + _LIMITS.format(
         rows="\n".join(map(_limit, time_limits.CORE))
     )
 
 
 def write() -> None:
-    """Make the headers those of the tables. One that is already stays as it is: files depend on its time."""
+    """Write headers that differ from their tables. Others keep their time, on which the build depends."""
     for header, made in ((SETTINGS, settings_text()), (LIMITS, limits_text())):
         if not header.exists() or header.read_text() != made:
             header.write_text(made)
@@ -73,7 +71,7 @@ def _row(option: Option) -> str:
 
 
 def _in_cpp(option: Option) -> tuple[str, str, str]:
-    """Type, default and reader."""
+    """Type, default and reader in C++."""
     if option.type == "bool":
         return "bool", "true" if option.convert(option.default) else "false", "on_or_off()"
     if option.type in ("int", "float"):

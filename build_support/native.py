@@ -1,4 +1,4 @@
-"""The setuptools commands: build_ext runs CMake, build_py starts from an empty folder."""
+"""The setuptools commands: build_ext runs CMake, build_py starts with an empty folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CUDA_PLUGIN = "libhorovod_cuda.so"
 
 
 class BuildPackage(build_py):  # type: ignore[misc]
-    """Copies the Python files; what an earlier build left in build/lib must not end up in a wheel."""
+    """Copies the Python files. Removes an earlier build's files in build/lib: a wheel must not have them."""
 
     def run(self) -> None:
         if not self.editable_mode:
@@ -39,10 +39,10 @@ class BuildPackage(build_py):  # type: ignore[misc]
 
 
 class BuildNative(build_ext):  # type: ignore[misc]
-    """Builds horovod/_native.*.so and the libraries for MPI and CUDA; writes build_info.json.
+    """Builds horovod/_native.*.so and the libraries for MPI and CUDA, and writes build_info.json.
 
-    Where it works on the clone itself (`--inplace`, an editable install), HOROVOD_DEVELOPER=1 also builds
-    _native_testing, which no wheel has, and writes the stub of _native.
+    In a build inside the clone (`--inplace`, an editable install), HOROVOD_DEVELOPER=1 also builds
+    _native_testing, which no wheel contains, and writes the stub of _native.
     """
 
     cuda: Cuda | None = None
@@ -77,7 +77,7 @@ class BuildNative(build_ext):  # type: ignore[misc]
         return [f"_native{self._suffix()}", *names, BUILD_INFO]
 
     def _is_of_developer(self) -> bool:
-        """A wheel may be built with HOROVOD_DEVELOPER=1 too, and is the same as without."""
+        """Whether this is a developer's build in the clone: HOROVOD_DEVELOPER=1 does not change a wheel."""
         return bool(self.inplace) and requirements.switched_on("HOROVOD_DEVELOPER")
 
     def _is_for_tests(self) -> bool:
@@ -95,7 +95,7 @@ class BuildNative(build_ext):  # type: ignore[misc]
             (target / name).unlink(missing_ok=True)
         facts = json.loads((build / "facts.json").read_text())
         record = {
-            "version": version(),  # not the distribution's, which may tell whose build it is
+            "version": version(),  # not the distribution's, which may contain a build label
             "digest": core_digest(ROOT / "horovod"),
             "mpi": mpi.record(),
             **facts,
@@ -104,7 +104,7 @@ class BuildNative(build_ext):  # type: ignore[misc]
         }
         (build / "out" / BUILD_INFO).write_text(json.dumps(record, indent=2) + "\n")
         for name in self._file_names():
-            # A running process may have the old file mapped: replace the name, never the content.
+            # A running process may have the old file mapped: replace the name, not the content.
             fresh = target / f".{name}.new"
             shutil.copy2(build / "out" / name, fresh)
             os.replace(fresh, target / name)
@@ -112,8 +112,8 @@ class BuildNative(build_ext):  # type: ignore[misc]
             self._write_stub()
 
     def _write_stub(self) -> None:
-        """horovod/_native.pyi, which is tracked: of the signatures that were just built."""
-        if importlib.util.find_spec("ruff") is None:  # as before `make test` has installed what checks need
+        """Write horovod/_native.pyi, which is tracked, from the signatures just built."""
+        if importlib.util.find_spec("ruff") is None:  # before `make test` has installed the checks' tools
             print("horovod: without ruff, horovod/_native.pyi stays as it is", flush=True)
             return
         script = ROOT / "scripts" / "make_stub.py"
@@ -121,13 +121,13 @@ class BuildNative(build_ext):  # type: ignore[misc]
             raise BuildError("scripts/make_stub.py failed; the reason is in its output above")
 
     def _build_folder(self) -> Path:
-        """Where CMake works; in an editable install not setuptools' temporary folder: quick again."""
+        """CMake's folder: setuptools' temporary one, but a permanent one for fast editable installs."""
         if self.editable_mode:
             return ROOT / "build" / f"temp.{self.plat_name}-{sys.implementation.cache_tag}" / "cmake"
         return Path(self.build_temp).resolve() / "cmake"
 
     def _suffix(self) -> str:
-        """Of the module's file, as setuptools names it: ".cpython-311-x86_64-linux-gnu.so"."""
+        """The suffix of the module's file from setuptools: ".cpython-311-x86_64-linux-gnu.so"."""
         return Path(self.get_ext_filename("horovod._native")).name.removeprefix("_native")
 
     def _configure(self, build: Path, mpi: Mpi, compiler: list[str]) -> None:
@@ -142,7 +142,7 @@ class BuildNative(build_ext):  # type: ignore[misc]
             shutil.rmtree(build, ignore_errors=True)
             build.mkdir(parents=True)
             stamp.write_text(identity)
-        # pip's environment of a build has another name each time: ccache would take its headers for others.
+        # pip's build environment has a new path each time: ccache would not recognise its headers.
         needs = build / "needs"
         nanobind_copy = _copied(Path(nanobind.cmake_dir()).parent, needs / "nanobind")
         includes = [
@@ -173,7 +173,7 @@ class BuildNative(build_ext):  # type: ignore[misc]
             "HOROVOD_CUDA_ARCHITECTURES": "" if self.cuda is None else self.cuda.cmake_architectures(),
         }
         arguments = [f"-D{name}={value}" for name, value in settings.items()]
-        arguments += shlex.split(os.environ.get("CMAKE_ARGS", ""))  # the name that other builds read too
+        arguments += shlex.split(os.environ.get("CMAKE_ARGS", ""))  # other build tools read this variable too
         self._cmake("-S", str(ROOT), "-B", str(build), "-G", "Ninja", *arguments)
 
     def _cmake(self, *arguments: str) -> None:
@@ -188,7 +188,7 @@ class BuildNative(build_ext):  # type: ignore[misc]
 
 
 def _copied(folder: Path, target: Path) -> Path:
-    """The target, which has what the folder has, of the same times."""
+    """A copy of the folder, with its files' times, at the target."""
     shutil.rmtree(target, ignore_errors=True)
     return Path(shutil.copytree(folder, target))
 

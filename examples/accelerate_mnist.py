@@ -25,7 +25,7 @@ def main() -> None:
     args = mnist_frameworks.parse_arguments("Train a small network on MNIST with Accelerate.")
     set_seed(args.seed)
     data = mnist_frameworks.load(args)
-    # Without a GPU it has to be told, or it takes several processes for one each.
+    # Without a GPU, Accelerate needs cpu=True: otherwise each process expects a GPU.
     accelerator = Accelerator(cpu=args.no_cuda or not torch.cuda.is_available())
     model = MnistNet()
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr * accelerator.num_processes)
@@ -36,7 +36,7 @@ def main() -> None:
         DataLoader(data.test, TEST_BATCH),
     )
     if args.compression != "none":
-        ddp.compress(model, args.compression)  # `prepare` has wrapped it, unless there is one process
+        ddp.compress(model, args.compression)  # `prepare` has wrapped it, unless there is only one process
 
     for _ in range(args.epochs):
         model.train()

@@ -1,4 +1,4 @@
-"""How often a model takes one class for another: what accuracy and mean intersection over union come from."""
+"""A confusion matrix: how often a model predicts one class for another. Gives accuracy and mean IoU."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torch.nn import functional
 
 
 class Confusion:
-    """Counts of (true class, predicted class) and the summed loss, over what was added on this rank.
+    """Counts of (true class, predicted class) and the summed loss, over this rank's examples.
 
-    What ranks count is added up before anything is divided: the average of the ranks' accuracies, or of
-    their IoU, is another number wherever their shares differ. Counts are integers, so their sum is exact.
+    Ranks add up their counts before any division: the average of the ranks' accuracies, or of their IoU,
+    differs if their shares differ. Counts are integers, so their sum is exact.
     """
 
     def __init__(self, classes: int, device: torch.device | str = "cpu") -> None:
@@ -21,7 +21,7 @@ class Confusion:
 
     @torch.no_grad()
     def add(self, logits: torch.Tensor, targets: torch.Tensor) -> None:
-        """logits: [n, classes, ...]; targets: int64 [n, ...], negative where nobody knows the class."""
+        """logits: [n, classes, ...]; targets: int64 [n, ...], negative if the class is unknown."""
         classes = len(self.counts)
         known = targets >= 0
         pairs = targets[known] * classes + logits.argmax(dim=1)[known]
@@ -29,13 +29,13 @@ class Confusion:
         self.loss_sum += functional.cross_entropy(logits, targets, reduction="sum").double()
 
     def reduce(self, sum_in_place: Callable[[torch.Tensor], object]) -> None:
-        """Makes this the count of all ranks; `sum_in_place` adds a tensor up over them."""
+        """Replace the counts by the sums over all ranks. `sum_in_place` sums a tensor over them."""
         sum_in_place(self.counts)
         sum_in_place(self.loss_sum)
 
     @property
     def total(self) -> int:
-        """Images, or pixels, whose class is known."""
+        """Number of images, or pixels, of known class."""
         return int(self.counts.sum())
 
     @property
@@ -53,7 +53,7 @@ class Confusion:
 
     @property
     def mean_iou(self) -> float:
-        """Of each class, what is it and is called it, by what is either; the mean over classes that occur."""
+        """Intersection over union of each class, averaged over the classes that occur."""
         both = self.counts.diagonal()
         either = self.counts.sum(dim=0) + self.counts.sum(dim=1) - both
         return float((both[either > 0].double() / either[either > 0]).mean())

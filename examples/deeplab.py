@@ -1,7 +1,7 @@
 """DeepLabV3 for segmentation, in plain torch: Chen et al. 2017 (arXiv:1706.05587), named as torchvision does.
 
-A ResNet whose last stages keep an eighth of the resolution, then kernels that look at the map with gaps of
-12, 24 and 36 pixels at once and at its average, then a class for each pixel.
+A ResNet whose last stages keep an eighth of the resolution; then kernels that see the map with gaps of 12, 24
+and 36 pixels, and its average; then a class for each pixel.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-CHANNELS = 256  # of everything after the backbone
-RATES = (12, 24, 36)  # gaps of the kernels, for a map of an eighth of the image
+CHANNELS = 256  # of all layers after the backbone
+RATES = (12, 24, 36)  # dilations, for a map of an eighth of the image
 OUTPUT_STRIDE = 8
 NAMES = {f"deeplabv3_{name}": name for name in resnet.MODELS}  # -> the backbone
 
@@ -25,9 +25,9 @@ def convolved(inputs: int, outputs: int, size: int = 1, dilation: int = 1) -> nn
 
 
 class Average(nn.Sequential):
-    """[n, inputs, h, w] to [n, CHANNELS, h, w] that are everywhere what the whole map is on average.
+    """[n, inputs, h, w] to [n, CHANNELS, h, w], constant over the map: its average.
 
-    Training needs at least two images in a batch: of one, normalisation would leave nothing.
+    Training needs at least two images in a batch: normalisation of one would leave zeros.
     """
 
     def __init__(self, inputs: int) -> None:
@@ -39,7 +39,7 @@ class Average(nn.Sequential):
 
 
 class AtrousPyramid(nn.Module):
-    """[n, inputs, h, w] to [n, CHANNELS, h, w]: the map seen through five kernels side by side ("ASPP")."""
+    """[n, inputs, h, w] to [n, CHANNELS, h, w]: the map through five parallel kernels ("ASPP")."""
 
     def __init__(self, inputs: int) -> None:
         super().__init__()
@@ -60,15 +60,15 @@ class AtrousPyramid(nn.Module):
 class DeepLabV3(nn.Module):
     """[n, 3, h, w] of images to [n, classes, h, w] of logits.
 
-    aux: adds a small second classifier behind the third stage, which helps the gradient on its way in
-        training. Then training mode returns a tuple: the logits, and those of the second classifier.
+    aux: adds a small second classifier after the third stage, which improves the gradient of the lower
+    layers. In training mode the model then returns a tuple: its logits, and those of the second classifier.
     """
 
     def __init__(self, backbone: str, classes: int, aux: bool) -> None:
         super().__init__()
         self.backbone = resnet.build(backbone, output_stride=OUTPUT_STRIDE)
         last = self.backbone.fc.in_features
-        self.backbone.fc = nn.Identity()  # classes are of pixels, not of images
+        self.backbone.fc = nn.Identity()  # pixels have classes, not images
         self.classifier = nn.Sequential(
             AtrousPyramid(last), *convolved(CHANNELS, CHANNELS, 3), nn.Conv2d(CHANNELS, classes, 1)
         )
@@ -95,10 +95,10 @@ def enlarged(logits: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
 
 
 def build(name: str, num_classes: int = 21, aux: bool = False) -> DeepLabV3:
-    """The model of NAMES called `name`; 21 are the classes of PASCAL VOC with the background."""
+    """The model `name` of NAMES; 21 are the classes of PASCAL VOC with the background."""
     return DeepLabV3(NAMES[name], num_classes, aux)
 
 
 def deeplabv3_resnet101(num_classes: int = 21, aux: bool = False) -> DeepLabV3:
-    """58,630,997 parameters with 21 classes; with `aux` 60,996,202, as torchvision publishes."""
+    """58,630,997 parameters with 21 classes; 60,996,202 with `aux`, as torchvision publishes."""
     return build("deeplabv3_resnet101", num_classes, aux)

@@ -1,7 +1,7 @@
-"""Images for the ImageNet recipe: generated ones, or shards of your own in a folder.
+"""Images for the ImageNet recipe: generated ones, or your own shards in a folder.
 
 A shard is a file `<anything>.pt` that torch.save wrote: {"images": uint8 [n, 3, h, w], "labels": int64 [n]},
-all of one size. It is mapped into memory, not read, so a folder may be larger than memory.
+all of one size. It is mapped into memory, so a folder may be larger than memory.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Sample = tuple[torch.Tensor, int]
 
 
 class GeneratedImages(Dataset[Sample]):
-    """`count` images, each a coarse pattern of its class under noise; image i is the same everywhere.
+    """`count` images, each a coarse pattern of its class with noise; image i is the same on every rank.
 
-    first: number of the first image, so that a validation set can be other images of the same classes.
+    first: number of the first image, so that a validation set can have other images of the same classes.
     """
 
     def __init__(self, count: int, size: int, classes: int, first: int = 0) -> None:
@@ -61,7 +61,7 @@ class Shard(Dataset[Sample]):
 
 
 def shards(folder: str) -> Dataset[Sample]:
-    """All shards of a folder, in the order of their names; FileNotFoundError if there are none."""
+    """All shards of a folder, in the order of their names. FileNotFoundError if there are none."""
     paths = sorted(Path(folder).glob("*.pt"))
     if not paths:
         raise FileNotFoundError(

@@ -1,4 +1,4 @@
-"""What the ImageNet recipes share: arguments, data, checkpoints, learning rate, a step, validation."""
+"""Shared by the ImageNet recipes: arguments, data, checkpoints, learning rate, a step, validation."""
 
 from __future__ import annotations
 
@@ -65,7 +65,6 @@ def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def load_data(args: argparse.Namespace) -> tuple[Dataset[Any], Dataset[Any]]:
-    """What to train on and what to validate with."""
     if args.train_dir is not None:
         return imagenet_data.shards(args.train_dir), imagenet_data.shards(args.val_dir)
     generated = imagenet_data.GeneratedImages
@@ -76,9 +75,9 @@ def load_data(args: argparse.Namespace) -> tuple[Dataset[Any], Dataset[Any]]:
 
 
 class Totals:
-    """Loss and right answers, over this rank's images until they are summed over all ranks'.
+    """Loss and right answers over this rank's images, and then over all ranks'.
 
-    They are counted where the model is, so that nobody waits for a GPU before the end.
+    Counted on the model's device, so that the host waits for a GPU only at the end.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -90,13 +89,13 @@ class Totals:
         self._counts[2] += len(labels)
 
     def of_all_ranks(self, name: str) -> str:
-        """Sums, not averages of averages: ranks need not have equally many images."""
+        """Loss and accuracy over all ranks, from sums, as ranks may have different numbers of images."""
         loss, correct, images = hvd.allreduce(self._counts, op=hvd.Sum, name=name).tolist()
         return f"{name} loss {loss / images:.4f}  accuracy {100 * correct / images:.2f} %"
 
 
 class Checkpoints:
-    """One after each epoch, as --checkpoint-format names them; whoever is rank 0 writes them."""
+    """One checkpoint after each epoch, named by --checkpoint-format. Rank 0 writes them."""
 
     def __init__(self, args: argparse.Namespace, model: torch.nn.Module, optimizer: Any) -> None:
         self._args, self._model, self._optimizer = args, model, optimizer
@@ -105,7 +104,7 @@ class Checkpoints:
         return Path(self._args.checkpoint_format.format(epoch=epoch))
 
     def newest(self) -> int:
-        """The epoch of the last that this host sees; 0 if there is none."""
+        """The epoch of the newest checkpoint that this host sees; 0 without one."""
         return max((epoch for epoch in range(1, self._args.epochs + 1) if self.of(epoch).exists()), default=0)
 
     def take_up(self, epoch: int) -> None:
@@ -117,7 +116,7 @@ class Checkpoints:
         path = self.of(epoch)
         partial = path.with_name(f"{path.name}.partial")
         torch.save({"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}, partial)
-        os.replace(partial, path)  # so that a file under its own name is always whole
+        os.replace(partial, path)  # so that a file under its final name is always complete
 
 
 def make_model(args: argparse.Namespace, device: torch.device) -> torch.nn.Module:
@@ -140,9 +139,8 @@ def make_optimizer(args: argparse.Namespace, model: torch.nn.Module) -> Any:
 
 
 def learning_rate(args: argparse.Namespace, size: int, epochs: float) -> float:
-    """After so many epochs: up from --base-lr, as Goyal et al. 2017 (arXiv:1706.02677) do, then down."""
-    # A step averages over so many times as many images as --base-lr is for. Adasum needs no larger rate for
-    # more ranks.
+    """The rate after so many epochs: up from --base-lr (Goyal et al. 2017, arXiv:1706.02677), then down."""
+    # A step averages over so many times as many images as --base-lr is for. Adasum needs no larger rate.
     scale = args.batches_per_allreduce * (1 if args.use_adasum else size)
     warmed_up = min(1.0, epochs / args.warmup_epochs) if args.warmup_epochs else 1.0
     decays = sum(epochs >= part * args.epochs for part in DECAYS)
@@ -157,7 +155,7 @@ def step(
     device: torch.device,
     totals: Totals,
 ) -> None:
-    """One batch of the loader, in as many backward passes as --batches-per-allreduce says."""
+    """Train on one batch of the loader, in --batches-per-allreduce backward passes."""
     images, labels = batch
     optimizer.zero_grad()
     for part in torch.split(torch.arange(len(images)), args.batch_size):
@@ -171,7 +169,7 @@ def step(
 
 
 def flipped(images: torch.Tensor) -> torch.Tensor:
-    """Every image as it is, or its mirror image."""
+    """Every image, or its mirror image, at random."""
     mirrored = torch.rand(len(images), 1, 1, 1) < 0.5
     return torch.where(mirrored, images.flip(3), images)
 
@@ -179,8 +177,8 @@ def flipped(images: torch.Tensor) -> torch.Tensor:
 def validate(
     model: torch.nn.Module, batches: Iterable[tuple[torch.Tensor, torch.Tensor]], device: torch.device
 ) -> str:
-    """Returns what to say about the model now."""
-    # Each rank has seen other images; with the average, all ranks hold the model that rank 0 saves.
+    """The text with the model's validation results."""
+    # Each rank's statistics come from other images. After averaging, all ranks have the model that is saved.
     buffers = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
     hvd.grouped_allreduce_(buffers, name="running_statistics")
     totals = Totals(device)

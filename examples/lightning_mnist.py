@@ -4,8 +4,8 @@
     torchrun --nproc-per-node 2 lightning_mnist.py --compression bit8
     python lightning_mnist.py                                            # a world of one
 
-Without --compression it is plain Lightning, and whatever compresses scripts that say nothing compresses it:
-horovodrun --ddp --compression, or python -m horovod.torch.ddp.
+Without --compression it is plain Lightning, which horovodrun --ddp --compression, or python -m
+horovod.torch.ddp, can compress without a change of the script.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from horovod.torch.lightning import CompressGradients
 
 
 class Digits(lightning.LightningModule):
-    """A network that learns digits; counts what it gets right."""
+    """A network that learns digits, and measures its accuracy."""
 
     def __init__(self, lr: float) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ def main() -> None:
         enable_model_summary=False,
     )
     digits = Digits(args.lr * ranks.size)
-    # Lightning gives the loaders a DistributedSampler each.
+    # Lightning gives each loader a DistributedSampler.
     trainer.fit(
         digits,
         DataLoader(data.train, args.batch_size, shuffle=True),

@@ -1,15 +1,15 @@
-"""MNIST as two tensor datasets, from wherever it can be had; every example loads its data here.
+"""MNIST as two tensor datasets, from the first place that has it; every example loads its data here.
 
 Places, in order:
 
-1. `--data-dir`, else `$MNIST_DATA_DIR`: a folder with torchvision's file names (`train-images-idx3-ubyte`
-   and so on), gzipped or not, directly or in `MNIST/raw/`. A folder named so must hold the data; nothing is
-   downloaded over it.
+1. `--data-dir`, else `$MNIST_DATA_DIR`: a folder with torchvision's file names (`train-images-idx3-ubyte` and
+   so on), gzipped or not, directly or in `MNIST/raw/`. This folder must hold the data; nothing is downloaded
+   into it.
 2. `../shared/data/mnist` beside the repository, then the cache folder `~/.cache/horovod-examples/mnist`.
-3. A download into that cache folder. Every rank may ask at once: a lock file lets one process per host
-   download, the others find its files.
-4. With no network and only with `--allow-digits`: scikit-learn's 1,797 handwritten digits, 8x8 upsampled to
-   28x28, under the name "digits", so that no figure is mistaken for one about MNIST.
+3. A download into that cache folder. Every rank may request it at once: a lock file lets one process per host
+   download, and the others find its files.
+4. Without network, and only with `--allow-digits`: scikit-learn's 1,797 handwritten digits, 8x8 upsampled to
+   28x28, under the name "digits", so that its figures are not mistaken for MNIST's.
 
 The IDX format (http://yann.lecun.com/exdb/mnist): two zero bytes, a type byte (8 = uint8), the number of
 dimensions, each dimension as a big-endian 32-bit integer, then the elements.
@@ -34,7 +34,7 @@ from pathlib import Path
 import torch
 from torch.utils.data import TensorDataset
 
-MEAN, STD = 0.1307, 0.3081  # of MNIST's training pixels, scaled to 0..1; what torchvision's recipes use
+MEAN, STD = 0.1307, 0.3081  # of MNIST's training pixels, scaled to 0..1; as in torchvision's recipes
 IMAGE_SHAPE = (28, 28)
 CLASSES = 10
 
@@ -48,7 +48,7 @@ WORKPLACE_DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "mnis
 
 @dataclass(frozen=True)
 class IdxFile:
-    """One of the four files: its name, what it must hold, and the SHA-256 of its decompressed content."""
+    """One of the four files: its name, its shape, and the SHA-256 of its decompressed content."""
 
     name: str
     shape: tuple[int, ...]
@@ -60,7 +60,7 @@ class IdxFile:
 
     @property
     def size(self) -> int:
-        """Bytes once decompressed."""
+        """Bytes of the decompressed file."""
         return self.header_size + prod(self.shape)
 
     @property
@@ -95,7 +95,7 @@ FILES = [
 
 
 class DataError(RuntimeError):
-    """The data cannot be used; the message names the file, what was expected, and what to do."""
+    """The data cannot be used. The message names the file, the expectation, and the remedy."""
 
 
 class DownloadError(DataError):
@@ -115,7 +115,7 @@ class Data:
 def load(data_dir: str | None, allow_digits: bool, say: Callable[[str], None] = print) -> Data:
     """The data, from the first of the places listed at the top of this file that has it.
 
-    Raises DataError when a file is missing or damaged, or when there is neither data nor network.
+    DataError if a file is missing or damaged, or if there is neither data nor network.
     """
     named = data_dir or os.environ.get("MNIST_DATA_DIR")
     if named:
@@ -142,7 +142,7 @@ def load(data_dir: str | None, allow_digits: bool, say: Callable[[str], None] = 
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept, by the XDG convention."""
+    """The folder for downloads, by the XDG convention."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "horovod-examples" / "mnist"
 
 
@@ -150,7 +150,7 @@ def cache_folder() -> Path:
 
 
 def find_file(folder: Path, name: str) -> Path | None:
-    """`name`, or `name`.gz, in `folder` or where torchvision puts it below `folder`."""
+    """`name`, or `name`.gz, in `folder` or in torchvision's place below `folder`."""
     for place in (folder, folder / "MNIST" / "raw"):
         for candidate in (place / name, place / f"{name}.gz"):
             if candidate.is_file():
@@ -159,7 +159,7 @@ def find_file(folder: Path, name: str) -> Path | None:
 
 
 def read_folder(folder: Path) -> Data:
-    """The data of the four files in `folder`; DataError when one is missing or is not what it should be."""
+    """The data of the four files in `folder`. DataError if one is missing or wrong."""
     found = {file.name: find_file(folder, file.name) for file in FILES}
     missing = [name for name, path in found.items() if path is None]
     if missing:
@@ -173,14 +173,14 @@ def read_folder(folder: Path) -> Data:
 
 
 def read_idx(path: Path, file: IdxFile) -> torch.Tensor:
-    """The elements of an IDX file as a uint8 tensor; DataError unless it holds exactly `file.shape`."""
+    """The elements of an IDX file as a uint8 tensor. DataError unless it holds exactly `file.shape`."""
     expectation = (
         f"expected magic {file.magic}, shape {list(file.shape)} and {file.size} bytes"
         f"{' once decompressed' if path.suffix == '.gz' else ''}. Replace the file."
     )
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-            content = stream.read(file.size + 1)  # one more, to notice a file that is too long
+            content = stream.read(file.size + 1)  # one more byte, to detect a file that is too long
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path} is damaged or incomplete gzip data ({error}); {expectation}") from error
     if len(content) < file.header_size:
@@ -201,17 +201,17 @@ def read_idx(path: Path, file: IdxFile) -> torch.Tensor:
 
 
 def dataset(images: torch.Tensor, labels: torch.Tensor) -> TensorDataset:
-    """uint8 [n, 28, 28] and uint8 [n] as what a network takes."""
+    """uint8 [n, 28, 28] and uint8 [n] in the form that a network expects."""
     return TensorDataset(normalised(images.float().div_(255)), labels.long())
 
 
 def normalised(pixels: torch.Tensor) -> torch.Tensor:
-    """[n, 28, 28] of 0..1 as [n, 1, 28, 28] in units of MNIST's standard deviation; changes `pixels`."""
+    """[n, 28, 28] of 0..1 as [n, 1, 28, 28] in units of MNIST's standard deviation. Changes `pixels`."""
     return pixels.unsqueeze(1).sub_(MEAN).div_(STD)
 
 
 def load_digits() -> Data:
-    """scikit-learn's bundled digits (Alpaydin and Kaynak, UCI 1998): 1,500 to train on, 297 to test with."""
+    """scikit-learn's bundled digits (Alpaydin and Kaynak, UCI 1998): 1,500 for training, 297 for tests."""
     try:
         from sklearn import datasets
     except ImportError as error:
@@ -220,7 +220,7 @@ def load_digits() -> Data:
     pixels = torch.from_numpy(digits.images).float().div_(16)  # their scale is 0..16
     labels = torch.from_numpy(digits.target).long()
     images = torch.nn.functional.interpolate(pixels.unsqueeze(1), size=IMAGE_SHAPE, mode="bilinear")
-    # The file is ordered by writer, so the split draws from all of it, and is the same on every rank.
+    # The file is ordered by writer, so the split draws from all of it, the same on every rank.
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     images, labels = normalised(images.squeeze(1))[order], labels[order]
     return Data(
@@ -235,12 +235,12 @@ def load_digits() -> Data:
 
 
 def download(folder: Path, say: Callable[[str], None]) -> None:
-    """Fetches what `folder` lacks; DownloadError when no mirror delivers. Many processes may call it."""
+    """Download the files that `folder` lacks. DownloadError if all mirrors fail. Safe in many processes."""
     asked = time.time()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with only_one_process(folder / "lock"):
-            # Whoever waited while another process failed takes its answer: ranks must agree on the data.
+            # A process that waited while another failed takes its result: ranks must agree on the data.
             failure = folder / "download-failed.txt"
             if failure.exists() and failure.stat().st_mtime >= asked:
                 raise DownloadError(failure.read_text())
@@ -253,14 +253,14 @@ def download(folder: Path, say: Callable[[str], None]) -> None:
 
 @contextmanager
 def only_one_process(lock_file: Path) -> Iterator[None]:
-    """Holds the lock; others wait here. The kernel drops the lock of a process that dies."""
+    """Hold the lock; other processes wait here. The kernel releases the lock of a process that dies."""
     with lock_file.open("w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         yield
 
 
 def fetch_or_note(file: IdxFile, folder: Path, failure: Path, say: Callable[[str], None]) -> None:
-    """Fetches one file into `folder`; a failure is also written to `failure` for the processes that wait."""
+    """Download one file into `folder`. Also writes a failure to `failure`, for waiting processes."""
     try:
         content = fetch(file, say)
     except DownloadError as error:
@@ -269,7 +269,7 @@ def fetch_or_note(file: IdxFile, folder: Path, failure: Path, say: Callable[[str
     target = folder / file.name
     partial = folder / f"{file.name}.partial"
     partial.write_bytes(content)
-    os.replace(partial, target)  # so that a file under its own name is always whole
+    os.replace(partial, target)  # so that a file under its final name is always complete
 
 
 def fetch(file: IdxFile, say: Callable[[str], None]) -> bytes:
@@ -287,7 +287,7 @@ def fetch(file: IdxFile, say: Callable[[str], None]) -> bytes:
         except (OSError, EOFError, zlib.error, http.client.HTTPException) as error:
             problems.append(f"{address}: {error}")
             continue
-        # Of the content, because mirrors may compress it anew.
+        # Of the content, because mirrors may compress it differently.
         if hashlib.sha256(content).hexdigest() == file.sha256:
             return content
         problems.append(f"{address}: SHA-256 differs from {file.sha256} once decompressed")

@@ -1,4 +1,4 @@
-"""What the examples of Lightning and Accelerate share: options, data, and what rank 0 tells at the end."""
+"""Shared by the examples of Lightning and Accelerate: options, data, and rank 0's summary."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def place() -> Ranks:
 
 
 def load(args: argparse.Namespace) -> mnist_data.Data:
-    """The data; every rank may ask at once. Ends the program where there is none."""
+    """The data. Every rank may call it at once. Exits if there is none."""
     try:
         return mnist_data.load(args.data_dir, args.allow_digits, silent if place().rank else print)
     except mnist_data.DataError as error:
-        sys.exit(str(error))  # each says so: the first that ends has the launcher end the others
+        sys.exit(str(error))  # each rank prints it: when the first exits, the launcher ends the others
 
 
 def tell(model: torch.nn.Module, accuracy: float, compression: str) -> None:
-    """Print the result on rank 0; ends with an error where ranks' parameters differ. Every rank calls it."""
+    """Print the result on rank 0. Exits with an error if ranks' parameters differ. Collective."""
     checksums = [checksum(model)]
     if dist.is_initialized():
         mine, checksums = checksums[0], [""] * dist.get_world_size()

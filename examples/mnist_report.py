@@ -1,9 +1,9 @@
-"""What the MNIST examples tell: progress as a bar or as lines, a record of every step, and a summary.
+"""The output of the MNIST examples: progress as a bar or as lines, a record of every step, and a summary.
 
-Only rank 0 prints and writes; the other ranks hold the same object and it keeps silent. The log file is CSV
-or JSON Lines by its extension, one record per step ("step"), per tested epoch ("epoch") and per run
-("final"), and every record carries the data set's name, the compression, the number of ranks and the seed.
-docs/lab.md tells what each field means.
+Only rank 0 prints and writes; other ranks hold the same object, which is silent. The log file is CSV or JSON
+Lines by its extension, one record per step ("step"), per tested epoch ("epoch") and per run ("final"). Every
+record has the data set's name, the compression, the number of ranks and the seed. docs/lab.md describes the
+fields.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COLUMNS = [
 
 @dataclass(frozen=True)
 class Score:
-    """How a model did on the test images."""
+    """A model's result on the test images."""
 
     correct: int
     total: int
@@ -45,14 +45,14 @@ class Score:
 
 
 def log_format(text: str) -> str:
-    """A file name whose extension says which format to write, for argparse."""
+    """A file name whose extension chooses the format, for argparse."""
     if Path(text).suffix not in LOG_EXTENSIONS:
         raise argparse.ArgumentTypeError(f"{text} ends in neither {' nor '.join(LOG_EXTENSIONS)}")
     return text
 
 
 class Log:
-    """A CSV or JSON Lines file; every record becomes one line at once, so a plot may follow a running job."""
+    """A CSV or JSON Lines file. Each record is written at once, so that a plot can follow a running job."""
 
     def __init__(self, path: str) -> None:
         self._stream = Path(path).open("w", newline="", buffering=1)  # noqa: SIM115 - closed by close()
@@ -71,9 +71,9 @@ class Log:
 
 
 class Report:
-    """Follows a run: `epoch`, then `step` as often as it takes, then `tested`, and `finish` at the end.
+    """Follows a run: `epoch`, then `step` for each step, then `tested`, and `finish` at the end.
 
-    facts: what goes into every record: dataset, compression, ranks, seed.
+    facts: the values in every record: dataset, compression, ranks, seed.
     """
 
     def __init__(
@@ -102,13 +102,13 @@ class Report:
             self._log.close()
 
     def epoch(self, number: int) -> None:
-        """Epoch `number`, counted from 1, begins."""
+        """Begin epoch `number`, counted from 1."""
         self._epoch, self._step = number, 0
         if self._speaks and sys.stderr.isatty():
             self._bar = progress_bar(self.steps_per_epoch, f"epoch {number}/{self._epochs}")
 
     def step(self, seconds: float, loss: float, accuracy: float, wait_seconds: float = 0.0) -> None:
-        """A step took `seconds`, of which this rank waited for the others for `wait_seconds`.
+        """Record a step of `seconds`, of which this rank waited for the others for `wait_seconds`.
 
         `loss` and `accuracy` are this rank's, on the batch before the update.
         """
@@ -129,7 +129,7 @@ class Report:
             )
 
     def tested(self, score: Score) -> None:
-        """The model was tested after the epoch."""
+        """Record the test after the epoch."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
@@ -142,10 +142,9 @@ class Report:
     def finish(
         self, score: Score, checksums: list[str], source: str, traffic: dict[str, int] | None = None
     ) -> bool:
-        """Prints the summary; returns whether all ranks' models are bit-identical, by their checksums.
+        """Print the summary. Returns whether all ranks' models are bit-identical, by their checksums.
 
-        traffic: where it was counted, for all steps the `tensor_bytes` of gradients and the `bytes_sent` for
-        them.
+        traffic: if counted, for all steps the `tensor_bytes` of gradients and the `bytes_sent` for them.
         """
         identical = len(set(checksums)) == 1
         seconds = median(self._seconds)
@@ -186,7 +185,7 @@ class Report:
 
 
 def progress_bar(total: int, title: str) -> Any:
-    """A tqdm bar, or None where tqdm is not installed: then plain lines are printed."""
+    """A tqdm bar; None without tqdm, in which case plain lines are printed."""
     try:
         from tqdm import tqdm
     except ImportError:

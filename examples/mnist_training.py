@@ -1,7 +1,7 @@
-"""What the MNIST examples share: options, one epoch of training, and testing.
+"""Shared by the MNIST examples: options, one epoch of training, and testing.
 
-Nothing here knows Horovod, so the serial example reads the same as the parallel ones. Where ranks have to
-talk, the caller passes in the function that does it.
+This file does not know Horovod, so the serial example reads the same as the parallel ones. For communication
+between ranks, the caller passes a function.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def truth(text: str) -> bool:
 def load_data(
     args: argparse.Namespace, ranks: Ranks, gather: Callable[[str], list[str]] | None = None
 ) -> mnist_data.Data:
-    """The data of `mnist_data.load`. Ends the program, on every rank, unless all ranks have the same data.
+    """The data of `mnist_data.load`. Exits, on every rank, unless all ranks have the same data.
 
-    gather: takes a string of this rank, returns those of all; None with one rank.
+    gather: takes a string of this rank, returns the strings of all; None with one rank.
     """
     data = None
     try:
@@ -73,7 +73,7 @@ def load_data(
 
 
 def silent(line: str) -> None:
-    """Prints nothing."""
+    """Print nothing."""
 
 
 def steps_per_epoch(args: argparse.Namespace, loader: DataLoader[Any]) -> int:
@@ -84,8 +84,8 @@ def steps_per_epoch(args: argparse.Namespace, loader: DataLoader[Any]) -> int:
 def warm_up_then_decay(steps: int) -> Callable[[int], float]:
     """Factor on the learning rate by step: linearly up over the first tenth, then linearly down to nearly 0.
 
-    The warm-up is what makes a learning rate multiplied by the number of ranks safe (Goyal et al. 2017,
-    arXiv:1706.02677); the decay takes out the noise of the last steps, some 0.4 points of test accuracy here.
+    The warm-up makes a learning rate multiplied by the number of ranks safe (Goyal et al. 2017,
+    arXiv:1706.02677). The decay reduces the noise of the last steps, worth 0.4 points of test accuracy here.
     """
 
     def factor(step: int) -> float:
@@ -103,9 +103,9 @@ def train_epoch(
     report: Report,
     waited: Callable[[], float] = lambda: 0.0,
 ) -> None:
-    """One pass over this rank's share of the data; `report` is told of every step and bounds their number.
+    """One pass over this rank's share of the data. `report` records every step and limits their number.
 
-    waited: how many seconds this rank has waited for the others until now; never, when there are none.
+    waited: the seconds that this rank has waited for the others so far; 0 with one rank.
     """
     model.train()
     started, waited_before = time.perf_counter(), waited()
@@ -114,7 +114,7 @@ def train_epoch(
         optimizer.zero_grad()
         logits = model(images)
         loss = functional.cross_entropy(logits, labels)
-        loss.backward()  # a DistributedOptimizer sends each gradient off as soon as it is known,
+        loss.backward()  # a DistributedOptimizer sends each gradient as soon as it is known,
         optimizer.step()  # and waits here for the averages over all ranks
         schedule.step()
         correct = int((logits.argmax(dim=1) == labels).sum())
@@ -130,9 +130,9 @@ def evaluate(
     ranks: Ranks,
     sum_over_ranks: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> Score:
-    """Tests every size-th image, beginning at this rank's number, and adds up what all ranks counted.
+    """Test every size-th image, beginning at this rank's number, and add up the counts of all ranks.
 
-    Counts are summed, not percentages averaged: shares need not be equally large.
+    Sums counts instead of averaging percentages, because shares may differ in size.
     """
     model.eval()
     counts = torch.zeros(3, dtype=torch.float64)  # right answers, images, summed loss

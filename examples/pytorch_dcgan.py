@@ -3,9 +3,10 @@
     horovodrun -np 2 python examples/pytorch_dcgan.py
     horovodrun -np 2 python examples/pytorch_dcgan.py --detach no
 
-The discriminator's step takes two backward passes, of real and of generated pictures. The generator's
-loss goes through the discriminator: skip_extra_backward=True leaves out what that adds to its gradients.
-With --detach no the second pass reaches the generator too; its gradients are zeroed before its own pass.
+The discriminator's step has two backward passes, of real and of generated pictures. The generator's loss
+passes through the discriminator: skip_extra_backward=True ignores its contribution to the discriminator's
+gradients. With --detach no the second pass reaches the generator too; its gradients are zeroed before its own
+pass.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""PyTorch's DistributedDataParallel, whole, and in one line with compressed gradients. Start it with any of
+"""PyTorch's DistributedDataParallel, complete, and with compressed gradients in one line. Start it with
 
     torchrun --nproc-per-node 2 pytorch_ddp.py --compression bit8
     python pytorch_ddp.py --spawn 2 --compression bit8    # starts its processes itself
     python pytorch_ddp.py                                 # a world of one
 
-The numbered lines are what makes it a training of several processes; docs/ddp.md tells about them. Only
-number 7 knows this package: with --compression none, the default, it is plain PyTorch.
+The numbered comments mark the code that several processes need; docs/ddp.md explains them. Only number 7 uses
+this package: with --compression none, the default, the script is plain PyTorch.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def parse_arguments() -> argparse.Namespace:
     return args
 
 
-# 1. Who am I? torchrun, and `horovodrun --ddp`, say it in variables; with spawn it is an argument.
+# 1. This process' place: torchrun and `horovodrun --ddp` set variables; with spawn it is an argument.
 
 
 def start(args: argparse.Namespace) -> None:
@@ -79,7 +79,7 @@ def start(args: argparse.Namespace) -> None:
         rank, size, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
         train(args, Ranks(rank, size, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", size))), "env://")
         return
-    # Without a launcher the processes meet at a file: unlike a port, nobody else can have taken it.
+    # Without a launcher the processes meet at a file: unlike a port, no other program can have taken it.
     with tempfile.TemporaryDirectory() as folder:
         meeting_point = f"file://{folder}/meeting-point"
         if args.spawn:
@@ -89,12 +89,12 @@ def start(args: argparse.Namespace) -> None:
 
 
 def spawned(number: int, args: argparse.Namespace, meeting_point: str) -> None:
-    """The life of process `number`; mp.spawn ends the others when one fails."""
+    """Run process `number`. mp.spawn ends the others if one fails."""
     train(args, Ranks(number, args.spawn, number, args.spawn), meeting_point)
 
 
 def train(args: argparse.Namespace, ranks: Ranks, meeting_point: str) -> None:
-    # 2. Seeds, this process' share of the cores, and its own GPU, before anything touches one.
+    # 2. Seeds, this process' share of the cores, and its GPU, before any code uses one.
     device = prepare(args, ranks)
     if on_gpu(device) and ranks.local_size > torch.cuda.device_count():
         sys.exit(
@@ -111,7 +111,7 @@ def train(args: argparse.Namespace, ranks: Ranks, meeting_point: str) -> None:
 
 @contextmanager
 def rank_0_first(ranks: Ranks) -> Iterator[None]:
-    """3. What is inside is done by rank 0 first, then by the others, who find what it has prepared."""
+    """3. Rank 0 runs the block first, then the others, which find the data that it has prepared."""
     if ranks.rank > 0:
         dist.barrier()
     yield
@@ -132,7 +132,7 @@ class Training:
                 sys.exit(f"rank {ranks.rank}: {error}")
         self.load_shares()
         self.model = self.recipe.build(args).to(device)
-        # 6. Copies rank 0's parameters to all, and averages gradients while backward() still works.
+        # 6. Copies rank 0's parameters to all, and averages gradients during backward().
         self.parallel = DistributedDataParallel(
             self.model, device_ids=[device.index] if on_gpu(device) else None
         )
@@ -140,7 +140,7 @@ class Training:
         if args.compression != "none":
             from horovod.torch import ddp
 
-            # 7. They travel compressed. What is kept between steps is for the checkpoint.
+            # 7. Compresses the gradients. The state that is kept between steps goes into the checkpoint.
             self.compression = ddp.compress(self.parallel, args.compression)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=args.lr, momentum=0.9, weight_decay=1e-4)
         self.steps = min(len(self.train_batches), args.max_steps or len(self.train_batches))
@@ -151,9 +151,9 @@ class Training:
         pin = on_gpu(self.device)
         train, test = self.data.train, self.data.test
         # 4. Every rank trains on other images: rank r on those at places r, r + size, ... of the epoch's
-        #    order. Where shares would differ in length, the sampler repeats the first images at the end.
+        #    order. If shares differ in length, the sampler repeats the first images at the end.
         self.sampler = DistributedSampler(train, ranks.size, ranks.rank, seed=args.seed)
-        # The last batch may be of one image, which cannot be normalised over the batch.
+        # The last batch may have one image, which batch normalisation cannot handle.
         self.train_batches = DataLoader(
             train, args.batch_size, sampler=self.sampler, pin_memory=pin, drop_last=True
         )
@@ -162,7 +162,7 @@ class Training:
                 f"rank {ranks.rank}: {len(train)} images are fewer than {ranks.size} batch(es) of "
                 f"{args.batch_size}, one for each rank: give a smaller --batch-size"
             )
-        # 5. Each image is tested by one rank, and none twice, so shares may differ in length by one.
+        # 5. Each image is tested by exactly one rank, so shares may differ in length by one.
         own = Subset(test, range(ranks.rank, len(test), ranks.size))
         self.test_batches = DataLoader(own, args.batch_size, pin_memory=pin)
 
@@ -190,18 +190,18 @@ class Training:
             sys.exit(f"rank {self.ranks.rank}: the ranks' parameters differ")
 
     def train_epoch(self, epoch: int) -> Confusion:
-        """Epoch number `epoch`, counted from 1; returns how the model did, on the images of all ranks."""
+        """Train in epoch `epoch`, counted from 1. Returns the model's results on the images of all ranks."""
         seen = Confusion(self.recipe.classes, self.device)
         size, rank = self.ranks.size, self.ranks.rank
-        left = len(range(rank, len(self.sampler.dataset), size))  # without those that the sampler repeats
+        left = len(range(rank, len(self.sampler.dataset), size))  # without images that the sampler repeats
         self.parallel.train()
-        # 8. Another order in each epoch, the same on all ranks, and random numbers that depend on the epoch
-        #    and the rank only: so a run that goes on after an epoch draws those that it would have drawn.
+        # 8. Another order in each epoch, the same on all ranks, and random numbers that depend only on epoch
+        #    and rank: so a resumed run draws the same ones as an uninterrupted run.
         self.sampler.set_epoch(epoch)
         torch.manual_seed(self.args.seed + epoch * size + rank)
         for step, (inputs, targets) in enumerate(islice(self.train_batches, self.steps)):
             for group in self.optimizer.param_groups:
-                # 9. n ranks make batches n times as large, and so steps.
+                # 9. n ranks make batches n times as large, so the rate is n times as large.
                 group["lr"] = self.args.lr * size * self.rate((epoch - 1) * self.steps + step)
             inputs, targets = (each.to(self.device, non_blocking=True) for each in (inputs, targets))
             self.optimizer.zero_grad()
@@ -217,16 +217,16 @@ class Training:
         return seen
 
     def test(self) -> Confusion:
-        """How the model does on all test images."""
-        # Each rank has normalised over batches of its own: all take rank 0's statistics, which it saves.
+        """The model's results on all test images."""
+        # Each rank's normalisation has other statistics: all take rank 0's, which it saves.
         for buffer in self.model.buffers():
             dist.broadcast(buffer, src=0)
         seen = Confusion(self.recipe.classes, self.device)
         self.model.eval()
-        with torch.no_grad():  # and not through DDP, which would wait for ranks that have a batch more
+        with torch.no_grad():  # and not through DDP, which would wait for ranks with one batch more
             for inputs, targets in self.test_batches:
                 seen.add(self.model(inputs.to(self.device)), targets.to(self.device))
-        # 10. Sums and counts of all ranks first, then divisions.
+        # 10. Sums counts of all ranks first, then divides.
         seen.reduce(dist.all_reduce)
         return seen
 
@@ -236,12 +236,12 @@ class Training:
         return f"loss {seen.loss:.4f}  {accuracy}{iou}"
 
     def save(self, epoch: int) -> None:
-        """11. Rank 0 alone writes, and a file under its own name is always whole."""
+        """11. Rank 0 writes. A file under its final name is always complete."""
         path: Path | None = self.args.checkpoint
         if path is None:
             return
         if self.compression:
-            # What error feedback keeps for the next step is each rank's own: all send theirs to rank 0.
+            # Each rank has its own state of error feedback for the next step: all send it to rank 0.
             self.compression.consolidate_residuals(to=0)
         if self.ranks.rank == 0:
             state = {
@@ -256,7 +256,7 @@ class Training:
             os.replace(partial, path)
 
     def resume(self) -> int:
-        """12. Takes up the checkpoint; returns its epoch, 0 where there is none."""
+        """12. Load the checkpoint. Returns its epoch, 0 without one."""
         path, found = self.args.checkpoint, [None]
         if self.ranks.rank == 0 and path.exists():
             found = [torch.load(path, map_location="cpu", weights_only=True)]
@@ -273,8 +273,10 @@ class Training:
         return int(saved["epoch"])
 
     def settle_buckets(self) -> None:
-        """One backward pass for nothing. After the first one DDP puts its buckets together anew, and three
-        ranks or more add up in an order that depends on them: the epoch to come would round otherwise.
+        """Make one backward pass without a step, after which DDP builds its buckets again.
+
+        Three or more ranks sum in an order that depends on the buckets: without this pass the next epoch
+        would round differently.
         """
         inputs, targets = (each.to(self.device) for each in next(iter(self.train_batches)))
         loss_of(self.parallel(inputs), targets).backward()

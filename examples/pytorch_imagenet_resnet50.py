@@ -1,10 +1,10 @@
-"""The ImageNet recipe: large batches that are warmed up to, checkpoints, and resuming where a run was ended.
+"""The ImageNet recipe: large batches with warm-up, checkpoints, and resuming an interrupted run.
 
     horovodrun -np 2 python pytorch_imagenet_resnet50.py --model resnet18 --image-size 64 --epochs 3
 
-Without --train-dir it trains on generated images. Started again with the same arguments, it goes on after the
-last epoch that has a checkpoint and ends with the same model, bit for bit, as a run that was never ended. (On
-a GPU too: it is why cuDNN is asked for kernels that repeat themselves.)
+Without --train-dir it trains on generated images. Started again with the same arguments, it continues after
+the last epoch that has a checkpoint, and ends with the same model, bit for bit, as an uninterrupted run.
+(Also on a GPU, for which it selects deterministic cuDNN kernels.)
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Training:
         self.sampler: DistributedSampler[Any] = DistributedSampler(
             train, ranks.size, ranks.rank, seed=args.seed
         )
-        # One batch of the loader is what is trained on between two allreduces.
+        # One batch of the loader is trained on between two allreduces.
         batch = args.batch_size * args.batches_per_allreduce
         self.loader = DataLoader(train, batch, sampler=self.sampler, pin_memory=pin)
         own = range(ranks.rank, len(validation), ranks.size)  # type: ignore[arg-type]
@@ -56,7 +56,7 @@ class Training:
         self.checkpoints = Checkpoints(args, self.model, self.optimizer)
 
     def resume(self) -> int:
-        """Takes up the last checkpoint; returns how many epochs it has behind it, 0 if there is none."""
+        """Load the last checkpoint. Returns the number of epochs before it, 0 without one."""
         # Only rank 0's answer counts: other hosts may not see the file, or see it later.
         last = torch.tensor(self.checkpoints.newest())
         epochs_done = int(hvd.broadcast(last, root_rank=0, name="resume_from_epoch").item())
@@ -67,7 +67,7 @@ class Training:
         return epochs_done
 
     def train_epoch(self, epoch: int) -> str:
-        """Epoch number `epoch`, counted from 1; returns what to say about it."""
+        """Train in epoch `epoch`, counted from 1. Returns the text about it."""
         totals = Totals(self.device)
         self.model.train()
         self.sampler.set_epoch(epoch)

@@ -1,11 +1,11 @@
-"""The ImageNet recipe where ranks may be lost and come: `kill -9` one of them, and the others go on.
+"""The ImageNet recipe for elastic jobs: `kill -9` a rank, and the others continue.
 
     horovodrun -np 2 --min-np 1 -H 127.0.0.1:1,127.0.0.2:1 python pytorch_imagenet_resnet50_elastic.py \\
         --model resnet18 --image-size 64 --epochs 3
 
-pytorch_imagenet_resnet50.py is the recipe itself; docs/elastic.md explains what is other here. The learning
-rate follows the number of ranks. Should all hosts fail at once, the same command goes on after the last epoch
-that has a checkpoint which rank 0's host sees: let --checkpoint-format name a folder of all hosts.
+pytorch_imagenet_resnet50.py is the recipe itself; docs/elastic.md explains the differences. The learning rate
+follows the number of ranks. If all hosts fail at once, the same command continues after the last epoch with a
+checkpoint that rank 0's host sees: let --checkpoint-format name a folder that all hosts share.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ def ranks_now() -> Ranks:
 
 
 class Training:
-    """A model, its optimizer, the data, and what training goes on from."""
+    """A model, its optimizer, the data, and the state from which training continues."""
 
     def __init__(self, args: argparse.Namespace, images: Dataset[Any], unseen: Dataset[Any]) -> None:
-        # No collective in here: a rank that comes later runs it alone.
+        # No collectives here: a rank that comes later runs this alone.
         self.args, self.unseen = args, unseen
         self.device = prepare(args, ranks_now(), serves_cuda=hvd.cuda_built())
-        # It knows which images of the epoch are done, and divides the rest among the ranks there are.
+        # The sampler knows which images of the epoch are done, and divides the rest among the present ranks.
         self.sampler = hvd.elastic.ElasticSampler(images, seed=args.seed)  # type: ignore[arg-type]
         self.batch_images = args.batch_size * args.batches_per_allreduce
         self.loader: DataLoader[Any] = DataLoader(
@@ -74,7 +74,7 @@ class Training:
         self.model = make_model(args, self.device)
         self.optimizer = make_optimizer(args, self.model)
         self.checkpoints = Checkpoints(args, self.model, self.optimizer)
-        # All ranks get what rank 0 has when training begins. Who comes later is not rank 0: it reads no file.
+        # All ranks get rank 0's state when training begins. Later ranks are not rank 0, and read no file.
         epochs_done = self.checkpoints.newest() if hvd.rank() == 0 else 0
         if epochs_done > 0:
             self.checkpoints.take_up(epochs_done)
@@ -85,7 +85,7 @@ class Training:
         )
 
     def train_epoch(self) -> str:
-        """What is left of the state's epoch; returns what to say about that."""
+        """Train on the rest of the state's epoch. Returns the text about it."""
         totals = Totals(self.device)
         self.model.train()
         torch.manual_seed(self.args.seed + self.state.epoch * hvd.size() + hvd.rank())
@@ -112,7 +112,7 @@ class Training:
 
 def main() -> None:
     args = parse_arguments()
-    images, unseen = load_data(args)  # what takes long comes first: others may be waiting for this rank
+    images, unseen = load_data(args)  # slow work comes first: other ranks may wait for this one
     hvd.init()
     training = Training(args, images, unseen)
 
@@ -123,7 +123,7 @@ def main() -> None:
             trained = training.train_epoch()
             seconds = time.perf_counter() - started
             validated = training.validated()
-            hvd.barrier()  # a rank that was lost until here is known: no checkpoint of what it left half done
+            hvd.barrier()  # detects ranks lost until here: no checkpoint of their unfinished work
             if hvd.rank() == 0:
                 training.checkpoints.save(state.epoch)
                 print(
@@ -140,7 +140,7 @@ def main() -> None:
 
 
 def finish(model: torch.nn.Module) -> None:
-    """Ends the program where ranks differ."""
+    """Print the result. Exits with an error if ranks' parameters differ."""
     checksums = hvd.allgather_object(checksum(model))
     if hvd.rank() == 0:
         print(f"parameters {parameters_text(checksums)}")

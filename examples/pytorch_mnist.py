@@ -1,8 +1,8 @@
-"""MNIST on one process, without Horovod: what the other two examples start from.
+"""MNIST on one process, without Horovod: the starting point of the other examples.
 
     python pytorch_mnist.py --epochs 1 --log-file steps.csv
 
-Compare with pytorch_mnist_horovod.py to see what training on several processes adds.
+Compare with pytorch_mnist_horovod.py to see the additions for training on several processes.
 """
 
 from __future__ import annotations

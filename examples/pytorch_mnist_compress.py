@@ -1,17 +1,17 @@
-"""MNIST on several processes whose gradients travel compressed. Start it with any of
+"""MNIST on several processes, with compressed gradients. Start it with any of
 
     horovodrun -np 2 python pytorch_mnist_compress.py --bit8-allreduce
     mpirun -n 2 python pytorch_mnist_compress.py --bit16-allreduce   # as root with --allow-run-as-root
-    python pytorch_mnist_compress.py --bit8-allreduce    # a world of one: nothing travels, nothing is rounded
+    python pytorch_mnist_compress.py --bit8-allreduce    # a world of one: sends nothing, rounds nothing
 
-Against pytorch_mnist_horovod.py only the numbered lines are new. `python -m horovod.lab` runs it with one
-compression after the other and compares them (docs/lab.md).
+Compared with pytorch_mnist_horovod.py, only the numbered lines are new. `python -m horovod.lab` runs this
+script with several compressions and compares them (docs/lab.md).
 
     --fp16-allreduce    IEEE half, added up as half                                 2 bytes per element
     --bit16-allreduce   IEEE half on the wire, added up in float32                  2 bytes per element
     --bit8-allreduce    float8 E4M3, a power-of-two scale per block of 128      1.008 bytes per element
 
-Without one of these `horovodrun --compression` decides, which knows more.
+Without one of these, `horovodrun --compression` decides, which offers more.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def parse_arguments() -> argparse.Namespace:
             const=name,
             help=f"compress gradients with Compression.{name}",
         )
-    # 1. What `horovodrun --compression` says reaches the ranks as this variable.
+    # 1. `horovodrun --compression` sets this variable for the ranks.
     parser.set_defaults(compression=os.environ.get("HOROVOD_COMPRESSION", "").strip() or "none")
     return parser.parse_args()
 
@@ -61,7 +61,7 @@ def waited() -> float:
 
 
 def traffic() -> Counter[str]:
-    """Since hvd.init(): bytes of this rank's tensors, and those handed to other ranks on their account."""
+    """Bytes since hvd.init(): of this rank's tensors, and sent to other ranks for them."""
     counters = hvd.metrics()
     return Counter(tensor_bytes=counters["tensor_bytes"], bytes_sent=counters["wire_bytes"])
 
@@ -81,13 +81,13 @@ def main() -> None:
     loader = DataLoader(data.train, batch_size=args.batch_size, sampler=sampler, pin_memory=on_gpu(device))
     model = MODELS[args.model]().to(device)
     optimizer: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr=args.lr * ranks.size)
-    # Parameters are broadcast exactly; compression is about gradients only.
+    # Parameters are broadcast exactly; compression applies to gradients only.
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
     optimizer = hvd.DistributedOptimizer(
         optimizer,
         named_parameters=model.named_parameters(),
-        # 2. Biases and parameters of fewer than 1024 elements travel exact all the same.
+        # 2. Biases and parameters of fewer than 1024 elements are still sent exactly.
         compression=hvd.Compression.from_text(args.compression),
     )
 
@@ -104,8 +104,8 @@ def main() -> None:
             for_gradients.update(traffic())
             score = evaluate(model, data.test, device, ranks, sum_over_ranks)
             report.tested(score)
-        # 3. Rounding is no licence to drift apart: every rank applies the same decoded bytes, so the models
-        #    of all ranks stay bit-identical, and their checksums say so.
+        # 3. Rounding does not let ranks drift apart: every rank applies the same decoded bytes, so the models
+        #    of all ranks stay bit-identical, and their checksums show it.
         if not report.finish(score, hvd.allgather_object(checksum(model)), data.source, for_gradients):
             sys.exit(f"rank {ranks.rank}: the ranks' parameters differ")
 

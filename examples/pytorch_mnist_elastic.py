@@ -1,9 +1,9 @@
-"""MNIST where ranks may be lost and come: `kill -9` one of them, and the others go on. Start it with
+"""MNIST in an elastic job: `kill -9` a rank, and the others continue. Start it with
 
     horovodrun -np 2 --min-np 1 -H 127.0.0.1:1,127.0.0.2:1 python pytorch_mnist_elastic.py
 
-or with a script that prints the hosts there are: docs/elastic.md. The numbered comments are what differs from
-pytorch_mnist_horovod.py.
+or with a script that prints the available hosts: docs/elastic.md. The numbered comments mark the differences
+from pytorch_mnist_horovod.py.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main() -> None:
     device = prepare(args, ranks_now(), serves_cuda=hvd.cuda_built())
     # 1. No collective before train(): a rank that comes later runs these lines alone.
     data = load_data(args, ranks_now())
-    # 2. The sampler knows which images of the epoch are done, and divides the rest among the ranks there are.
+    # 2. The sampler knows which images of the epoch are done, and divides the rest among the present ranks.
     sampler = hvd.elastic.ElasticSampler(data.train, seed=args.seed)
     loader: DataLoader[Any] = DataLoader(data.train, batch_size=args.batch_size, sampler=sampler)
     model = MODELS[args.model]().to(device)
@@ -47,7 +47,7 @@ def main() -> None:
         torch.optim.Adam(model.parameters(), lr=args.lr * hvd.size()),
         named_parameters=model.named_parameters(),
     )
-    # 3. What training goes on from. It gives new ranks the parameters too, so nothing is broadcast here.
+    # 3. The state from which training continues. It also gives new ranks the parameters: no broadcast here.
     state = hvd.elastic.TorchState(model=model, optimizer=optimizer, sampler=sampler, epoch=1, step=0)
 
     def adapt_learning_rate() -> None:
@@ -56,7 +56,7 @@ def main() -> None:
 
     state.register_reset_callbacks([adapt_learning_rate])
 
-    # 4. It begins where the state says, whenever it is called.
+    # 4. Each call begins at the position in the state.
     @hvd.elastic.run
     def train(state: Any) -> None:
         while state.epoch <= args.epochs:
@@ -70,7 +70,7 @@ def main() -> None:
                 optimizer.step()
                 sampler.record_batch(number, args.batch_size)
                 state.step += 1
-                # 5. What is done after the last commit is done again where a rank is lost.
+                # 5. If a rank is lost, the steps since the last commit are repeated.
                 if state.step % COMMIT_EVERY == 0:
                     state.commit()
                 if state.step % args.log_interval == 0 and hvd.rank() == 0:
@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def finish(model: torch.nn.Module, accuracy: float) -> None:
-    """Ends the program where ranks differ."""
+    """Print the result. Exits with an error if ranks' parameters differ."""
     same = len(set(hvd.allgather_object(checksum(model)))) == 1
     if not same:
         sys.exit(f"rank {hvd.rank()}: the ranks' parameters differ")

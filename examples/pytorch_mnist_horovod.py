@@ -4,9 +4,9 @@
     mpirun -n 2 python pytorch_mnist_horovod.py          # as root: mpirun --allow-run-as-root -n 2 ...
     python pytorch_mnist_horovod.py                      # a world of one, no launcher
 
-with, as in Horovod's own recipe, `--fp16-allreduce`, `--gradient-predivide-factor 2` or `--use-adasum`.
-The numbered comments are all it takes to turn pytorch_mnist.py into this. With `--hvd False` none of it
-happens and every process trains by itself on everything, for comparison.
+with, as in Horovod's own recipe, `--fp16-allreduce`, `--gradient-predivide-factor 2` or `--use-adasum`. The
+numbered comments mark all that turns pytorch_mnist.py into this script. With `--hvd False` none of it
+happens, and every process trains alone on all data, for comparison.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ def main() -> None:
     args = parse_arguments()
     ranks = Ranks()
     if args.hvd:
-        # 1. Join the other processes and learn who we are among them.
+        # 1. Join the other processes, and get this process' place among them.
         hvd.init()
         ranks = Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
     device = prepare(args, ranks, serves_cuda=hvd.cuda_built() or not args.hvd)
     data = load_data(args, ranks, hvd.allgather_object if args.hvd else None)
 
-    # 2. Every rank trains on its own share of the images. The shares are drawn anew in every epoch.
+    # 2. Every rank trains on its own share of the images. The shares are drawn again in every epoch.
     sampler: DistributedSampler[Any] = DistributedSampler(data.train, ranks.size, ranks.rank, seed=args.seed)
     loader = DataLoader(data.train, batch_size=args.batch_size, sampler=sampler, pin_memory=on_gpu(device))
     model = MODELS[args.model]().to(device)
-    # 3. A step now averages over size times as many images, so it may be that much longer. Adasum adds
-    #    gradients that point in different directions, so it needs no other learning rate.
+    # 3. A step now averages over size times as many images, so its rate may be size times as large. Adasum
+    #    adds gradients that point in different directions, so it needs no other learning rate.
     lr = args.lr if args.use_adasum else args.lr * ranks.size
     optimizer: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     if args.hvd:
@@ -91,7 +91,7 @@ def main() -> None:
             sampler.set_epoch(epoch)
             report.epoch(epoch)
             train_epoch(model, loader, optimizer, schedule, device, report)
-            # 7. Every rank tests a share of the test images; what they counted is added up.
+            # 7. Every rank tests a share of the test images; their counts are added up.
             score = evaluate(model, data.test, device, ranks, sum_over_ranks if args.hvd else None)
             report.tested(score)
         checksums = hvd.allgather_object(checksum(model)) if args.hvd else [checksum(model)]

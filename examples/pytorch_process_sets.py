@@ -29,10 +29,10 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def train(steps: int, lr: float, device: torch.device, half: hvd.ProcessSet) -> tuple[float, str]:
-    """A linear model trained by the ranks of `half`: its loss over them all, and its checksum."""
+    """Train a linear model on the ranks of `half`. Returns its loss over these ranks, and its checksum."""
     model = torch.nn.Linear(16, 1).to(device)
     for name, tensor in model.state_dict().items():
-        # 3. Roots are named by their rank among all, also where only a set takes part.
+        # 3. root_rank is the rank in the job, also for an operation of a process set.
         hvd.broadcast_(tensor, root_rank=half.ranks[0], name=name, process_set=half)
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=lr),
@@ -51,7 +51,7 @@ def train(steps: int, lr: float, device: torch.device, half: hvd.ProcessSet) -> 
 
 def main() -> None:
     args = parse_arguments()
-    # 1. "dynamic" allows to add sets after init, when the number of ranks is known.
+    # 1. "dynamic" allows adding sets after init, when the number of ranks is known.
     hvd.init(process_sets="dynamic")
     ranks = Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
     if ranks.size < 2:
@@ -59,13 +59,13 @@ def main() -> None:
     device = prepare(args, ranks, serves_cuda=hvd.cuda_built())
     torch.manual_seed(args.seed + ranks.rank)
 
-    # 2. All ranks add all sets, in the same order, also those they are not in.
+    # 2. All ranks add all sets, in the same order, including sets that they are not in.
     middle = ranks.size // 2
     halves = [hvd.add_process_set(range(middle)), hvd.add_process_set(range(middle, ranks.size))]
     own = 0 if halves[0].included() else 1
     result = train(args.steps, LEARNING_RATES[own], device, halves[own])
 
-    # 5. Without a process set an operation is one of all ranks, as ever.
+    # 5. Without a process set, an operation covers all ranks.
     results = hvd.allgather_object(result)
     for half, lr in zip(halves, LEARNING_RATES, strict=True):
         losses, checksums = zip(*(results[rank] for rank in half.ranks), strict=True)

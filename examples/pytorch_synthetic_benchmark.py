@@ -1,11 +1,11 @@
-"""Images per second that ranks train together, on random images: what a network or a compression costs.
+"""Images per second that ranks train together, on random images: the cost of a network or a compression.
 
     horovodrun -np 2 python pytorch_synthetic_benchmark.py
     horovodrun -np 2 python pytorch_synthetic_benchmark.py --compression bit8
-    python pytorch_synthetic_benchmark.py                # one process, to compare with
+    python pytorch_synthetic_benchmark.py                # one process, for comparison
 
-Every step trains on the same batch, so that only computing and communicating are timed. The flags are those
-of Horovod's benchmark of the same name, and --compression, --image-size and --sync-batch-norm.
+Every step trains on the same batch, so that only computation and communication are timed. The flags are those
+of Horovod's benchmark of the same name, plus --compression, --image-size and --sync-batch-norm.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.nn import functional
 import horovod.torch as hvd
 
 CLASSES = 1000
-CONFIDENCE = 1.96  # standard deviations that hold 95 % of a normal distribution
+CONFIDENCE = 1.96  # standard deviations around the mean that contain 95 % of a normal distribution
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -51,7 +51,6 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def make_step(args: argparse.Namespace, device: torch.device) -> Callable[[], None]:
-    """A function that trains one step."""
     model: torch.nn.Module = resnet.build(args.model, CLASSES).to(device)
     if args.sync_batch_norm:
         model = hvd.SyncBatchNorm.convert_sync_batchnorm(model)
@@ -76,7 +75,7 @@ def make_step(args: argparse.Namespace, device: torch.device) -> Callable[[], No
 
 
 def seconds_of(step: Callable[[], None], steps: int, device: torch.device) -> float:
-    """How long so many steps take, until the GPU has done them, too."""
+    """Seconds that so many steps take, including the GPU's work."""
     begin = timeit.default_timer()
     for _ in range(steps):
         step()

@@ -1,6 +1,6 @@
-"""What all examples share: a process' place among the ranks, its device and cores, checksums of models.
+"""Shared by all examples: a process' place among the ranks, its device and cores, checksums of models.
 
-Nothing here knows Horovod.
+This file does not know Horovod.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process' place among all of the job; the default is a job of one process."""
+    """This process' place in the job; the default is a job of one process."""
 
     rank: int = 0
     size: int = 1
@@ -32,14 +32,14 @@ def positive(text: str) -> int:
 
 
 def prepare(args: argparse.Namespace, ranks: Ranks, serves_cuda: bool = True) -> torch.device:
-    """Sets the seed and this rank's share of the cores; returns the device to train on.
+    """Set the seed and this rank's share of the cores. Returns the device to train on.
 
-    $OMP_NUM_THREADS, where it is set, says how many threads instead, as it does to torch itself.
-    A rank trains on the GPU of its local number; where a host has more ranks than GPUs, some share one.
-    serves_cuda: whether what combines the ranks' gradients takes them from a GPU.
+    $OMP_NUM_THREADS, if set, gives the number of threads instead, as for torch itself. A rank trains on the
+    GPU of its local number; if a host has more ranks than GPUs, some share one. serves_cuda: whether the
+    library that combines the ranks' gradients accepts them on a GPU.
     """
     torch.manual_seed(args.seed)
-    # Each rank would otherwise start a thread per core, and the ranks of a host would wait for each other.
+    # Otherwise each rank would start a thread per core, and the ranks of a host would wait for each other.
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, usable_cores() // ranks.local_size))
     if args.no_cuda or not torch.cuda.is_available():
@@ -57,7 +57,7 @@ def prepare(args: argparse.Namespace, ranks: Ranks, serves_cuda: bool = True) ->
 
 
 def on_gpu(device: torch.device) -> bool:
-    """Whether it is one: nobody waits for a copy there from pinned memory (pin_memory, non_blocking)."""
+    """Whether the device is a GPU, to which copies from pinned memory need no wait (non_blocking)."""
     return device.type == "cuda"
 
 
@@ -67,7 +67,7 @@ def usable_cores() -> int:
 
 
 def checksum(model: torch.nn.Module) -> str:
-    """SHA-256 over the bytes of all parameters and buffers: equal when two models are bit-identical."""
+    """SHA-256 over the bytes of all parameters and buffers: equal if two models are bit-identical."""
     digest = hashlib.sha256()
     for name, tensor in model.state_dict().items():
         digest.update(name.encode())
@@ -76,7 +76,7 @@ def checksum(model: torch.nn.Module) -> str:
 
 
 def parameters_text(checksums: list[str]) -> str:
-    """What the checksums of all ranks, in rank order, say."""
+    """The text about the checksums of all ranks, given in rank order."""
     if len(set(checksums)) == 1:
         return f"bit-identical on {len(checksums)} rank(s), SHA-256 {checksums[0][:16]}"
     differing = [rank for rank, value in enumerate(checksums) if value != checksums[0]]

@@ -1,4 +1,4 @@
-"""What pytorch_ddp.py trains: by name of a model the network, what it learns from, and settings that suit."""
+"""Recipes of pytorch_ddp.py, by the name of a model: the network, its data, and suitable settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torch.nn import functional
 from torch.utils.data import Dataset, Subset
 
 IMAGE_CLASSES = 1000
-GENERATED_CLASSES = 10  # that occur in generated images: the patterns of all 1000 would take 600 MB
+GENERATED_CLASSES = 10  # in generated images: the patterns of all 1000 would take 600 MB
 AUX_WEIGHT = 0.4  # of a second classifier's loss (torchvision's recipe; Zhao et al. 2017, arXiv:1612.01105)
 
 
@@ -41,12 +41,12 @@ class Recipe:
     batch_size: int  # of one rank
     lr: float  # of one rank
     image_size: int | None = None  # of generated images
-    train_images: int | None = None  # None: all there are
+    train_images: int | None = None  # None: all
     test_images: int | None = None
 
     @property
     def segments(self) -> bool:
-        """Whether it finds a class for each pixel, not one for the image."""
+        """Whether it finds a class for each pixel, instead of one for the image."""
         return self.load is scenes
 
 
@@ -58,7 +58,7 @@ def mnist(args: argparse.Namespace) -> Data:
 
 
 def head(dataset: Dataset[Any], count: int | None) -> Dataset[Any]:
-    """The first `count` of it; all if None."""
+    """The first `count` items; all if None."""
     there: int = len(dataset)  # type: ignore[arg-type]
     return Subset(dataset, range(min(there, count or there)))
 
@@ -78,7 +78,7 @@ def scenes(args: argparse.Namespace) -> Data:
 
 
 def loss_of(outputs: torch.Tensor | tuple[torch.Tensor, torch.Tensor], targets: torch.Tensor) -> torch.Tensor:
-    """Mean cross-entropy of the logits, and of those of a second classifier where there is one."""
+    """Mean cross-entropy of the logits, plus that of a second classifier's, if there is one."""
     if isinstance(outputs, tuple):
         return loss_of(outputs[0], targets) + AUX_WEIGHT * loss_of(outputs[1], targets)
     return functional.cross_entropy(outputs, targets)

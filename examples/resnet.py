@@ -1,8 +1,8 @@
 """ResNet for images, in plain torch: He et al. 2016 (arXiv:1512.03385), with torchvision's parameter names.
 
 The stride of a bottleneck is in its 3x3 convolution ("v1.5", Goyal et al. 2017, arXiv:1706.02677), and the
-last normalisation of each block starts at zero, so that blocks begin as identities: both are what the
-published ImageNet recipes train.
+last normalisation of each block starts at zero, so that blocks begin as identities. The published ImageNet
+recipes do both.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Bottleneck(nn.Module):
 
 
 def shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
-    """The identity where shapes agree, else a 1x1 convolution."""
+    """The identity if shapes agree, else a 1x1 convolution."""
     if stride == 1 and inputs == outputs:
         return nn.Identity()
     return nn.Sequential(convolution(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
@@ -65,9 +65,9 @@ def shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
 class ResNet(nn.Module):
     """[n, 3, h, w] of images to [n, classes] of logits; h and w are 224 in the paper, 32 is enough.
 
-    output_stride: as many pixels of an image, across, are one of the last stage's: 32, or 16 or 8 for more
-        detail. Then the last stages have no stride, and kernels with gaps that see as far all the same
-        (Chen et al. 2017, arXiv:1706.05587).
+    output_stride: the ratio of the image's width to the last stage's: 32, or 16 or 8 for more detail. With 16
+    or 8 the last stages have no stride, and dilated kernels that keep the receptive field (Chen et al. 2017,
+    arXiv:1706.05587).
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class ResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def features(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the third and the fourth stage make of the images."""
+        """The outputs of the third and the fourth stage."""
         x = functional.relu(self.bn1(self.conv1(images)))
         x = functional.max_pool2d(x, kernel_size=3, stride=2, padding=1)
         third = self.layer3(self.layer2(self.layer1(x)))
@@ -120,6 +120,5 @@ MODELS: dict[str, tuple[type[BasicBlock] | type[Bottleneck], tuple[int, ...]]] =
 
 
 def build(name: str, classes: int = 1000, output_stride: int = 32) -> ResNet:
-    """The model of MODELS called `name`."""
     block, depths = MODELS[name]
     return ResNet(block, depths, classes, output_stride)

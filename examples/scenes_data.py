@@ -1,7 +1,7 @@
 """Generated pictures for segmentation, by default as many and as large as those of PASCAL VOC 2012.
 
-Discs of the 20 classes lie on a background, class 0; each class has a colour, hidden under noise. A thin ring
-around each disc belongs to no class, as the outlines in VOC do (255 in its files, torch's -100 here).
+Discs of the 20 classes are on a background, class 0; each class has a colour, hidden in noise. A thin ring
+around each disc belongs to no class, as the outlines in VOC (255 in its files, torch's -100 here).
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from torch.utils.data import Dataset
 CLASSES = 21  # 20 and the background
 TRAIN, TEST = 1464, 1449  # pictures of VOC 2012's train and val lists
 SIZE = 513  # pixels of height and width that DeepLab trains on
-UNKNOWN = -100  # what torch's cross_entropy leaves out
+UNKNOWN = -100  # torch's cross_entropy ignores it
 MOST_DISCS = 3
-OUTLINE = 0.01  # half its width, as a part of the picture's
+OUTLINE = 0.01  # half its width, as a fraction of the picture's
 NOISE = 0.3  # standard deviation; colours are 0 to 1
 
 
 class GeneratedScenes(Dataset[tuple[torch.Tensor, torch.Tensor]]):
-    """`count` pictures, float32 [3, size, size] about 0, and their classes, int64 [size, size].
+    """`count` pictures, float32 [3, size, size] around 0, and their classes, int64 [size, size].
 
-    Picture i is the same everywhere. first: number of the first one, so that a test set has others.
+    Picture i is the same on every rank. first: number of the first picture, so that a test set has others.
     """
 
     def __init__(self, count: int, size: int = SIZE, first: int = 0) -> None:

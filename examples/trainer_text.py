@@ -4,8 +4,8 @@
     torchrun --nproc-per-node 2 trainer_text.py --compression bit8
     python trainer_text.py                                            # a world of one
 
-A small GPT-2 (its shape only, nothing is downloaded) learns to continue a text, byte by byte. Without --text
-that is the folder docs/ of this repository.
+A small GPT-2 (only its architecture: nothing is downloaded) learns to continue a text, byte by byte. The
+default text is the folder docs/ of this repository.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LENGTH = 64  # bytes that the model sees
 
 
 class Windows(Dataset[dict[str, torch.Tensor]]):
-    """Every LENGTH bytes of a text; a model of transformers shifts the labels itself."""
+    """Chunks of LENGTH bytes of a text. Models of transformers shift the labels themselves."""
 
     def __init__(self, text: bytes) -> None:
         whole = len(text) // LENGTH * LENGTH
@@ -43,7 +43,7 @@ class Windows(Dataset[dict[str, torch.Tensor]]):
 
 
 class CompressGradients(TrainerCallback):
-    """The trainer has wrapped its model when training begins, unless there is one process."""
+    """Compresses when training begins: the trainer has wrapped its model, unless there is one process."""
 
     def __init__(self, trainer: Trainer, compression: str) -> None:
         self.trainer, self.compression = trainer, compression
@@ -82,7 +82,7 @@ def train(args: argparse.Namespace, folder: str) -> None:
         per_device_train_batch_size=args.batch_size,
         learning_rate=args.lr,
         seed=args.seed,
-        use_cpu=args.no_cuda or not torch.cuda.is_available(),  # else it wraps no model where there is no GPU
+        use_cpu=args.no_cuda or not torch.cuda.is_available(),  # otherwise it wraps no model without a GPU
         ddp_find_unused_parameters=False,
         save_strategy="no",
         report_to="none",

@@ -1,7 +1,7 @@
 """VGG for images, in plain torch: Simonyan and Zisserman 2015 (arXiv:1409.1556), named as torchvision does.
 
-138 million parameters for few multiplications each: of the common networks the one with most to send,
-compared with what there is to compute.
+138 million parameters with few multiplications each: of the common networks it has the most data to send
+relative to its computation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class VGG(nn.Module):
                 inputs = channels
             layers.append(nn.MaxPool2d(2))
         self.features = nn.Sequential(*layers)
-        self.avgpool = nn.AdaptiveAvgPool2d(7)  # does nothing to images of 224 pixels
+        self.avgpool = nn.AdaptiveAvgPool2d(7)  # no effect on images of 224 pixels
         self.classifier = nn.Sequential(
             *(nn.Linear(inputs * 7 * 7, 4096), nn.ReLU(inplace=True), nn.Dropout()),
             *(nn.Linear(4096, 4096), nn.ReLU(inplace=True), nn.Dropout()),

@@ -1,8 +1,8 @@
-"""Horovod for PyTorch: data-parallel training whose gradients travel compressed.
+"""Horovod for PyTorch: data-parallel training with compressed gradients.
 
-Training scripts import `horovod.torch`. This module stays light on purpose: it imports neither torch nor the
-native core, nor pathlib, so that the build can read the version, and `horovodrun` and its agents start, in no
-time. `horovod.run(function, ...)` calls a function on several ranks.
+Training scripts import `horovod.torch`. This module imports neither torch, the native core nor pathlib, so
+that `horovodrun` and its agents start quickly and the build can read the version. `horovod.run(function,
+...)` calls a function on several ranks.
 """
 
 import os as _os

@@ -1,8 +1,8 @@
-"""Typed face of the native core; implemented in horovod/native/bind.
+"""Typed interface of the native core, implemented in horovod/native/bind.
 
 dtypes are ints: uint8 0, int8 1, int16 2, int32 3, int64 4, float16 5, float32 6, float64 7, bool 8, bfloat16
-9. Reduce ops are ints: Average 0, Sum 1, Adasum 2, Min 3, Max 4, Product 5. Addresses are ints and mean
-contiguous memory that the caller keeps alive, of the CPU unless a GPU is named. Streams are cudaStream_t as
+9. Reduce ops are ints: Average 0, Sum 1, Adasum 2, Min 3, Max 4, Product 5. Addresses are ints. They mean
+contiguous memory that the caller keeps alive, CPU memory unless a GPU is named. Streams are cudaStream_t as
 ints.
 """
 
@@ -12,12 +12,12 @@ from typing import Any
 def version() -> str: ...
 
 class Settings:
-    """Every HOROVOD_* variable the core reads."""
+    """The HOROVOD_* variables that the core reads."""
 
     def __init__(self) -> None: ...
     @staticmethod
     def from_environment() -> Settings:
-        """Defaults overridden by the environment; ValueError names a malformed variable and its value."""
+        """Defaults overridden by the environment. ValueError names a malformed variable and its value."""
     fusion_threshold: int
     cycle_time: float
     cache_capacity: int
@@ -49,21 +49,21 @@ class Settings:
 
     @property
     def asks_for_mpi(self) -> bool:
-        """Whether bytes shall go by MPI: only ranks that it has started can."""
+        """Whether HOROVOD_TRANSPORT requests MPI, which requires ranks started by MPI."""
 
     @property
     def asks_for_connections(self) -> bool:
-        """Whether bytes shall go over the ranks' own connections, whoever has started them."""
+        """Whether HOROVOD_TRANSPORT requests TCP connections, which any ranks can use."""
 
     def do_without_mpi(self) -> None:
-        """For ranks that no MPI has started: in its place come connections, and no shared memory."""
+        """Replaces a request for MPI by one for TCP without shared memory, for ranks not started by MPI."""
 
 def build_digest() -> str: ...
 def simd_level() -> str:
-    """Instruction set in use: "baseline", "x86-64-v3" or "x86-64-v4"; HOROVOD_SIMD forces one."""
+    """The instruction set in use: "baseline", "x86-64-v3" or "x86-64-v4". HOROVOD_SIMD forces one."""
 
 def simd_levels() -> list[str]:
-    """Levels this machine can run; always includes "scalar" and "baseline"."""
+    """The levels that this machine can run; always includes "scalar" and "baseline"."""
 
 class Codec:
     """A native compression format. The GIL is released while it works."""
@@ -89,8 +89,10 @@ class Codec:
         key: int = 0,
         first: int = 0,
     ) -> int:
-        """Returns how many finite values saturated; ValueError unless dtype is float16, bfloat16, float32
-        or float64. Element i of a stochastic codec is rounded by number `first + i` of the stream `key`.
+        """Returns the number of finite values that saturated.
+
+        A stochastic codec rounds element i by number `first + i` of the stream `key`. ValueError unless dtype
+        is float16, bfloat16, float32 or float64.
         """
 
     def decode(self, source: int, count: int, destination: int, dtype: int) -> None: ...
@@ -98,10 +100,10 @@ class Codec:
         """accumulator (float32) += decoded values."""
 
     def decode_two(self, first: int, second: int, count: int, factor: float, destination: int) -> None:
-        """(first + second) * factor, rounded to float32 after each operation; runs alike in length."""
+        """(first + second) * factor of two runs of `count`, rounded to float32 after each operation."""
 
 class CodecFormat:
-    """A row of horovod/native/codec/format_list.h; scale_bytes are of a block, 0 where there are none."""
+    """A row of horovod/native/codec/format_list.h. scale_bytes are per block, 0 if blocks have no scale."""
 
     @property
     def format(self) -> str: ...
@@ -117,7 +119,7 @@ class CodecFormat:
     def has_lloyd_levels(self) -> bool: ...
 
 def codec_formats() -> list[CodecFormat]:
-    """All of this build; the variants of a format stand together, the default first."""
+    """All formats of this build; the variants of a format are adjacent, the default first."""
 
 def get_codec(
     name: str,
@@ -130,15 +132,15 @@ def get_codec(
     seed: int = 0,
     level: str = "",
 ) -> Codec:
-    """ "bit16", "bit8" (`variant` e4m3, e5m2, e3m4), "int8" or "int4" (`rotation` none, hadamard; `levels`
-    uniform, lloyd); ValueError for what does not exist and for an option that the format has not.
+    """The codec "bit16", "bit8" (`variant` e4m3, e5m2, e3m4), "int8" or "int4" (`rotation` none, hadamard;
+    `levels` uniform, lloyd). ValueError for an unknown name and for an option that the format lacks.
     """
 
 def codec_named(name: str, *, level: str = "") -> Codec:
-    """The codec whose `name` this is, options included; ValueError if there is none."""
+    """The codec with this `Codec.name`, which includes its options; ValueError if there is none."""
 
 class LinkCosts:
-    """What moving bytes costs, in seconds; without measurement, that of today's memory and 10 Gbit/s."""
+    """Costs of moving bytes, in seconds. The defaults are typical memory and a network of 10 Gbit/s."""
 
     def __init__(self) -> None: ...
     memory_latency: float
@@ -159,15 +161,15 @@ class GpuCosts:
     def __repr__(self) -> str: ...
 
 class PlanFacts:
-    """What the plan of an allreduce depends on; the default is one rank."""
+    """The facts on which the plan of an allreduce depends; the default is one rank."""
 
     def __init__(self) -> None: ...
     @staticmethod
     def of_world(world: World) -> PlanFacts:
-        """Where a world's ranks are, and what memory they share. What is of tensors has its default."""
+        """The facts of a world: its ranks, hosts and shared memory. Those of tensors have their defaults."""
 
     def has_routes(self, algorithm: str) -> bool:
-        """Whether there is a route of each algorithm that a value of HOROVOD_ALLREDUCE_ALGORITHM names."""
+        """Whether each algorithm in a value of HOROVOD_ALLREDUCE_ALGORITHM has a route."""
     ranks: int
     hosts: int
     most_on_a_host: int
@@ -185,7 +187,7 @@ class PlanFacts:
     why_no_nccl: str
 
 class Plan:
-    """How an allreduce is carried out. `estimates`: (route, seconds) of those that were to choose from."""
+    """The chosen route of an allreduce. `estimates`: (route, seconds) of all candidates."""
 
     @property
     def route(self) -> str: ...
@@ -210,14 +212,14 @@ def plan_allreduce(
     costs: LinkCosts = ...,
     gpu_costs: GpuCosts = ...,
 ) -> Plan:
-    """The plan that all ranks of these facts come to; ValueError for an unknown algorithm."""
+    """The plan that all ranks with these facts choose; ValueError for an unknown algorithm."""
 
 def allreduce_patterns() -> dict[str, str]: ...
 def carriers_of(hosts: Sequence[Sequence[int]]) -> int:
-    """How many ranks of each host exchange with other hosts on a hierarchy. `hosts`: the ranks of each."""
+    """The number of carriers on each host, on a hierarchical route. `hosts`: the ranks of each host."""
 
 class GpuFacts:
-    """What this process sees of GPUs. Where there is none, or no NCCL, a sentence says why."""
+    """The GPUs and the NCCL that this process can use. `why_none` and `why_no_nccl` are reasons, or ""."""
 
     @property
     def count(self) -> int: ...
@@ -227,34 +229,34 @@ class GpuFacts:
     def names(self) -> list[str]: ...
     @property
     def identities(self) -> list[str]:
-        """The same in every process of the machine, and no other GPU's."""
+        """Unique to each GPU, and the same in every process of the machine."""
 
     @property
     def nccl_version(self) -> int:
-        """NCCL's version code, 22809 for 2.28.9; 0: none."""
+        """NCCL's version code, 22809 for 2.28.9; 0: no NCCL."""
 
     @property
     def why_no_nccl(self) -> str: ...
 
 def gpu_facts() -> GpuFacts:
-    """Opens the CUDA library, and makes a context on each GPU."""
+    """Opens the CUDA library and makes a context on each GPU."""
 
 def nccl_version() -> int:
-    """As in GpuFacts; ValueError if there is no CUDA library or no GPU."""
+    """As in GpuFacts; ValueError if the CUDA library does not exist or does not work."""
 
 def use_device_library(path: str) -> None:
-    """Tests: the CUDA library to open instead of the one of this package. Before it is opened."""
+    """For tests: sets the CUDA library to open instead of this package's, before it is opened."""
 
 def device_library_is_installed() -> bool:
-    """Whether this package was built with CUDA, or use_device_library() named a library that is there."""
+    """Whether this package's CUDA library exists, or the library given to use_device_library()."""
 
 RESIDUAL_BOUND: tuple[float, float, float]
-"""Of the usual residual: what is kept at most; what is usual after an operation that lost more; or less."""
+"""Factors of the usual residual: the most that is kept; its fastest rise and fall in an operation."""
 
 class Feedback:
-    """What quantisation has lost of one parameter's gradients: error feedback.
+    """Error feedback: the residuals of quantising one parameter's gradients.
 
-    Leave it alone during operations.
+    Do not use it during an operation of that parameter.
 
     Stages: "sent", of this rank's contribution, in units of the tensor times prescale; "result", of the slice
     of the result that this rank owns, in units of the result.
@@ -265,28 +267,28 @@ class Feedback:
     def count(self) -> int: ...
     @property
     def nbytes(self) -> int:
-        """Memory in use: 4 for each element of each stage's interval."""
+        """Memory in use: 4 bytes for each element of each stage's interval."""
     uses: int
-    """Operations with a stochastic codec that it took part in: which random numbers come next."""
+    """The number of operations with a stochastic codec, which determines the next random numbers."""
     usual: list[float]
-    """The magnitude of the largest residuals of late: sent, result, and of sums of a host; 0: unknown.
+    """The recent largest magnitudes of residuals: sent, result, sums of a host; 0: unknown.
 
-    Residuals beyond RESIDUAL_BOUND[0] times that are not kept.
+    Residuals beyond RESIDUAL_BOUND[0] times these are dropped.
     """
 
     def read(self, stage: str) -> tuple[int, Any]:
-        """(first element, a copy of the residuals of it and those after it: __dlpack__, float32, 1-D)."""
+        """(first element, a copy of the residuals from that element on: __dlpack__, float32, 1-D)."""
 
     def restore(self, stage: str, begin: int, values: Any) -> None:
         """values: float32, 1-D, contiguous, in CPU memory. ValueError if they do not fit."""
 
     def scale(self, factor: float) -> None:
-        """Residuals times a finite factor."""
+        """Multiplies the residuals by a finite factor."""
 
     def clear(self) -> None: ...
 
 class World:
-    """This process' place in the job, and its transport."""
+    """A job's ranks with the transport between them, on this rank."""
 
     @property
     def rank(self) -> int: ...
@@ -303,20 +305,20 @@ class World:
     @property
     def homogeneous(self) -> bool: ...
     def abandon(self) -> None:
-        """Tells the other ranks that this one cannot go on."""
+        """Reports to the other ranks that this one cannot go on."""
 
     def leave_to_parent(self) -> None: ...
     @property
     def links(self) -> LinkCosts:
-        """What moving bytes costs here, as measured by open_world(); the same on all ranks."""
+        """The costs that open_world() measured; the same on all ranks."""
 
     @property
     def transport(self) -> str:
-        """For people, and for keys of what was found in such a world."""
+        """A name for users, and for keys of the autotuner's results in such a world."""
 
     @property
     def has_connections(self) -> bool:
-        """Whether data may go over several connections to each rank."""
+        """Whether data can use several connections to each rank."""
 
     @property
     def mpi_library(self) -> str: ...
@@ -326,19 +328,19 @@ class World:
 def open_world(
     settings: Settings, libmpi: str, launched_size: int, evidence: str, ranks: Sequence[int] = []
 ) -> World:
-    """Joins the job this process was started in; ValueError when start-up fails.
+    """Joins the job that started this process; ValueError if start-up fails.
 
-    ``libmpi`` is the path of the MPI library to load, as horovod.common.mpi_here finds it; empty: the one
-    that the build recorded. ``launched_size`` and ``evidence`` are those of
-    horovod.common.launched.Launch. ``ranks`` are those of the launched ones that form the job; none: all.
+    ``libmpi``: path of the MPI library (horovod.common.mpi_here); empty: the build's. ``launched_size`` and
+    ``evidence``: see horovod.common.launched.Launch. ``ranks``: the launched ranks that form the job; empty:
+    all.
     """
 
 def close_mpi() -> None:
-    """MPI_Finalize if this module initialised MPI; call at exit; harmless otherwise."""
+    """Calls MPI_Finalize if this module initialised MPI, else does nothing. Call it at exit."""
 
 def close_mpi_at_exit() -> None: ...
 def local_worlds(size: int, shares_memory: bool = True, hosts: Sequence[int] = []) -> list[World]:
-    """`size` ranks that are threads of this process, for tests."""
+    """For tests: worlds of `size` ranks that are threads of this process."""
 
 class TcpListener:
     def __init__(self, addresses: Sequence[str], first_port: int = 0, last_port: int = 0) -> None: ...
@@ -366,13 +368,12 @@ class MpiMeeting:
     def gather(self, value: bytes) -> list[bytes]: ...
 
 class Tensor:
-    """Where a request reads and writes. Destination 0: the core allocates the output.
+    """The memory of a tensor in an operation. Destination 0: the core allocates the output.
 
-    ``feedback``, for an allreduce of floats with a codec, has as many elements as the tensor, and one
-    operation at a time. ``device`` is the number of the GPU whose memory it is in, or -1; the operation
-    begins when ``stream``, the caller's on that GPU, has done what it was given before the submission.
-    ``witness`` is the address of a word that stays as it is as long as the memory is the tensor's: if it
-    changes before the operation is done, that fails.
+    ``feedback``, for an allreduce of floats with a codec, has as many elements as the tensor; one operation
+    at a time uses it. ``device``: the GPU's number, or -1 for CPU memory. The operation waits for the earlier
+    work of ``stream``, the caller's on that GPU. ``witness``: the address of a word that changes when the
+    tensor's memory does; the operation fails if it changes before the end.
     """
 
     def __init__(
@@ -393,12 +394,12 @@ class Reduction:
     ) -> None: ...
 
 class Result:
-    """What wait() returns."""
+    """The result of an operation, as wait() returns it."""
 
     @property
     def sizes(self) -> list[int]:
-        """allgather: first dimensions, tensor by tensor and in that by rank; alltoall: rows received by rank;
-        join: [last rank]; add_process_set: [id]; else empty.
+        """allgather: first dimensions, by tensor, then by rank; alltoall: received rows by rank; join: [last
+        rank]; add_process_set: [id]; missing: decisions, by name; else empty.
         """
 
     @property
@@ -406,25 +407,26 @@ class Result:
     @property
     def is_completed(self) -> bool: ...
     def buffer(self) -> Any:
-        """allgather, alltoall: the bytes received, tensor by tensor at multiples of 16, owned by the core
-        (object with
-        __dlpack__: uint8, 1-D). ValueError for an operation on a GPU.
+        """The received bytes of an allgather or alltoall: an object with __dlpack__ (uint8, 1-D).
+
+        Each tensor starts at a multiple of 16 bytes. The core owns the memory. ValueError for an operation on
+        a GPU.
         """
 
     def order(self, stream: int) -> None:
-        """Has the stream go on only when the operation is done on the GPU; nothing for one of CPU memory."""
+        """Makes the stream wait until the operation is done on the GPU. Does nothing for CPU memory."""
 
     def copy_to(self, offset: int, address: int, nbytes: int, stream: int) -> None:
-        """Some of the bytes received on a GPU, to GPU or pinned memory; the stream does it, after that.
+        """Enqueues a copy of received bytes to GPU or pinned memory.
 
-        ValueError for what is not there.
+        ValueError if the result is in CPU memory or too short.
         """
 
 class Engine:
-    """One background thread that negotiates and runs collectives.
+    """A background thread that negotiates and runs collectives.
 
-    Submissions return a handle. They raise ValueError for what is wrong on this rank alone: no such process
-    set, a rank outside it, a name in flight, or arguments that the operation cannot have.
+    Submissions return a handle. They raise ValueError for errors on this rank alone: an unknown process set,
+    a rank that is not in it, a name in flight, or invalid arguments.
     """
 
     def __init__(
@@ -432,10 +434,10 @@ class Engine:
     ) -> None: ...
     @property
     def has_failed(self) -> bool:
-        """Whether the engine stopped because something failed, here or on another rank."""
+        """Whether the engine stopped because of a failure, on this or another rank."""
 
     def step(self, elapsed_ms: float = 0.0) -> bool:
-        """Tests: one round after `elapsed_ms` of a clock that only steps move; needs start_thread=False."""
+        """For tests, with start_thread=False: advances the clock and does one round; True on progress."""
 
     def counters(self, process_set: int = 0) -> dict[str, int]: ...
     def cpu_microseconds(self) -> int:
@@ -443,18 +445,18 @@ class Engine:
 
     def shutdown(self) -> None: ...
     def memory(self, nbytes: int) -> Any:
-        """For a result, as bytes that DLPack gives to others; used again when nobody has them any more.
+        """Memory for a result: an object with __dlpack__ (uint8, 1-D), used again after its last reference.
 
-        None where they are so few that any other memory will do.
+        None for sizes below 1 MiB, for which other memory is as fast.
         """
 
     @property
     def idle_bytes(self) -> int:
-        """What is kept of such memory for the next result."""
+        """The bytes of such memory that are kept for further results."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether the engine accepts nothing any more: it failed, or a rank has left."""
+        """Whether the engine accepts no more submissions, since it failed or a rank has left."""
 
     def allreduce(
         self,
@@ -467,14 +469,14 @@ class Engine:
     def reducescatter(
         self, name: str, tensors: Sequence[Tensor], reduction: Reduction, process_set: int = 0
     ) -> int:
-        """Destinations hold this rank's rows: the first ``rows % size`` ranks have one more."""
+        """Destinations hold this rank's rows. The first ``rows % size`` ranks have one row more."""
 
     def allgather(self, name: str, tensors: Sequence[Tensor], process_set: int = 0) -> int: ...
     def broadcast(self, name: str, tensor: Tensor, root: int, process_set: int = 0) -> int:
-        """root is its number in the job."""
+        """root is a rank in the job."""
 
     def alltoall(self, name: str, tensor: Tensor, splits: Sequence[int], process_set: int = 0) -> int:
-        """Rows for each rank of the set; no splits: equally many."""
+        """splits: rows for each rank of the set; empty: equal numbers."""
 
     def barrier(self, name: str, process_set: int = 0) -> int: ...
     def tune(self, name: str, settings: str) -> int: ...
@@ -494,54 +496,48 @@ class Engine:
     def hold(self) -> None: ...
     def let_go(self) -> None: ...
     def poll(self, handle: int) -> bool:
-        """Whether it is done, on a GPU too; ValueError on an unknown handle."""
+        """Whether the operation is done, also on the GPU; ValueError for an unknown handle."""
 
     def has_result(self, handle: int) -> bool:
-        """Whether wait() would return at once; ValueError on an unknown handle."""
+        """Whether wait() would return at once; ValueError for an unknown handle."""
 
     def wait(self, handle: int) -> Result:
-        """Sleeps until done, or given to the GPU in full, then forgets the handle.
+        """Sleeps until the operation is done, or enqueued on the GPU, then forgets the handle.
 
-        Raises HorovodInternalError, or ValueError on an unknown handle.
+        Raises HorovodInternalError if it failed, ValueError for an unknown handle.
         """
 
     def has_result_within(self, handle: int, seconds: float) -> bool: ...
     def wait_or_yield(self, handle: int) -> bool:
-        """Sleeps until has_result(), and returns True.
+        """Sleeps until has_result() and returns True, or returns False to break a deadlock of ranks.
 
-        Or returns False, as that would never come: a rank that has not asked for the operation waits, through
-        others perhaps, for this caller. ValueError on an unknown handle.
+        ValueError for an unknown handle.
         """
 
     def must_yield(self, handle: int) -> bool:
-        """Whether wait_or_yield() would return False; true once for each time."""
+        """Whether wait_or_yield() would return False; True once for each deadlock."""
 
     def note_blocked(self, handle: int, may_yield: bool) -> None:
-        """Says that a caller which looks at has_result() now and then does nothing else until it is true.
-
-        Or, if it `may_yield`, until must_yield() is.
-        """
+        """Reports a caller that only polls has_result() and, if it `may_yield`, must_yield()."""
 
     def add_process_set(self, ranks: Sequence[int]) -> int:
-        """All ranks of the job make the call. ranks ascend."""
+        """All ranks of the job must make the call. ranks ascend."""
 
     def remove_process_set(self, process_set: int) -> int:
-        """All ranks of the job make the call."""
+        """All ranks of the job must make the call."""
 
     def process_sets(self) -> dict[int, list[int]]:
         """Ranks by id."""
 
     def start_timeline(self, path: str, mark_cycles: bool = False, continues: bool = False) -> None:
-        """Rank 0 writes it. ValueError unless HOROVOD_TIMELINE was set, or when the file cannot be
-        written.
-        """
+        """Rank 0 writes the file. ValueError if that fails, or HOROVOD_TIMELINE was not set."""
 
     def note_span(self, name: str, begin: float, seconds: float, arguments: str = "{}") -> None: ...
     def stop_timeline(self) -> None:
-        """When it has been told of what the GPU is still doing."""
+        """Waits until the timeline has the GPU's work, for 10 s at most, and ends the file."""
 
 class DeviceMemory:
-    """Of a GPU, or pinned memory of the host; freed with the object, when nothing uses it any more."""
+    """GPU memory, or pinned host memory. Freed with the object, after the work that uses it."""
 
     @property
     def address(self) -> int: ...
@@ -554,9 +550,9 @@ class DeviceEvent:
     pass
 
 class Device:
-    """A GPU by itself, without an engine: for benchmarks and tests. Streams are cudaStream_t as ints.
+    """A GPU without an engine, for benchmarks and tests.
 
-    Raises ValueError where there is no such GPU, or where the package or the machine serves none.
+    Raises ValueError if there is no such GPU, or the package or the machine does not support GPUs.
     """
 
     def __init__(self, index: int) -> None: ...
@@ -579,13 +575,13 @@ class Device:
     def decode(self, stream: int, codec: str, dtype: int, pieces: DevicePieces, message: int) -> None: ...
     def reduce(self, stream: int, pieces: DevicePieces, sum: DeviceSum) -> None: ...
     def take_saturated(self) -> int:
-        """Finite values that a codec's range cut off since the last call."""
+        """The number of finite values that saturated since the last call."""
 
 class DevicePiece:
-    """A whole tensor for kernels: addresses of the GPU's memory, 0 for those that a kernel does not use.
+    """A whole tensor for kernels. Addresses are in GPU memory, or 0 if a kernel does not use them.
 
-    ``residual``: float32, what encoding has lost. ``key`` and ``first_number``: random numbers of a
-    stochastic codec.
+    ``residual``: float32, the error of encoding. ``key`` and ``first_number``: random numbers of a stochastic
+    codec.
     """
 
     def __init__(
@@ -599,9 +595,9 @@ class DevicePiece:
     ) -> None: ...
 
 class DevicePieces:
-    """Tensors that make one message, each in runs of 4096 elements.
+    """The tensors of a message, each in runs of 4096 elements.
 
-    ``codec``: a Codec's name, or "" for elements as they are.
+    ``codec``: a Codec's name, or "" for plain elements.
     """
 
     def __init__(
@@ -611,9 +607,9 @@ class DevicePieces:
     def message_bytes(self) -> int: ...
 
 class DeviceSum:
-    """What ``Device.reduce`` does with the messages of all ranks, in their order.
+    """The arguments of ``Device.reduce``, which sums the messages of all ranks in their order.
 
-    The sum over ``divisor`` goes to the destinations, or to a message at ``result``, or to both.
+    It writes the sum divided by ``divisor`` to the destinations, to a message at ``result``, or to both.
     """
 
     def __init__(

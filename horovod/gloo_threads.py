@@ -1,4 +1,4 @@
-"""Threads of gloo that torch leaves running: they end badly if Python, or a tensor of theirs, ends before."""
+"""Waits for the gloo threads that torch leaves running, before the interpreter or their tensors end."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from typing import Any
 
 __all__ = ["wait_for_gloo", "wait_for_gloo_in_destroy_process_group"]
 
-GLOO_THREAD = "pt_gloo_runloop"  # torch names those so that execute a process group's collectives
+GLOO_THREAD = "pt_gloo_runloop"  # torch's name for threads that execute a process group's collectives
 
 
 @atexit.register
 def wait_for_gloo(most_seconds: float = 2.0) -> None:
-    """Return when gloo's threads are at rest, or after ``most_seconds``; at once where there are none.
+    """Return when gloo's threads are idle, or after ``most_seconds``; at once if there are none.
 
-    Such a thread lets go of a collective after the collective has ended. If that was started in
-    ``backward()``, an object of Python goes with it (torch 2.13 keeps the context there), which takes the
-    interpreter's lock. A thread that comes to it when the interpreter has ended aborts the process:
-    "terminate called without an active exception", after a training that went well.
+    A gloo thread releases a collective after it has ended. If ``backward()`` started it, that frees a Python
+    object (torch 2.13), which requires the interpreter's lock. If the interpreter has ended by then, the
+    process aborts with "terminate called without an active exception", after successful training.
     """
     deadline = time.monotonic() + most_seconds
     looks_at_rest = 0
-    # One look is not enough: who waits for the lock sleeps as well, and has it only while this thread sleeps.
+    # One look is not enough: a thread that waits for the lock sleeps too, until this thread sleeps.
     while looks_at_rest < 3 and time.monotonic() < deadline:
         states = _states_of_threads(GLOO_THREAD)
         if not states:
@@ -34,15 +33,15 @@ def wait_for_gloo(most_seconds: float = 2.0) -> None:
 
 
 def wait_for_gloo_in_destroy_process_group() -> None:
-    """Have ``destroy_process_group()`` wait for gloo's threads; nothing when it does already.
+    """Make ``destroy_process_group()`` wait for gloo's threads. Idempotent.
 
-    What it has let go of is freed with the last DistributedDataParallel: by a destructor that waits for the
-    threads, with the interpreter locked (torch 2.13). A thread that still has a tensor of Python in its hands
-    waits for that lock, and the process hangs after its last line. On busy cores one job of ten did.
+    Otherwise the destructor of the last DistributedDataParallel waits for them, with the interpreter locked
+    (torch 2.13). If a thread still holds a Python tensor, it waits for that lock: a deadlock at exit, in one
+    job of ten on busy cores.
     """
     import torch.distributed.distributed_c10d as c10d
 
-    # The last of what destroy_process_group() does; scripts may have imported that itself by its name.
+    # The last call inside destroy_process_group(). Scripts may have imported that function itself by name.
     name = "_unregister_all_process_groups"
     forget: Any = getattr(c10d, name, None)
     if forget is None or getattr(forget, "waits_for_gloo", False):
@@ -58,13 +57,13 @@ def wait_for_gloo_in_destroy_process_group() -> None:
 
 
 def _states_of_threads(name: str) -> set[str]:
-    """The states (S: sleeping, R: running or ready to) of this process' threads of a name, on Linux."""
+    """Return the states (S: sleeping, R: running or ready) of this process' threads of a name, on Linux."""
     states = set()
     for file in Path("/proc/self/task").glob("*/stat"):
         try:
             _, _, rest = file.read_bytes().partition(f"({name}) ".encode())
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # the thread has ended meanwhile
         if rest:
             states.add(chr(rest[0]))
     return states

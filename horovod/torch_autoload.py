@@ -1,11 +1,11 @@
 """The hook that ``import torch`` runs: entry point "horovod" of torch's group ``torch.backends``.
 
-It makes the c10d backend "horovod" known, and with HOROVOD_DDP_COMPRESSION in the environment it has every
-DistributedDataParallel compressed, in processes that the script starts too. What does either is imported when
-it is first used, and that is when it speaks of a wrong setting: ``import torch`` stays as fast as it was, and
-never fails because of this package. TORCH_DEVICE_BACKEND_AUTOLOAD=0 switches all of it off.
+It registers the c10d backend "horovod". With HOROVOD_DDP_COMPRESSION in the environment, it compresses every
+DistributedDataParallel, also in processes that the script starts. Both are imported at the first use, when
+wrong settings are reported too: ``import torch`` stays fast, and never fails because of this package.
+TORCH_DEVICE_BACKEND_AUTOLOAD=0 switches all of it off.
 
-At its exit the process also waits for gloo's threads (`gloo_threads`), which torch leaves running.
+At exit the process also waits for gloo's threads (`gloo_threads`), which torch leaves running.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ __all__ = ["compress_every_ddp", "load", "register_backend"]
 
 
 def load() -> None:
-    """Called by torch at the end of its import. A torch that has what is needed elsewhere gets a warning."""
+    """Called by torch at the end of its import. Warns if this torch lacks a needed interface."""
     try:
         is_rank_0 = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK") == "0"
-        if is_rank_0 and multiprocessing.parent_process() is None:  # no worker of a rank's
+        # not a child process of a rank
+        if is_rank_0 and multiprocessing.parent_process() is None:
             _warn_of_unknown_variables()
         register_backend()
         if os.environ.get(DDP_COMPRESSION, "").strip():
@@ -40,7 +41,7 @@ def load() -> None:
 
 
 def _warn_of_unknown_variables() -> None:
-    """Under torchrun nothing else may look, if the one that was mistyped would switch us on."""
+    """Warn of misspelt variables. Under torchrun nothing else may load this package to do so."""
     from horovod.common import notes, variables
 
     if notes.VARIABLE not in os.environ:
@@ -48,7 +49,7 @@ def _warn_of_unknown_variables() -> None:
 
 
 def register_backend() -> None:
-    """Make ``init_process_group("horovod")`` work; nothing when it does already, or torch has no c10d."""
+    """Make ``init_process_group("horovod")`` work. Idempotent. Does nothing if torch has no c10d."""
     import torch.distributed as dist
 
     if dist.is_available() and "horovod" not in dist.Backend.backend_list:
@@ -62,7 +63,7 @@ def _process_group(options: Any, nccl_options: Any) -> Any:
 
 
 def compress_every_ddp() -> None:
-    """Have each DistributedDataParallel that is made later compressed as HOROVOD_DDP_COMPRESSION says."""
+    """Compress each DistributedDataParallel that is made later, as HOROVOD_DDP_COMPRESSION names."""
     from torch.nn.parallel import DistributedDataParallel
 
     make = DistributedDataParallel.__init__

@@ -1,9 +1,9 @@
-"""A Python for aarch64 on another machine, under qemu, with a wheel and what its tests need.
+"""A Python for aarch64 on another machine, under qemu, with a wheel and the requirements of its tests.
 
     python scripts/aarch64_python.py FOLDER dist/horovod-...-cp312-abi3-...aarch64.whl -m pytest ...
 
-QEMU translates one program. Its C library and Python are Debian's for aarch64, unpacked into a folder. So
-this needs neither root nor a change of the kernel. It starts no other program of aarch64, so tests that
+QEMU translates one program. Its C library and Python are Debian's for aarch64, unpacked into a folder, so
+this needs neither root nor a change of the kernel. It cannot start other aarch64 programs, so tests that
 start processes cannot run. Needs Debian's qemu-user-static.
 """
 
@@ -39,7 +39,7 @@ def make(folder: Path, wheel: Path, more: Sequence[str] = ()) -> None:
     root, site = folder / "root", folder / "site"
     if not (root / "complete").exists():
         make_wheels.fetch_packages(root, DEBIAN, "arm64", PACKAGES)
-        (root / "lib").symlink_to("usr/lib")  # where programs look for the dynamic loader
+        (root / "lib").symlink_to("usr/lib")  # programs look here for the dynamic loader
     shutil.rmtree(site, ignore_errors=True)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", site, "--python-version", PYTHON]
     platforms = ("manylinux_2_31_aarch64", "manylinux_2_28_aarch64", "manylinux_2_17_aarch64")
@@ -49,7 +49,7 @@ def make(folder: Path, wheel: Path, more: Sequence[str] = ()) -> None:
 
 
 def command(folder: Path, *words: str) -> list[str]:
-    """What runs the Python of `folder` with these arguments."""
+    """The command that runs the Python in `folder` with these arguments."""
     found = qemu()
     if found is None:
         sys.exit("there is no qemu-aarch64-static; install it: apt-get install qemu-user-static")

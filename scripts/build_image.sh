@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the image with what this machine has: docker, podman or buildah. Usage: build_image.sh [NAME [OPTION...]]
-# Options are the builder's: --build-arg CUDA=1, for example. Docker counts only if its engine answers.
+# Builds the image with docker, podman or buildah, whichever is installed. Usage: build_image.sh [NAME [OPTION...]]
+# Options are passed to the builder, for example --build-arg CUDA=1. Docker is used only if its engine answers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 name=${1:-horovod}

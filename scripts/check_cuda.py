@@ -1,12 +1,12 @@
-"""Builds the package with CUDA, for the oldest GPU that is served; its warnings are errors.
+"""Builds the package with CUDA, for the oldest supported GPU; warnings are errors.
 
     python scripts/check_cuda.py --all     # for every GPU that nvcc knows from sm_75 up
 
-CUDA code is compiled here and nowhere else in the tests: test/setup/test_cuda_library.py looks at the result.
-The folder is kept, so an unchanged tree costs seconds. No code of ours differs between GPUs, and what the
-oldest takes the later ones take; `make test-nightly` builds for them all. Their device code is optimised
-for two architectures and assembled for the others: that finds what each of them refuses in a third of the
-time. Without nvcc there is nothing to check, which is said and is no error.
+No other test compiles CUDA code; test/setup/test_cuda_library.py examines the result. The folder is kept, so
+an unchanged tree takes seconds. Our code does not differ between GPUs, and later GPUs accept the code of the
+oldest; `make test-nightly` builds for all of them. Their device code is optimised for two architectures and
+assembled for the others, which finds their errors in a third of the time. Without nvcc the script prints
+that, and succeeds.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from build_support.cuda import OLDEST_GPU, find_nvcc  # noqa: E402 -- of the rep
 
 BUILT = ROOT / "build" / "with_cuda"
 PACKAGE = BUILT / "lib" / "horovod"
-# How GPUs divide, take roots and treat the smallest numbers; nvcc's defaults today.
+# Exact division, roots and denormal numbers on GPUs; nvcc's defaults today.
 EXACT = "-ftz=false -prec-div=true -prec-sqrt=true"
 
 
 def architectures(listed: str) -> list[int]:
-    """The numbers in nvcc's list of "sm_90" and the like, from the oldest that is served."""
+    """The numbers in nvcc's list of "sm_90" and the like, from the oldest supported GPU."""
     numbers = {int(number) for number in re.findall(r"^sm_(\d+)$", listed, re.MULTILINE)}
     return sorted(number for number in numbers if number >= OLDEST_GPU)
 
 
 def build(numbers: list[int]) -> int:
-    """The exit status of the ordinary build for the newest, with machine code for the others besides."""
+    """The exit status of the ordinary build for the newest GPU, plus machine code for the others."""
     code = ",".join(f"sm_{number}" for number in numbers[:-1])
     flags = f"-gencode arch=compute_{OLDEST_GPU},code=[{code}] {EXACT}" if code else EXACT
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOROVOD_", "MPICC"))}
     kept |= {"HOROVOD_WITH_CUDA": "1", "HOROVOD_WITHOUT_MPI": "1", "HOROVOD_DEVELOPER": "1"}
     kept |= {"HOROVOD_BUILD_CUDA_CC_LIST": str(numbers[-1]), "CUDAFLAGS": flags}
-    # As far below the root as other builds are, for ccache, which knows paths as they are from there.
+    # At the same depth below the root as other builds, because ccache compares paths relative to it.
     folders = [f"--build-temp={BUILT}", f"--build-base={BUILT}", f"--build-lib={PACKAGE.parent}"]
     return show_build.run([sys.executable, "setup.py", "build", *folders], cwd=ROOT, env=kept)
 

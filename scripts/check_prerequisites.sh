@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Says what of the prerequisites is missing, with the one apt line that brings it. Usage: check_prerequisites.sh PYTHON
+# Prints missing prerequisites, and the apt command that installs them. Usage: check_prerequisites.sh PYTHON
 set -u
 python=${1:-python3}
 missing=()
@@ -14,7 +14,7 @@ else
     echo "$("$python" --version) is too old: Python 3.10 or later is needed (choose one with: make PYTHON=python3.12 ...)" >&2
     exit 1
   fi
-  # Debian ships venv without ensurepip, and Python without Python.h, until these two packages are there.
+  # Debian's venv lacks ensurepip, and its Python lacks Python.h, without these two packages.
   "$python" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
   "$python" -c 'import os, sys, sysconfig
 sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' || missing+=(python3-dev)

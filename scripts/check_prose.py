@@ -1,12 +1,11 @@
-"""Holds pages, comments and docstrings to plain English.
+"""Checks that pages, comments and docstrings are in plain English.
 
 Usage: check_prose.py [PAGE...] or check_prose.py --counts [FILE...]
 
 Without names it reads all English pages that git knows, and all sources. It prints its findings and exits 1;
-with --counts it prints the counts alone. A page must please proselint, with the project's word list, and have
-no sentence that is too long. Code and the targets of links are not prose; tables are not made of sentences.
-Some turns of phrase make a reader read twice, but are too many to forbid: PATTERNS has the most that pages
-and sources may have of each.
+with --counts it prints only the counts. A page must pass proselint, with the project's word list, and have no
+sentence that is too long. Code and the targets of links are not prose; tables are not made of sentences.
+PATTERNS limits phrases that are hard to read, but too frequent to forbid.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ WORDS = {
     "with us than without": "with this package than without it",
 }
 OWN_CHECK = "horovod.words"
-# Turns of phrase -> how many are left, which may only fall, and what to write instead.
+# Phrases -> the number left, which may only fall, and what to write instead.
 PATTERNS = {
     r"(?m)^\W*(?:What|Who|Whose|Whom|Where)\b(?![^.\n]*\?)": (
         755,
@@ -75,9 +74,9 @@ NOT_PROSE = [
     re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE),  # code between fences
     re.compile(r"^ {4}.*$", re.MULTILINE),  # indented code
     re.compile(r"<!--.*?-->", re.DOTALL),
-    re.compile(r"(?<=\])\([^)]*\)"),  # where a link leads
+    re.compile(r"(?<=\])\([^)]*\)"),  # the target of a link
 ]
-CODE = "§"  # for each character of it in a line of text, and for each digit: no check takes it for a word
+CODE = "§"  # replaces code within a line, and digits, so that no check takes it for a word
 IN_THE_LINE = re.compile(r"(`+)(?!`).*?\1|\d", re.DOTALL)
 PARAGRAPH = re.compile(r"\n\s*\n|\n(?=[*#|-]|\d+\. )")
 SENTENCE = re.compile(r"(?<=[.!?:;])[)*\"\]]*\s+")
@@ -85,7 +84,7 @@ WORD = re.compile(rf"[^\W_{CODE}][\w'’.,-]*|{CODE}+")
 
 
 def listed(*patterns: str) -> list[Path]:
-    """The files that git knows, or could be given, by patterns of their names."""
+    """Files that git tracks, or could track, by patterns of their names."""
     command = ["git", "ls-files", "-co", "--exclude-standard", *patterns, ":!docs/zh"]
     names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     return sorted(ROOT / name for name in set(names) if (ROOT / name).exists())
@@ -109,14 +108,14 @@ def comments_of(path: Path) -> str:
 
 
 def occurrences(files: list[Path]) -> dict[str, int]:
-    """How often each of PATTERNS occurs in pages and sources; all, if none is named."""
+    """How often each of PATTERNS occurs in pages and sources; in all, if none is named."""
     files = files or listed("*.md", "*.py", "*.h", "*.cc", "*.cu", "*.cuh")
     text = "\n".join(prose_of(comments_of(path)) for path in files)
     return {pattern: len(re.findall(pattern, text)) for pattern in PATTERNS}
 
 
 def worse() -> Iterator[str]:
-    """One line for each of PATTERNS that occurs more often than before."""
+    """One line for each of PATTERNS that occurs more often than allowed."""
     for pattern, count in occurrences([]).items():
         most, instead = PATTERNS[pattern]
         if count > most:
@@ -124,14 +123,14 @@ def worse() -> Iterator[str]:
 
 
 def prose_of(text: str) -> str:
-    """text with what is not prose made blank, or CODE within a line; the rest stays at its place."""
+    """text with everything but prose made blank, or CODE within a line; positions stay the same."""
     for pattern in NOT_PROSE:
         text = pattern.sub(lambda found: re.sub(r"[^\n]", " ", found.group()), text)
     return IN_THE_LINE.sub(lambda found: re.sub(r"\S", CODE, found.group()), text)
 
 
 def long_sentences(text: str, prose: str) -> Iterator[tuple[int, str]]:
-    """The line on which each begins, and what is wrong with it."""
+    """The line on which each begins, and the complaint."""
     end = 0
     for paragraph in PARAGRAPH.split(prose):
         for sentence in SENTENCE.split(paragraph):
@@ -145,7 +144,7 @@ def long_sentences(text: str, prose: str) -> Iterator[tuple[int, str]]:
 
 
 def complaints(name: str, text: str) -> list[str]:
-    """One line for each thing that is to be written otherwise, in the order of the text."""
+    """One line for each complaint, in the order of the text."""
     prose = prose_of(text)
     registry = CheckRegistry()  # one for the process
     if not registry.checks:

@@ -1,6 +1,6 @@
 """Finds the functions of a C++ file: name, lines, parameters, branches. A brace parser, not a compiler.
 
-It knows the shapes this repository uses: free functions, methods, constructors with initialiser lists,
+It knows the forms that this repository uses: free functions, methods, constructors with initialiser lists,
 templates. Lambdas belong to the function around them. Preprocessor lines, comments and literals are blanked.
 """
 
@@ -33,7 +33,7 @@ NAME = re.compile(r"(operator\s*(?:\(\)|[^\s(]+)|~?[A-Za-z_][\w:~]*)\s*\(")
 
 
 def blanked(source: str) -> str:
-    """The source with noise replaced by spaces; lines stay in place. Digit separators are not literals."""
+    """The source with noise replaced by spaces; lines keep their places. Keeps digit separators."""
     source = re.sub(r"(?<=[0-9a-fA-F])'(?=[0-9a-fA-F])", "_", source)
     return NOISE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), source)
 
@@ -46,7 +46,7 @@ def functions(source: str) -> list[Function]:
     while position < len(text):
         character = text[position]
         if character == "(":
-            position = _matching(text, position)  # default arguments may hold braces
+            position = _matching(text, position)  # default arguments may contain braces
         elif character in ";}":
             head_start = position + 1
         elif character == "{":
@@ -65,7 +65,7 @@ def functions(source: str) -> list[Function]:
 
 
 def _kind(head: str) -> str:
-    """What an opening brace after `head` begins: "scope" (namespace, type), "function" or "initialiser"."""
+    """The kind of an opening brace after `head`: "scope" (namespace, type), "function" or "initialiser"."""
     stripped = re.sub(r"^(?:\s*(?:public|private|protected)\s*:)+", "", head).strip()
     if re.match(r"(?:inline\s+)?namespace\b|extern\b\s*$", stripped):
         return "scope"
@@ -78,7 +78,7 @@ def _kind(head: str) -> str:
 
 
 def _matching(text: str, opening: int) -> int:
-    """Index of the bracket that closes the one at `opening`; the text's end when it never closes."""
+    """Index of the bracket that closes the one at `opening`; the text's end if it never closes."""
     close = {"{": "}", "(": ")"}[text[opening]]
     depth = 0
     for index in range(opening, len(text)):
@@ -109,7 +109,7 @@ def _function(text: str, head_start: int, opening: int, end: int) -> Function:
 
 
 def _count_parameters(inside: str) -> int:
-    """Commas outside any bracket, plus one; nothing and `void` are none."""
+    """Commas outside any bracket, plus one; 0 for an empty list and for `void`."""
     if inside.strip() in ("", "void"):
         return 0
     depth = commas = 0

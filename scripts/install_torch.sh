@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Installs PyTorch into an environment that has none. Usage: install_torch.sh PYTHON [OPTION of pip install...]
 #
-# CUDA=0, the default, is PyTorch for the CPU: pip's usual index serves the CUDA build, several gigabytes that nobody
-# needs to try this out; PyTorch's own index has the CPU build. Where that does not answer within 5 seconds (a company
-# mirror, no network), the configured index it is. CUDA=1 is the build of the configured index, and CUDA=12.8 the one
-# for that CUDA from PyTorch's index; then it is an error when what arrives has no CUDA.
+# CUDA=0, the default, installs PyTorch for the CPU from PyTorch's own index: pip's usual index serves the CUDA build,
+# which has several gigabytes. If PyTorch's index does not answer within 5 seconds (a company mirror, no network), the
+# configured index is used. CUDA=1 installs the build of the configured index, and CUDA=12.8 the one for that CUDA from
+# PyTorch's index; for both, a PyTorch without CUDA is an error.
 set -euo pipefail
 python=$1 options=("${@:2}")
 version=${TORCH_VERSION:-2.13.0}
@@ -33,11 +33,11 @@ urllib.request.urlopen(sys.argv[1], timeout=5, context=context).read(1)
 PYTHON
 }
 
-# On a terminal the build may be showing its latest line meanwhile (scripts/show_build.py): it is overwritten.
+# On a terminal, overwrite the latest line of a build that runs meanwhile (scripts/show_build.py).
 [ -t 1 ] && clear_line=$'\r\033[K' || clear_line=
 say() { printf '%s%s\n' "$clear_line" "$*"; }
 
-# pip keeps what it downloads in TMPDIR until all of it is there.
+# pip keeps its downloads in TMPDIR until they are complete.
 say_what_arrives() { # FOLDER: every 10 seconds, until this script ends
   local begin=$SECONDS arrived
   trap 'kill "$!" 2>/dev/null; exit' TERM

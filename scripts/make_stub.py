@@ -1,8 +1,8 @@
 """Writes horovod/_native.pyi: signatures from the built module, by nanobind's stubgen; docstrings stay.
 
-With HOROVOD_DEVELOPER=1 a build in a clone ends with it. What a binding is for is written in the stub, which
-is where editors look; what stubgen cannot know of a type is said at the binding, with nb::sig. --check writes
-nothing, and exits 1 if the stub is not what it would write. It is tracked: a fresh clone is type-checked
+A developer's build in a clone (HOROVOD_DEVELOPER=1) ends with it. The docstrings of bindings are written in
+the stub, because editors look there; types that stubgen cannot know are given at the binding, with nb::sig.
+--check writes nothing, and exits 1 if the stub differs. It is tracked, so that a fresh clone is type-checked
 before any build.
 """
 
@@ -24,7 +24,7 @@ Docstrings = dict[tuple[str, ...], str]
 
 
 def generated() -> str:
-    """The built module's stub, by stubgen; import horovod._native must work."""
+    """The built module's stub, by stubgen. `import horovod._native` must work."""
     command = [sys.executable, "-m", "nanobind.stubgen", "--quiet", "--exclude-docstrings"]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "stub.pyi"
@@ -35,13 +35,13 @@ def generated() -> str:
 
 
 def stub_of(signatures: str, documented: str) -> str:
-    """The signatures of one stub with the docstrings of another, as ruff formats it."""
+    """The signatures of one stub with the docstrings of another, formatted by ruff."""
     tree = ast.parse(signatures)
     _simplify(tree)
     texts = _docstrings(ast.parse(documented), ())
     _add_docstrings(tree, (), texts)
     text = ast.unparse(ast.fix_missing_locations(tree))
-    for line in filter(_is_string, text.splitlines()):  # an attribute's docstring: to ast just any string
+    for line in filter(_is_string, text.splitlines()):  # an attribute's docstring: for ast just a string
         text = text.replace(
             f"\n{line}\n", f'\n{line[: -len(line.lstrip())]}"""{ast.literal_eval(line.strip())}"""\n'
         )
@@ -54,7 +54,7 @@ def _is_string(line: str) -> bool:
 
 
 def _members(scope: Scope) -> Iterator[tuple[str, ast.stmt, ast.stmt | None]]:
-    """Name, definition, and what follows it: the docstring, if it is of an attribute."""
+    """Name, definition, and the following statement, which is the docstring of an attribute."""
     for statement, after in zip(scope.body, [*scope.body[1:], None], strict=True):
         if isinstance(statement, ast.FunctionDef | ast.ClassDef):
             yield statement.name, statement, None
@@ -63,7 +63,7 @@ def _members(scope: Scope) -> Iterator[tuple[str, ast.stmt, ast.stmt | None]]:
 
 
 def _text(statement: ast.stmt | None) -> str:
-    """What a docstring says; empty for anything else."""
+    """The text of a docstring; "" for anything else."""
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
         return statement.value.value if isinstance(statement.value.value, str) else ""
     return ""
@@ -104,7 +104,7 @@ def _documented(body: list[ast.stmt], text: str) -> list[ast.stmt]:
 
 
 def _simplify(scope: Scope) -> None:
-    """A property with a setter is an attribute; a constant has the types of its value, not the value."""
+    """Make a property with a setter an attribute, and give a constant only its value's type."""
     settable = {s.name for s in scope.body if isinstance(s, ast.FunctionDef) and _decorators(s) & {"setter"}}
     body: list[ast.stmt] = []
     for statement in scope.body:

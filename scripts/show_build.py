@@ -1,7 +1,7 @@
-"""Runs a build command and shows how far it is: ninja's latest line on a terminal, else one every 10 seconds.
+"""Runs a build command and shows its progress: ninja's latest line on a terminal, else one every 10 seconds.
 
-What the build decided ("horovod: ...") is shown too. All that it says is in build/build.log, whose end is
-shown where the command fails. Usage: show_build.py [--log NAME] COMMAND [ARGUMENT...]
+It also shows the build's decisions ("horovod: ..."). All output goes to build/build.log, whose end is shown
+if the command fails. Usage: show_build.py [--log NAME] COMMAND [ARGUMENT...]
 
 `--log` is for commands that build nothing: another name in build/.
 """
@@ -19,14 +19,14 @@ from pathlib import Path
 from subprocess import PIPE, STDOUT
 
 LOGS = Path(__file__).resolve().parent.parent / "build"
-EVERY = 10.0  # seconds between lines where nothing can be overwritten
+EVERY = 10.0  # seconds between lines if lines cannot be overwritten
 SHOWN_OF_A_FAILURE = 40
-# CMake's, pip's:
+# Lines of CMake and pip.
 STEPS = ("-- ", "Installing ", "Preparing ", "Building ", "Collecting ", "Downloading ", "Using cached ")
 
 
 class Progress:
-    """Says where a build is, in place or now and then. Thread-safe."""
+    """Shows the progress of a build, in place or now and then. Thread-safe."""
 
     def __init__(self, step: str) -> None:
         self._is_terminal = sys.stdout.isatty()
@@ -65,7 +65,6 @@ def run(
     env: dict[str, str] | None = None,
     log_name: str = "build.log",
 ) -> int:
-    """The command's exit status."""
     path = LOGS / log_name
     path.parent.mkdir(exist_ok=True)
     progress = Progress(Path(command[0]).name)
@@ -90,7 +89,7 @@ def run(
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it, without a traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
     if sys.argv[1:2] == ["--log"]:
         sys.exit(run(sys.argv[3:], log_name=sys.argv[2]))
     sys.exit(run(sys.argv[1:]))

@@ -1,8 +1,8 @@
 """MkDocs hook: files outside of docs/ that pages link to become pages of the site; pages get descriptions.
 
-A link such as ../examples/pytorch_mnist.py leads to the file where the repository is read, on disk or on a
-code host. In the site it leads to a page source/examples/pytorch_mnist.py.html with the same text. A link to
-something that does not exist fails the build, whatever the flags.
+In the repository, on disk or on a code host, a link such as ../examples/pytorch_mnist.py leads to the file.
+In the site it leads to the page source/examples/pytorch_mnist.py.html with the same text. A link to a file
+that does not exist fails the build, whatever the flags.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-FOLDER = "source"  # of the site, for what is copied
+FOLDER = "source"  # of the site, for copies
 LINK = re.compile(r"\]\((?![a-z]+:|#)([^)#\s]+)")
 FENCE = re.compile(r"^ *(```+|~~~+)")
 LANGUAGES = {
@@ -43,19 +43,19 @@ def prose(text: str) -> Iterator[tuple[int, str]]:
 
 
 def links(text: str, origin: str) -> Iterator[tuple[int, str, str]]:
-    """Of each relative link of the file origin: line, target, and the path from the repository's root."""
+    """Line, target, and path from the repository's root of each relative link in the file `origin`."""
     for number, line in prose(text):
         for match in LINK.finditer(line):
             yield number, match[1], posixpath.normpath(posixpath.join(posixpath.dirname(origin), match[1]))
 
 
 def place_in_site(path: str) -> str:
-    """Where a file of the repository is among the site's Markdown files."""
+    """The place of a repository's file among the site's Markdown files."""
     return path.removeprefix("docs/") if path.startswith("docs/") else f"{FOLDER}/{path}.md"
 
 
 def origin_of(place: str) -> str:
-    """The file of the repository that a Markdown file of the site was made from."""
+    """The repository's file from which a Markdown file of the site was made."""
     return place.removeprefix(f"{FOLDER}/").removesuffix(".md") if is_copy(place) else f"docs/{place}"
 
 
@@ -64,7 +64,7 @@ def is_copy(place: str) -> bool:
 
 
 def with_links_in_site(text: str, origin: str) -> str:
-    """The Markdown of a file of the repository, its links led to where their targets are in the site."""
+    """The Markdown of a repository's file, with links changed to their targets' places in the site."""
     here = posixpath.dirname(place_in_site(origin))
     text = RUNS.sub("", text)
     lines = text.splitlines(keepends=True)
@@ -79,7 +79,7 @@ def with_links_in_site(text: str, origin: str) -> str:
 
 
 def copied(root: Path, path: str) -> str:
-    """The Markdown of the page that shows a file of the repository, or the list of a folder's files."""
+    """The Markdown of the page that shows a repository's file, or the list of a folder's files."""
     target = root / path
     if target.is_dir():
         names = sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in target.iterdir())
@@ -95,10 +95,10 @@ def copied(root: Path, path: str) -> str:
 
 
 def outside(root: Path, origins: list[str]) -> list[str]:
-    """What these files link to outside of docs/, and what those link to in turn.
+    """Files outside of docs/ that these files link to, directly or indirectly.
 
     Raises:
-        PluginError: there is no such file.
+        PluginError: a file does not exist.
     """
     found: list[str] = []
     waiting = list(origins)
@@ -116,7 +116,7 @@ def outside(root: Path, origins: list[str]) -> list[str]:
 
 
 def description(markdown: str) -> str:
-    """The first sentences of a page, without markup: what a search engine or a preview shows of it."""
+    """The first sentences of a page, without markup, for search engines and previews."""
     body = "".join(line for _, line in prose(markdown))
     for paragraph in re.split(r"\n\s*\n", body):
         text = re.sub(r"\s+", " ", paragraph).strip()
@@ -145,20 +145,20 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def unbroken(code: re.Match[str]) -> str:
-    """Code within text: no line ends after the -- of a flag. Blocks of code stay as they are."""
+    """Code within text, without line breaks after the -- of a flag. Blocks of code stay unchanged."""
     if code[1] is None:
         return code[0]
     return "<code>" + re.sub(r"(?<!\S)--?\w+", r'<span class="unbroken">\g<0></span>', code[1]) + "</code>"
 
 
 def breakable(cell: re.Match[str]) -> str:
-    """A table's cell: lines may end after a comma, and after an underscore or a dot of a name."""
+    """A table's cell with possible line breaks after commas, and after underscores and dots in names."""
     html = re.sub(r"(?<=<code>)[^<]*", lambda name: re.sub(r"(?<=\w[._])(?=\w)", "<wbr>", name[0]), cell[0])
     return re.sub(r"(<[^>]*>)|(?<=\w,)(?=[a-z])", lambda place: place[1] or "<wbr>", html)
 
 
 def output(block: re.Match[str]) -> str:
-    """A block of text: its lines may be broken, unless they are a drawing or columns."""
+    """A block of text with possible line breaks, unless it is a drawing or has columns."""
     is_drawn = re.search(r"[\u2500-\u259f]|\S {2,}\S", re.sub(r"<.*?>", "", block[0]))
     return block[0] if is_drawn else block[0].replace("language-text", "language-text broken-lines", 1)
 
@@ -170,6 +170,6 @@ def on_page_content(html: str, **_: Any) -> str:
 
 
 def on_post_page(output: str, page: Page, **_: Any) -> str:
-    """Pages in Chinese say so, for screen readers and the choice of a font."""
+    """Mark Chinese pages as such, for screen readers and the choice of a font."""
     is_chinese = page.file.src_uri.startswith("zh/")
     return output.replace('<html lang="en"', '<html lang="zh"', 1) if is_chinese else output

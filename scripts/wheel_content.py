@@ -1,4 +1,4 @@
-"""Whether a wheel is fit for other machines: `python scripts/wheel_content.py dist`, a folder of wheels."""
+"""Checks whether wheels suit other machines: `python scripts/wheel_content.py dist`, a folder of wheels."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from pathlib import Path
 
 PLUGINS = {"libhorovod_mpi_open_mpi.so", "libhorovod_mpi_mpich.so"}
 CUDA = "libhorovod_cuda.so"
-# All of them are on any Linux; the dynamic loader is among what is needed on some machines.
+# Libraries that every Linux has; some machines list the dynamic loader too.
 SYSTEM = r"(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|ld-linux-[\w-]+)\.so\.\d+"
 MANYLINUX = r"(?:manylinux_\d+_\d+_\w+\.?)+"
-LARGEST = 25_000_000  # bytes; with CUDA in it a wheel beyond that would have to become two
+LARGEST = 25_000_000  # bytes; a larger wheel with CUDA would have to be split
 
 
 def problems(wheel: Path, platform: str = MANYLINUX, with_cuda: bool = False) -> list[str]:
-    """What is wrong with it, in words; [] if nothing. `platform`: a pattern for the last part of its name;
-    `with_cuda`: code for GPUs must be in it. Without, it may be.
+    """Problems of a wheel, in words; [] without any.
+
+    `platform`: a pattern for the last part of its name. `with_cuda`: the wheel must have code for GPUs;
+    otherwise it may have it.
     """
     with zipfile.ZipFile(wheel) as archive:
         files = {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}
@@ -56,7 +58,7 @@ def _of_names(wheel: str, names: set[str], platform: str) -> list[str]:
 
 
 def _of_record(files: dict[str, bytes]) -> list[str]:
-    """Against the list with the digest of every file but itself."""
+    """Differences from the list with the digest of every file but itself."""
     (name,) = [each for each in files if each.endswith(".dist-info/RECORD")]
     rows = {row[0]: row[1] for row in csv.reader(io.StringIO(files[name].decode())) if row}
     found = [f"RECORD and the archive differ in {each}" for each in sorted(rows.keys() ^ files.keys())]
@@ -80,7 +82,7 @@ def _needed(library: bytes) -> list[str]:
 
 
 def _not_of(tag: str, wheel: Path) -> list[str]:
-    """`tag`: "v" and a version; or "", which any wheel is of."""
+    """The problem if a wheel has not the version of a tag ("v" and a version; "" for any)."""
     version = wheel.name.split("-")[1].partition("+")[0]
     return [f"it is not of the tag {tag}"] if tag not in ("", f"v{version}") else []
 

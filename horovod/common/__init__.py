@@ -1,4 +1,4 @@
-"""Shared by every framework face: life cycle, process sets, exceptions, the NumPy codecs.
+"""Code that all framework faces share: life cycle, process sets, exceptions, the NumPy codecs.
 
 Imports no framework.
 """

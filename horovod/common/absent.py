@@ -1,10 +1,9 @@
-"""Modules of Horovod that this package does not have: importing one says so, and what to use, in a sentence.
+"""Modules of Horovod that this package lacks: importing one raises an error that names a replacement.
 
-`import horovod.keras` asks neither `horovod/__init__.py` nor its `__getattr__`, only finders. So either there
-is a file for each of these names, with an error in it and nothing else, or one finder. It stands last in
-sys.meta_path, where it is asked only about modules that nobody else found: it costs nothing else, and a
-module that is built one day needs no change here but its row's removal. docs/compatibility.md lists the rows;
-a test holds the two together.
+`import horovod.keras` consults neither `horovod/__init__.py` nor its `__getattr__`, only finders. So this
+module installs one, last in sys.meta_path: Python asks it only about modules that no other finder found, so
+other imports cost nothing. A module that is built one day needs only its row removed here.
+docs/compatibility.md lists the rows; a test compares the two.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ __all__ = ["ABSENT", "attribute_error", "install", "refuse_leftovers"]
 
 _ELSEWHERE = "this package serves PyTorch only: use horovod.torch, or Horovod 0.28.1 for"
 
-# Full name -> why, and what to do instead. Modules below one of these are absent with it.
+# Full name -> why, and what to do instead. Submodules of a row's module are absent too.
 ABSENT: dict[str, str] = {
     "horovod.tensorflow": f"{_ELSEWHERE} TensorFlow",
     "horovod.keras": f"{_ELSEWHERE} Keras",
@@ -30,15 +29,15 @@ ABSENT: dict[str, str] = {
 }
 
 
-NATIVE = "horovod._native"  # is there in what was built, and found before this finder is asked
+NATIVE = "horovod._native"  # in a built package, found before this finder is asked
 
 
-# Packages of Horovod's own; here there never are any.
+# Packages of the original Horovod that this package never has.
 _OF_HOROVOD = ("keras", "mxnet", "ray", "spark", "tensorflow")
 
 
 def refuse_leftovers(package: str) -> None:
-    """Raise ImportError where files of the original Horovod lie among this package's, in one folder.
+    """Raise ImportError if the package's folder also has files of the original Horovod.
 
     pip removes Horovod before it installs this package, which has the same name; other installers may not.
     """
@@ -55,7 +54,7 @@ def _sentence(name: str) -> str:
 
 
 def attribute_error(module: str, name: str) -> AttributeError:
-    """The error of a module's ``__getattr__`` for an attribute it does not have."""
+    """The error that a module's ``__getattr__`` raises for an attribute it does not have."""
     full = f"{module}.{name}"
     if full in ABSENT:
         return AttributeError(_sentence(full))
@@ -77,11 +76,11 @@ def _native_elsewhere() -> Any:
 
 
 class _Refusing:
-    """Finder that finds nothing but an installed core, and knows why. Parents are asked for first."""
+    """Finds only an installed core, and explains failures. Python imports parent modules first."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
-        # Without its `name`: `from horovod import keras` would hide an error that names the submodule.
+        # Without `name=`: `from horovod import keras` would hide an error that names the submodule.
         if name in ABSENT:
             raise ModuleNotFoundError(_sentence(name))
         if name == NATIVE:
@@ -89,6 +88,6 @@ class _Refusing:
 
 
 def install() -> None:
-    """Have imports of absent modules refused with their sentence. Harmless when repeated."""
+    """Make imports of absent modules fail with their sentence. Idempotent."""
     if _Refusing not in sys.meta_path:
         sys.meta_path.append(_Refusing)

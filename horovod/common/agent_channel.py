@@ -1,6 +1,7 @@
 """A worker's channel to the agent that started it: the job's store, its place in the job, and news of hosts.
 
-What is said by it: `agent_messages`. A process has one channel at most, and only whoever inherited it has it.
+`agent_messages` describes the messages. A process has at most one channel, and only the process that
+inherited it has it.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ _opening = threading.Lock()
 
 
 class AgentChannel:
-    """A store as `rendezvous.store.Store`, and what the launcher says of the job. Thread-safe.
+    """A store like `rendezvous.store.Store`, and the launcher's messages about the job. Thread-safe.
 
-    All methods but lost(), raised(), leaves() and listen() wait for an answer. ValueError: the channel is
-    broken, as when the agent has ended, or what was asked for cannot be.
+    All methods but lost(), raised(), leaves() and listen() wait for an answer. They raise ValueError if the
+    channel is broken, for example because the agent has ended, or if the request cannot be met.
     """
 
     def __init__(self, connection: socket.socket) -> None:
-        self.generation = 0  # the last of the job that this process had a place in
-        self.place: Place | None = None  # there
+        self.generation = 0  # the last one in which this process had a place
+        self.place: Place | None = None  # in that generation
         self._connection = connection
         self._changed = threading.Condition()
         self._sending = threading.Lock()
@@ -45,7 +46,7 @@ class AgentChannel:
         self._asked = 0
         self._broken = ""
         self._callback: Callable[[float, int], None] | None = None
-        self._news: list[tuple[float, int]] = []  # that nobody has listened to yet
+        self._news: list[tuple[float, int]] = []  # not yet passed to a listener
         threading.Thread(target=self._read, name="horovod agent channel", daemon=True).start()
 
     def set(self, key: str, value: bytes | str) -> None:
@@ -53,22 +54,22 @@ class AgentChannel:
         self._ask("set", key=key, value=base64.b64encode(data).decode())
 
     def get(self, key: str) -> bytes:
-        """Waits until somebody has set it."""
+        """Wait until some rank has set the key."""
         return _bytes(self._ask("get", key=key))
 
     def check(self, keys: Sequence[str]) -> bool:
-        """Whether all are set."""
+        """Whether all keys are set."""
         return bool(self._ask("check", keys=list(keys)))
 
     def delete_key(self, key: str) -> bool:
-        """Whether it was set."""
+        """Delete a key, and return whether it was set."""
         return bool(self._ask("delete", key=key))
 
     def assign(self) -> Place:
         """This worker's place in the next generation of the job.
 
-        Waits until there is one; a job of fixed ranks has but the first, and answers with that at once.
-        Removed: this worker is out.
+        Waits for that generation. A job of fixed ranks has only the first, and answers at once. Raises
+        Removed if this worker is no longer in the job.
         """
         answer = self._ask("assign", after=self.generation)
         if isinstance(answer, dict) and "out" in answer:
@@ -78,31 +79,32 @@ class AgentChannel:
         return place
 
     def lost(self, generation: int, rank: int, reason: str) -> None:
-        """Tell the launcher that a rank of a generation is not heard any more. Does not wait."""
+        """Report to the launcher that a rank of a generation is silent. Does not wait."""
         self._send({"do": "lost", "generation": generation, "rank": rank, "reason": reason})
 
     def raised(self) -> None:
-        """Tell the launcher that this process ends by an exception of its script. Does not wait."""
+        """Report to the launcher that an exception of the script ends this process. Does not wait."""
         self._send({"do": "raised"})
 
     def tell_exception(self, error: BaseException | None) -> None:
-        """As raised(), if an exception by which this process ends is the script's own. Does not wait.
+        """Call raised() if the exception that ends this process is the script's own. Does not wait.
 
-        It would be raised again by whoever took this worker's place. One that comes of other ranks would not.
+        Such an exception would be raised again by the worker that takes this one's place. An exception that
+        other ranks caused would not.
         """
         is_own = isinstance(error, Exception) and not isinstance(error, HorovodInternalError)
         if is_own and not follows_others(error):
-            with contextlib.suppress(ValueError):  # the agent is gone, and ends us anyway
+            with contextlib.suppress(ValueError):  # the agent is gone, and this process ends anyway
                 self.raised()
 
     def leaves(self, why: str, commits: int, is_lost: bool) -> None:
-        """Tell the launcher that this process ends, to be started again (``restarting``). Does not wait."""
+        """Report to the launcher that this process ends, to be restarted (``restarting``). Does not wait."""
         self._send({"do": "leaves", "why": why, "commits": commits, "lost": is_lost})
 
     def listen(self, callback: Callable[[float, int], None]) -> None:
         """Have callback(timestamp, update) called when hosts come (1) or go (2), or both (3).
 
-        It is called on the channel's thread, and at once for what has come before.
+        The channel's thread calls it. News that came before is passed at once, on the caller's thread.
         """
         with self._changed:
             self._callback = callback
@@ -166,7 +168,7 @@ class AgentChannel:
 
 
 def agent_channel(environment: Mapping[str, str] = os.environ) -> AgentChannel | None:
-    """This process' channel; None where no agent has started it, or it has not inherited the channel."""
+    """This process' channel; None if no agent started it, or if it has not inherited the channel."""
     with _opening:
         if os.getpid() not in _opened:
             connection = None if _opened else _inherited(environment.get(VARIABLE, ""))
@@ -178,7 +180,7 @@ def agent_channel(environment: Mapping[str, str] = os.environ) -> AgentChannel |
 
 
 def accuse(error: BaseException) -> None:
-    """Tell the launcher whom this rank does not hear any more, as an error says: it may only seem to live."""
+    """Report to the launcher the ranks that an error says are lost: such a rank may only seem to live."""
     channel = agent_channel(os.environ)
     if channel is not None:
         for rank in lost_ranks(error):
@@ -191,7 +193,7 @@ def _tell_what_was_raised(channel: AgentChannel, owner: int) -> None:
 
 
 def _inherited(text: str) -> socket.socket | None:
-    """The socket of which VARIABLE speaks. What this process starts does not inherit it."""
+    """The socket that VARIABLE names. Children of this process do not inherit it."""
     with contextlib.suppress(ValueError, OSError):
         descriptor, device, inode = map(int, text.split(":"))
         status = os.fstat(descriptor)
@@ -202,7 +204,7 @@ def _inherited(text: str) -> socket.socket | None:
 
 
 def _bytes(answer: Any) -> bytes:
-    """ValueError for what is no value of a store."""
+    """The bytes of a store's answer. ValueError if it has none."""
     if not isinstance(answer, str):
         raise errors.no_value(got=repr(answer)[:80])
     return base64.b64decode(answer, validate=True)

@@ -1,22 +1,23 @@
 """Messages between a worker and the agent of its host, over sockets that the worker inherits.
 
-A *worker* is a process that an agent of horovodrun has started: a rank's command. VARIABLE
-names its end, as `descriptor:device:inode`. A process that did not inherit it has another file there.
+A *worker* is a process that an agent of horovodrun has started: a rank's command. VARIABLE names the worker's
+end, as `descriptor:device:inode`. In a process that did not inherit it, the descriptor is another file.
 
     message := length:4 bytes, big-endian   one JSON object, of at most MOST_BYTES
 
     {"id":1, "do":"set", "key":.., "value":..}   values are base64
-    {"id":2, "do":"get", "key":..}               answered when somebody has set it
+    {"id":2, "do":"get", "key":..}               answered when a rank has set it
     {"id":3, "do":"check", "keys":[..]}          {"id":4, "do":"delete", "key":..}
     {"id":5, "do":"assign", "after":G}           answered when there is a membership after generation G
-    {"do":"lost", "generation":G, "rank":R, "reason":..}     a rank is not heard any more
-    {"do":"raised"}                              nobody has caught an exception of the script
+    {"do":"lost", "generation":G, "rank":R, "reason":..}     a rank is silent
+    {"do":"raised"}                              an exception of the script is not caught
     {"do":"leaves", "why":.., "commits":N, "lost":bool}      it ends, and is to be started again
 
-An answer is {"id":.., "ok":..} or {"id":.., "error":text}. Unasked comes {"event":"hosts_updated",
-"timestamp":seconds, "update":bits}. The agent passes all of it on: the driver decides (`runner/agents`).
+An answer is {"id":.., "ok":..} or {"id":.., "error":text}. The agent also sends, unrequested,
+{"event":"hosts_updated", "timestamp":seconds, "update":bits}. The agent forwards all requests: the driver
+decides (`runner/agents`).
 
-Standard library only and few imports: each host's agent needs it.
+Standard library only and few imports, because each host's agent loads it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ __all__ = [
 ]  # fmt: skip
 
 VARIABLE = "HOROVOD_AGENT"
-# A worker's place when it starts.
+# Variables with a worker's place when it starts.
 RANK, SIZE = "HOROVOD_RANK", "HOROVOD_SIZE"
 LOCAL_RANK, LOCAL_SIZE = "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"
 MOST_BYTES = 2 << 20  # of a message: stores take values of 1 MiB, which base64 makes a third longer
@@ -39,7 +40,7 @@ _HEADER = 4
 
 
 class Place(NamedTuple):
-    """A worker's place in one generation of a job. `hosts`: their names, by rank."""
+    """A worker's place in one generation of a job. `hosts`: host names, by rank."""
 
     generation: int
     rank: int
@@ -55,7 +56,7 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, record: Any) -> Place:
-        """ValueError for a record that describes none."""
+        """Parse a record. ValueError if it does not describe a place."""
         numbers = [record.get(name) for name in cls._fields[:-1]] if isinstance(record, dict) else [None]
         names = record.get("hosts") if isinstance(record, dict) else None
         if any(type(number) is not int or number < 0 for number in numbers):
@@ -69,7 +70,7 @@ class Place(NamedTuple):
 
 
 def packed(message: Mapping[str, Any]) -> bytes:
-    """ValueError for one that is too long."""
+    """A message as bytes. ValueError if it is too long."""
     text = json.dumps(message, separators=(",", ":")).encode()
     if len(text) > MOST_BYTES:
         raise ValueError(f"a message of {len(text)} bytes is too long: {MOST_BYTES} at most")
@@ -77,10 +78,10 @@ def packed(message: Mapping[str, Any]) -> bytes:
 
 
 def object_in(text: bytes) -> dict[str, Any]:
-    """ValueError for what is no JSON object."""
+    """Parse a message. ValueError if it is not a JSON object."""
     try:
         message = json.loads(text)
-    except (ValueError, RecursionError) as error:  # among them those of damaged UTF-8
+    except (ValueError, RecursionError) as error:  # damaged UTF-8 included
         raise ValueError(f"no JSON: {error}") from None
     if not isinstance(message, dict):
         raise ValueError(f"no object: {text[:80]!r}")
@@ -88,13 +89,13 @@ def object_in(text: bytes) -> dict[str, Any]:
 
 
 class MessageParser:
-    """Splits a stream into the texts of messages."""
+    """Splits a byte stream into the texts of messages. Not thread-safe."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Those that are complete by now. ValueError where none can follow: the stream is of no use then."""
+        """The texts that are now complete. ValueError for a length too large: the stream is unusable then."""
         self._buffer += data
         texts, at = [], 0
         while len(self._buffer) - at >= _HEADER:

@@ -1,7 +1,7 @@
-"""Life cycle of a rank's membership in a job: init, shutdown, who am I, what was built.
+"""Life cycle of a rank's membership in a job: init, shutdown, ranks and sizes, facts of the build.
 
-There is one ``HorovodBasics``, ``basics``. It speaks for the job of whoever asks (``jobs.current()``), which
-has the engine, and sees to what a process has only one of: its exit, its children, its MPI.
+``basics`` is the only ``HorovodBasics``. It acts for the caller's job (``jobs.current()``), which has the
+engine, and handles what a process has only once: its exit, its children, its MPI.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from horovod.common.rendezvous.places import opening
 __all__ = ["HorovodBasics", "basics"]
 
 DYNAMIC = "DYNAMIC"  # HOROVOD_TIMELINE: no file before start_timeline()
-MOST_ATTEMPTS = 5  # to form a world, that nobody's loss explains
-_COARSE = 0.1  # seconds: file systems' clocks are
+MOST_ATTEMPTS = 5  # to form a world, if no lost rank explains the failures
+_COARSE = 0.1  # seconds: the resolution of file systems' clocks
 _log = logging.getLogger("horovod")
 
 
 class HorovodBasics:
-    """The functions of ``hvd`` that are about the job rather than about tensors. Thread-safe."""
+    """The functions of ``hvd`` that concern the job, not tensors. Thread-safe."""
 
     def __init__(self) -> None:
-        self._is_known = False  # to MPI, perhaps: it would take a forked child for this process
+        self._is_known = False  # perhaps known to MPI, which would take a forked child for this process
         self._is_child = False
         self._exit_registered = False
-        self._has_failed = False  # an engine of this process ended otherwise than in order
-        self._departures = 0  # by hvd.shutdown()
-        self._has_left = False  # at its end
+        self._has_failed = False  # an engine of this process ended with an error
+        self._departures = 0  # calls of hvd.shutdown()
+        self._has_left = False  # at its exit
         at_exit(self._tell_when_done)
 
     def init(
@@ -54,24 +54,24 @@ class HorovodBasics:
         rank: int | None = None,
         size: int | None = None,
     ) -> None:
-        """Join the job this process was started in, and return once all its ranks have.
+        """Join the job this process was started in. Returns when all its ranks have joined.
 
-        Settings (HOROVOD_* variables) are read here. A second call does nothing; after shutdown() init works
+        Reads the settings (HOROVOD_* variables). A second call does nothing; after shutdown() init works
         again.
 
         Args:
             comm: which of the launched processes form the job: None (all), a list of their ranks, or an
-                mpi4py communicator. Each of them makes the call; others may form jobs of their own.
+                mpi4py communicator. Each of them makes the call; other processes may form jobs of their own.
             process_sets: ProcessSets to register, the same on all ranks; or "dynamic": none yet, but
                 add_process_set() and remove_process_set() work, as with HOROVOD_DYNAMIC_PROCESS_SETS=1.
-            store: where the processes meet, instead of as their launcher says: one of torch.distributed's
-                stores, or whatever has set(key, value) and a get(key) that waits. Give ``rank`` and ``size``
-                too, which say which of how many processes this is.
+            store: where the processes meet, instead of the launcher's choice: a store of torch.distributed,
+                or any object with set(key, value) and a get(key) that waits. Requires ``rank`` and ``size``:
+                this process' number, and the number of processes.
 
         Raises:
-            ValueError: start-up failed, a setting is malformed, an argument is wrong, ranks were given
-                different process sets, or those that were started with this process cannot be joined.
-            NotImplementedError: a ProcessSet is a communicator, and ``comm`` is none.
+            ValueError: start-up failed, a setting is malformed, an argument is wrong, ranks have different
+                process sets, or this process cannot join the processes it was started with.
+            NotImplementedError: a ProcessSet is a communicator, and ``comm`` is not.
             HorovodInternalError: this process was forked by one that has called init().
         """
         jobs.refuse_forked()
@@ -100,17 +100,14 @@ class HorovodBasics:
             notes.tell_from_below("uses hvd")
             if self._departures:
                 notes.tell(f"inside {self._departures}")
-            if job.member.world.rank == 0 and notes.VARIABLE not in os.environ:  # else horovodrun has said it
+            if job.member.world.rank == 0 and notes.VARIABLE not in os.environ:  # else horovodrun warns
                 variables.warn_of_unknown(os.environ)
             if not self._exit_registered:
                 self._exit_registered = True
                 at_exit(self._leave_at_exit)
 
     def shutdown(self) -> None:
-        """Leave the job. Operations still pending fail with HorovodInternalError on all ranks.
-
-        Harmless when repeated.
-        """
+        """Leave the job. Pending operations fail with HorovodInternalError on all ranks. Idempotent."""
         job = jobs.current()
         with job.lock:
             member, job.member, job.inherited = job.member, None, None
@@ -123,9 +120,9 @@ class HorovodBasics:
     def _leave_at_exit(self) -> None:
         """Leave in order, unless the engine failed or an uncaught exception ends the interpreter.
 
-        In those cases MPI is not finalised: finalising waits for the other ranks, who may wait for us.
-        Without it mpirun notices at once that this rank failed, and ends the job. So it is with an exit code,
-        which nobody knows yet: MPI is finalised when the interpreter is gone.
+        In those cases MPI is not finalised here: finalising waits for the other ranks, which may wait for
+        this one. Without it mpirun notices at once that this rank failed, and ends the job. The exit code is
+        not known yet, so MPI is finalised only when the interpreter is gone.
         """
         if not self._is_child:
             notes.tell("leaving")
@@ -133,19 +130,19 @@ class HorovodBasics:
             return
         self.shutdown()
         if not self._has_failed:
-            jobs.current().belongings.forget()  # an engine must not outlive the MPI it lives in
+            jobs.current().belongings.forget()  # an engine must not outlive the MPI that it uses
             native.close_mpi_at_exit()
         self._has_left = True
 
     def _tell_when_done(self) -> None:
-        """When all that scripts have done at exit is done too: registered first, it comes last."""
+        """Report that all exit actions of scripts are done: registered first, this one runs last."""
         if self._has_left and not self._is_child:
             notes.tell("done")
 
     def _forget_in_child(self) -> None:
-        """A forked child is no member: the engine's thread exists in the parent only.
+        """Make a forked child a non-member: the engine's thread exists only in the parent.
 
-        It is still asked who it is: workers of a DataLoader seed and shard by rank().
+        rank() still answers: workers of a DataLoader seed and shard by it.
         """
         self._is_child = True
         job = jobs.current()
@@ -154,7 +151,7 @@ class HorovodBasics:
         jobs.note_fork(parent)
 
     def member(self) -> Membership:
-        """The running membership; HorovodInternalError outside init() ... shutdown()."""
+        """The running membership. HorovodInternalError outside init() ... shutdown()."""
         jobs.refuse_forked()
         job = jobs.current()
         if job.member is None:
@@ -165,7 +162,7 @@ class HorovodBasics:
         return (jobs.current().inherited or self.running()).world
 
     def _place(self) -> native.World | Place:
-        """The launcher numbers a host's processes if it formed the job; else the core does, by ranks."""
+        """The launcher numbers a host's processes if it formed the job; otherwise the core does, by ranks."""
         member = jobs.current().inherited or self.running()
         return member.place or member.world
 
@@ -174,9 +171,10 @@ class HorovodBasics:
         return jobs.current().running()
 
     def add_process_set(self, process_set: ProcessSet | Iterable[int]) -> ProcessSet:
-        """Register a set of ranks; every rank of the job calls it, and it returns when all have.
+        """Register a set of ranks. Collective: returns when every rank of the job has called it.
 
-        Returns the ProcessSet, whose ``process_set_id`` is the smallest number that is free.
+        Returns:
+            The ProcessSet, whose ``process_set_id`` is the smallest free number.
 
         Raises:
             ValueError: a rank does not exist, the ranks form a set already, process sets are not dynamic, or
@@ -187,10 +185,10 @@ class HorovodBasics:
         return self.running().add_process_set(made)
 
     def remove_process_set(self, process_set: ProcessSet) -> bool:
-        """End a set; every rank of the job calls it, and it returns when all have. Its number is free again.
+        """End a set. Collective: returns when every rank of the job has called it. Its number is free again.
 
-        Operations still pending in the set fail. Returns False for the global set, and for one that is not
-        registered. ValueError when process sets are not dynamic, or before init().
+        Pending operations of the set fail. Returns False for the global set, and for one that is not
+        registered. ValueError if process sets are not dynamic, or before init().
         """
         return self.running().remove_process_set(process_set)
 
@@ -199,20 +197,20 @@ class HorovodBasics:
         return self.running().id_of_communicator(comm)
 
     def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
-        """Ranks of every set by its number."""
+        """The ranks of every set, by its number."""
         return self.running().engine.process_sets()
 
     def start_timeline(self, file_path: str, mark_cycles: bool = False) -> None:
-        """Begin a Chrome trace of all operations in a file, which rank 0 writes; ends the one before.
+        """Begin a Chrome trace of all operations in a file, which rank 0 writes. Ends the previous trace.
 
-        ValueError before init(), when the file cannot be written, or when HOROVOD_TIMELINE was not set (to a
+        ValueError before init(), if the file cannot be written, or if HOROVOD_TIMELINE was not set (to a
         file, or to DYNAMIC) at init().
         """
         self.running().engine.start_timeline(os.fspath(file_path), mark_cycles)
         jobs.current().timeline = (os.fspath(file_path), mark_cycles)
 
     def stop_timeline(self) -> None:
-        """End the file that start_timeline() began. ValueError as there."""
+        """End the file that start_timeline() began. Raises ValueError as it does."""
         self.running().engine.stop_timeline()
         jobs.current().timeline = None
 
@@ -221,22 +219,24 @@ class HorovodBasics:
 
         Returns:
             operations, buckets (fused batches), tensor_bytes (before compression), wire_bytes (handed to
-            other ranks), announcements (negotiation rounds), cache_hits, begun (of these, by native
-            DDP: without waiting for an answer), refusals (operations that ranks disagreed about), saturated
-            (values that a codec's range cut off), residuals_dropped (elements of error feedback that other
-            ranks encode now), waiting_microseconds (from submission until all ranks
-            agreed, summed over operations), collective_microseconds (communicating),
-            collective_cpu_microseconds; of tensors on GPUs gpu_operations and gpu_microseconds (on the GPU,
-            waiting for other ranks included), and of allreduces through the host gpu_encode_microseconds,
-            gpu_copy_to_host_microseconds, gpu_reduce_microseconds (on the host),
-            gpu_copy_back_microseconds, gpu_decode_microseconds and gpu_whole_microseconds (first stage to
-            last; they overlap): counted when the GPU has done them; and for all sets
-            engine_cpu_microseconds (processor time of the core's thread) and blocked_microseconds (that
-            callers waited for operations); and of this process, whatever world it was in, resets (that
-            elastic training has gone on in another world), losses (that it went back to a commit, as a rank
-            was lost) and recovery_microseconds (from leaving a world until training went on).
+            other ranks), announcements (negotiation rounds), cache_hits, begun (cache hits of native DDP
+            whose exchange did not wait for an answer), refusals (operations that ranks disagreed about),
+            saturated (values that a codec's range cut off), residuals_dropped (elements of error feedback
+            that other ranks encode now), waiting_microseconds (from submission until all ranks agreed, summed
+            over operations), collective_microseconds (communicating), collective_cpu_microseconds.
+            Of tensors on GPUs: gpu_operations and gpu_microseconds (on the GPU, including waits for other
+                ranks).
+            Of allreduces through the host: gpu_encode_microseconds, gpu_copy_to_host_microseconds,
+                gpu_reduce_microseconds (on the host), gpu_copy_back_microseconds, gpu_decode_microseconds and
+                gpu_whole_microseconds (first stage to last; they overlap), counted when the GPU is done.
+            For all sets: engine_cpu_microseconds (processor time of the core's thread) and
+                blocked_microseconds (callers waiting for operations).
+            Of this process, in all worlds: resets (elastic training continued in another world), losses (it
+                went back to a commit because a rank was lost) and recovery_microseconds (from leaving a world
+                until training continued).
 
-        ValueError before init(), or for a set that is not registered.
+        Raises:
+            ValueError: before init(), or for a set that is not registered.
         """
         job = jobs.current()
         of_this_process = {
@@ -260,10 +260,10 @@ class HorovodBasics:
         return self._world().size
 
     def local_rank(self) -> int:
-        """This process' number among those of its host. ValueError before init().
+        """This process' number among the processes of its host. ValueError before init().
 
-        In an elastic job no two processes of a host begin with the same one while both live: so it may choose
-        the GPU.
+        In an elastic job no two live processes of a host begin with the same number, so it may choose the
+        GPU.
         """
         return self._place().local_rank
 
@@ -272,7 +272,7 @@ class HorovodBasics:
         return self._place().local_size
 
     def cross_rank(self) -> int:
-        """This process' number among those with the same local rank on other hosts.
+        """This process' number among the processes with the same local rank on other hosts.
 
         ValueError before init().
         """
@@ -287,7 +287,7 @@ class HorovodBasics:
         return self._world().homogeneous
 
     def mpi_threads_supported(self) -> bool:
-        """Whether MPI runs with MPI_THREAD_MULTIPLE. ValueError before init(), or when no MPI is in use."""
+        """Whether MPI runs with MPI_THREAD_MULTIPLE. ValueError before init(), or without MPI."""
         world = self._world()
         if not world.mpi_library:
             raise errors.no_mpi_threads()
@@ -302,7 +302,7 @@ class HorovodBasics:
         return util.mpi_built()
 
     def gloo_enabled(self) -> bool:
-        """Always False: what Gloo did is done by the core's own transports."""
+        """Always False: the core's own transports replace Gloo."""
         return False
 
     def gloo_built(self) -> bool:
@@ -310,7 +310,7 @@ class HorovodBasics:
         return util.gloo_built()
 
     def nccl_built(self) -> int:
-        """The version code of the NCCL found here, 22809 for 2.28.9; 0 where there is none, or no GPU."""
+        """The version code of the NCCL found here, 22809 for 2.28.9; 0 without NCCL or without a GPU."""
         return util.nccl_built()
 
     def ddl_built(self) -> bool:
@@ -331,8 +331,10 @@ class HorovodBasics:
 
 
 def _settings_of(job: jobs.Job) -> native.Settings:
-    """The environment's. After a reset the timeline that was being written goes on (see rejoining.py), and so
-    it does in a process that takes another's place: which one that is, is known only when ranks have met.
+    """The settings in the environment, except for a timeline that is already being written.
+
+    The timeline continues after a reset (see rejoining.py). It also continues in a process that takes
+    another's place; which process that is, is known only when ranks have met.
     """
     settings = native.Settings.from_environment()
     if job.is_rejoining:
@@ -351,23 +353,26 @@ def _may_take_anothers_place() -> bool:
 
 
 def _go_on_with_timeline_of_processes_before(job: jobs.Job) -> None:
-    """In a job whose processes are started again."""
+    """Continue the timeline in a job whose processes are started again."""
     if job.is_rejoining or not _may_take_anothers_place():
         return
     channel = agent_channel(os.environ)
     began = 0.0
-    with contextlib.suppress(ValueError):  # the agent could make no folder
+    with contextlib.suppress(ValueError):  # the agent could not make a folder
         began = host_memory.began(os.environ[host_memory.VARIABLE])
     go_on_with_timeline(job, began, is_first=channel is None or channel.generation <= 1)
 
 
 def go_on_with_timeline(job: jobs.Job, began: float, is_first: bool = False) -> None:
-    """Rank 0 writes on behind what is there of this job, or begins anew: in its first world; or where the
-    rank that wrote was lost with its host, and this one has no file, or one of an earlier job.
+    """Have rank 0 write a timeline: append to this job's file, or begin it again.
+
+    It begins again in the job's first world, or if the rank that wrote was lost with its host and this host
+    has no file, or one of an earlier job.
 
     Args:
-        began: when this job did, in seconds since the epoch.
-        is_first: then a file that cannot be written is a ValueError; later training goes on without one.
+        began: when this job began, in seconds since the epoch.
+        is_first: in the first world a file that cannot be written is a ValueError; later training continues
+            without a timeline.
     """
     if job.timeline is None:
         return
@@ -375,7 +380,7 @@ def go_on_with_timeline(job: jobs.Job, began: float, is_first: bool = False) -> 
     is_there = os.path.isfile(path) and os.path.getmtime(path) >= began - _COARSE
     try:
         job.running().engine.start_timeline(path, marks_cycles, is_there and not is_first)
-    except ValueError as error:  # as on a host that has not its folder
+    except ValueError as error:  # for example, this host lacks the folder
         if is_first:
             raise
         _log.warning("horovod: %s. Training goes on without a timeline.", error)
@@ -385,9 +390,11 @@ def go_on_with_timeline(job: jobs.Job, began: float, is_first: bool = False) -> 
 def _member_of_what_is_formed(
     job: jobs.Job, way: OpenWorld, comm: Sequence[int] | Any | None, settings: native.Settings
 ) -> Membership:
-    """In an elastic job a rank may die while ranks meet. Then the launcher forms another world, of the
-    others, and this process asks for that one: as often as somebody is lost. The launcher is told who, and
-    forms no world for ever with somebody who is never heard.
+    """The membership in the world that the ranks form.
+
+    In an elastic job a rank may die while ranks meet. The launcher then forms another world of the other
+    ranks, and this process joins that one: as often as a rank is lost. This process reports lost ranks to the
+    launcher, which stops forming worlds with a rank that stays silent.
     """
     failures = 0
     while True:
@@ -410,7 +417,7 @@ def _member_of_what_is_formed(
 
 
 def _may_be_another_next_time(job: jobs.Job, error: Exception) -> bool:
-    """Whether it failed because somebody has died meanwhile, and a launcher will say who is left."""
+    """Whether it failed because a rank died meanwhile, and a launcher will name the remaining ranks."""
     by_agent = bool(os.environ.get(AGENT))
     is_told = job.is_rejoining and (by_agent or job.open_world is not None)
     is_told |= by_agent and bool(BY_VARIABLE["HOROVOD_ELASTIC"].read(os.environ))
@@ -419,7 +426,7 @@ def _may_be_another_next_time(job: jobs.Job, error: Exception) -> bool:
 
 
 def _noting(open_world: OpenWorld, job: jobs.Job) -> OpenWorld:
-    """The same, and the job has met when its world is there."""
+    """open_world, but the job also notes that its ranks have met."""
 
     def open_and_note(settings: native.Settings, ranks: list[int]) -> native.World:
         world = open_world(settings, ranks)

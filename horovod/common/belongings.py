@@ -1,4 +1,4 @@
-"""Objects kept for a job as long as it lasts, one of each class, found by any code that works for the job.
+"""Objects kept for a job as long as it lasts, one of each class. Code that works for the job finds them.
 
 A process is usually one rank of one job, so code need not name the job. If threads are ranks, each thread
 enters the belongings of its own job (jobs.py).
@@ -17,24 +17,24 @@ T = TypeVar("T")
 
 
 class Belongings:
-    """Those of one job. Thread-safe."""
+    """The objects of one job. Thread-safe."""
 
     def __init__(self) -> None:
         self._kept: dict[type, Any] = {}
 
     def own(self, kind: type[T]) -> T:
-        """The job's own object of a class that needs no arguments, made when it is first asked for."""
+        """The job's object of a class whose constructor takes no arguments, made by the first request."""
         found: T | None = self._kept.get(kind)
-        # setdefault: of several threads that ask for the first time, all get the same
+        # setdefault: threads that make the first request at the same time get the same object
         return found if found is not None else self._kept.setdefault(kind, kind())
 
     def forget(self) -> None:
-        """Let go of all that was kept: the job has ended."""
+        """Drop all objects: the job has ended."""
         self._kept.clear()
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Inside the block, these are what this thread finds."""
+        """Inside the block, this thread finds these objects."""
         token = _entered.set(self)
         try:
             yield
@@ -47,5 +47,5 @@ _entered: ContextVar[Belongings] = ContextVar("horovod_belongings", default=OF_T
 
 
 def own(kind: type[T]) -> T:
-    """The object of a class that belongs to the job of the running code, as ``Belongings.own``."""
+    """The object of a class that belongs to the running code's job, as ``Belongings.own``."""
     return _entered.get().own(kind)

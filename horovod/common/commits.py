@@ -1,12 +1,12 @@
-"""Commits of elastic training: what a worker keeps, and on which one the workers of a new world agree.
+"""Commits of elastic training: which ones a worker keeps, and on which one the workers of a new world agree.
 
-A commit has a number, and is the same on all who hold it: ranks that train together commit together. None can
-begin the step after a commit before all have made it, so that two workers are at most one commit apart. Who
-keeps two has one that all have.
+A commit has a number, and the same content on all ranks that hold it: ranks that train together commit
+together. No rank can begin the step after a commit before all have made it, so two workers are at most one
+commit apart, and if each keeps two, they share one.
 
-A host may keep commits while it is out of the job. Others then go back, and give the numbers of its newest
-to commits with other contents. So each commit has a *generation* too, that of the world it was made in, and
-only those of the newest generation count.
+A host may keep commits while it is out of the job. The others then go back, and reuse the numbers of its
+newest commits for other contents. So each commit also has a *generation*, that of the world it was made in,
+and only commits of the newest generation count.
 """
 
 from __future__ import annotations
@@ -24,47 +24,45 @@ KEPT = 2  # commits, see above
 
 
 class Commits:
-    """A worker's last commits by number, in the memory of its process.
+    """A worker's last commits by number, in the memory of its process. Not thread-safe.
 
-    Whatever else shall keep commits, such as a host's memory for a process that is started again, gets them
-    in ``put``, and gives them back in ``get``.
-
-    ``generation`` is that of what is put from now on.
+    A subclass that also stores them elsewhere extends ``put`` and ``get``. ``generation`` applies to commits
+    that are put from now on.
     """
 
     def __init__(self) -> None:
         self.generation = 0
         self._contents: dict[int, Any] = {}  # by number, the oldest first
-        self._generations: dict[int, int] = {}  # of these
+        self._generations: dict[int, int] = {}
 
     @property
     def numbers(self) -> list[int]:
-        """Of the commits held, the oldest first."""
+        """The numbers of the commits held, the oldest first."""
         return list(self._contents)
 
     @property
     def newest(self) -> int:
-        """The number of the newest; -1 while there is none."""
+        """The number of the newest commit; -1 without one."""
         return max(self._contents, default=-1)
 
     def newest_generation(self) -> tuple[int, list[int]]:
-        """The newest of the commits held, 0 where there are none; and the numbers of those that are of it."""
+        """The newest generation of the commits held (0 without commits), and the numbers of its commits."""
         newest = max(self._generations.values(), default=0)
         return newest, [number for number in self._contents if self._generations[number] == newest]
 
     def put(self, number: int, content: Any) -> None:
-        """Keep a commit that is newer than all held, and of those the newest ones."""
+        """Keep a commit that is newer than all held; drop the oldest beyond KEPT."""
         self._contents[number] = content
         self._generations[number] = self.generation
         for old in sorted(self._contents)[:-KEPT]:
             del self._contents[old], self._generations[old]
 
     def get(self, number: int) -> Any:
-        """The commit of a number. KeyError if it is not held."""
+        """The commit with a number. KeyError if it is not held."""
         return self._contents[number]
 
     def forget_after(self, number: int) -> None:
-        """Forget commits that not all have: what comes next has their numbers, and other contents."""
+        """Forget the commits after a number, which not all ranks have: their numbers are used again."""
         for newer in [each for each in self._contents if each > number]:
             del self._contents[newer], self._generations[newer]
 
@@ -74,12 +72,13 @@ class Standing:
     """The standing of a rank in a new world.
 
     Attributes:
-        held: numbers of its commits, of the newest generation that it has any of; empty for a newcomer, which
-            has never been synchronised.
-        is_kept: it goes on from where it is, as only the set of hosts has changed; else from a commit.
+        held: numbers of its commits of the newest generation that it has; empty for a newcomer, which has
+            never been synchronised.
+        is_kept: it continues from its present state, as only the set of hosts has changed; otherwise from a
+            commit.
         process_sets: ranks of the sets that scripts have added, in the order of their numbers.
         generation: of ``held``.
-        function: that it is in, by name: newcomers run the script from its beginning.
+        function: the name of the function that it runs: newcomers run the script from its beginning.
     """
 
     held: list[int] = field(default_factory=list)
@@ -89,12 +88,12 @@ class Standing:
     function: str = ""
 
     def to_bytes(self) -> bytes:
-        """As it travels."""
+        """The JSON that ranks exchange."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def of(cls, rank: int, data: bytes) -> Standing:
-        """Parses a rank's message. ValueError for anything else."""
+        """Parse a rank's message. ValueError for anything else."""
         try:
             read = cls(**json.loads(data))
             is_right = _are_numbers(read.held) and type(read.is_kept) is bool
@@ -113,20 +112,20 @@ def _are_numbers(values: Any) -> bool:
 
 @dataclass(frozen=True)
 class Agreement:
-    """The conclusion from all standings, which each rank of a new world draws by itself, all the same.
+    """The conclusion from all standings. Each rank of a new world computes it, with the same result.
 
-    Whose commits are of an older generation than others' is a newcomer here; the rest are survivors.
+    Ranks with older commits than the newest generation count as newcomers, the others as survivors.
 
     Attributes:
-        root: the rank whose state all get: the first that has that; 0 where all are newcomers.
-        number: the commit to go on from: that all survivors hold, or the newest that anybody has where there
-            is none, as where a host kept commits and was out for a while, and where ``is_kept``; 0 for
-            newcomers only.
-        is_kept: survivors go on from where they are.
-        has_newcomers: somebody has to be given the state.
+        root: the rank whose state all get: the first that has it; 0 if all are newcomers.
+        number: the commit to continue from: the newest that all survivors hold. It is the newest of any
+            survivor if they share none (a host kept commits while it was out), or if ``is_kept``; 0 if all
+            are newcomers.
+        is_kept: survivors continue from their present state.
+        has_newcomers: some rank must receive the state.
         process_sets: those of root.
-        generation: of that commit; 0 for newcomers only.
-        function: that root is in. Who is in another one cannot go on with it.
+        generation: of that commit; 0 if all are newcomers.
+        function: the one that root runs. A rank in another function cannot continue.
     """
 
     root: int
@@ -139,7 +138,7 @@ class Agreement:
 
 
 def agreed(standings: Sequence[Standing]) -> Agreement:
-    """The conclusion from what all ranks have said, by rank."""
+    """The conclusion from the standings of all ranks, by rank."""
     generation = max((one.generation for one in standings if one.held), default=0)
     survivors = [rank for rank, one in enumerate(standings) if one.held and one.generation == generation]
     if not survivors:

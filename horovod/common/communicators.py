@@ -15,7 +15,7 @@ __all__ = ["is_communicator", "launched_ranks", "ranks_within"]
 
 
 def is_communicator(value: Any) -> bool:
-    """Whether the value is one of mpi4py's communicators."""
+    """Whether the value is an mpi4py communicator."""
     mpi = sys.modules.get("mpi4py.MPI")
     return mpi is not None and isinstance(value, mpi.Comm)
 
@@ -42,8 +42,8 @@ def ranks_within(comm: Any, parent: Any) -> list[int]:
     """The ranks in ``parent`` of a communicator's processes.
 
     Raises:
-        NotImplementedError: ``parent`` is no communicator.
-        ValueError: ``comm`` is none, or holds a process that is not in ``parent``.
+        NotImplementedError: ``parent`` is not a communicator.
+        ValueError: ``comm`` is not one, or holds a process that is not in ``parent``.
     """
     if not is_communicator(comm):
         raise errors.not_ranks_or_communicator(got=repr(comm))

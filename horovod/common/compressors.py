@@ -1,6 +1,6 @@
-"""The package's compressors and their options: known without torch, to the launcher too.
+"""The package's compressors and their options. The launcher reads them too, so this imports no torch.
 
-A test holds this table to the classes in horovod/torch/compression.
+A test compares this table with the classes in horovod/torch/compression.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COMPRESSORS: dict[str, tuple[str, ...]] = {
     "topk": ("ratio", "k", *_OF_ALL),
     "powersgd": ("rank", "warm_start", "seed", *_OF_ALL),
 }
-# What other packages and papers call them.
+# Names in other packages and papers.
 _ELSEWHERE = {
     **dict.fromkeys(("fp8", "float8", "8bit"), "bit8"),
     **dict.fromkeys(("float16", "half", "16bit"), "fp16"),
@@ -36,15 +36,14 @@ _TEXT = re.compile(r"\s*(\w+)\s*(?::(.*))?", re.DOTALL)
 
 
 def name_meant(name: str) -> str:
-    """The compressor that a wrong name is probably meant for; "" where nobody could say."""
+    """The compressor that a wrong name probably means; "" if none is close."""
     return _ELSEWHERE.get(name.lower()) or closest(name, COMPRESSORS)
 
 
 def complaint(text: str) -> tuple[str, bool]:
-    """The error in the text of a compressor, as far as its names tell, and whether that is certain.
+    """The error in a compressor's text, as far as names show it ("" if none), and whether it is certain.
 
-    "" where nothing is. It is not certain where the name is like none that is known: a script may register
-    one of its own.
+    It is uncertain if the name resembles no known one: a script may register its own compressor.
     """
     match = _TEXT.fullmatch(text)
     if match is None:
@@ -54,7 +53,7 @@ def complaint(text: str) -> tuple[str, bool]:
     if known is None:
         meant = name_meant(name)
         hint = f"; did you mean {meant}?" if meant else ""
-        # A name with one of ours as a part, as int8_ef, is more likely a script's own than a slip.
+        # A name that contains one of ours, such as int8_ef, is more likely a script's own than mistyped.
         is_slip = bool(meant) and not set(name.lower().split("_")) & set(COMPRESSORS)
         return f"there is no {name!r}; there are {', '.join(COMPRESSORS)}{hint}", is_slip
     for option in filter(None, (part.partition("=")[0].strip() for part in options.split(","))):

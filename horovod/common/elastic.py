@@ -1,8 +1,8 @@
-"""Elastic training, for any framework: a function that goes on where others are lost or come, and its state.
+"""Elastic training for any framework: a function that continues if ranks are lost or come, and its state.
 
-``run_fn`` calls the function; where it fails because a rank was lost, or is interrupted because hosts have
-changed, the state goes back to a commit or stays, the process joins the next world, and the function is
-called again. Survivors and newcomers agree first (commits.py) on whose state counts.
+``run_fn`` calls the function. If the function fails because a rank was lost, the state goes back to a commit;
+if it is interrupted because hosts have changed, the state stays. The process then joins the next world and
+calls the function again. Survivors and newcomers first agree (commits.py) whose state counts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["ADDED", "REMOVED", "ObjectState", "State", "WorkerNotificationManage
 P = ParamSpec("P")
 T = TypeVar("T")
 
-ADDED, REMOVED = 1, 2  # bits of what a notification says about hosts
+ADDED, REMOVED = 1, 2  # bits of a notification about hosts
 _log = logging.getLogger("horovod")
 
 
@@ -39,14 +39,14 @@ def is_elastic() -> bool:
 
 
 class WorkerNotificationManager:
-    """Hands on to states what the launcher says of hosts. Thread-safe."""
+    """Passes the launcher's news of hosts to states. Thread-safe."""
 
     def __init__(self) -> None:
         self._listeners: dict[int, State] = {}
-        self.is_listening = False  # a launcher may say something
+        self.is_listening = False  # a launcher may send news
 
     def init(self) -> None:
-        """Listen to the launcher, if one is there that says something. Harmless when repeated."""
+        """Listen to the launcher, if there is one that sends news. Idempotent."""
         if self.is_listening or not os.environ.get(rejoining.AGENT):
             return
         channel = agent_channel(os.environ)
@@ -55,15 +55,15 @@ class WorkerNotificationManager:
             self.is_listening = True
 
     def register_listener(self, listener: State) -> None:
-        """Have a state told from now on."""
+        """Pass news to a state from now on."""
         self._listeners[id(listener)] = listener
 
     def remove_listener(self, listener: State) -> None:
-        """No more. Harmless when repeated."""
+        """Stop passing news to a state. Idempotent."""
         self._listeners.pop(id(listener), None)
 
     def handle_hosts_updated(self, timestamp: float, update: int) -> None:
-        """Hosts were added (1), removed (2) or both (3), at that time."""
+        """Pass on that hosts were added (1), removed (2) or both (3) at that time."""
         for listener in list(self._listeners.values()):
             listener.on_hosts_updated(timestamp, update)
 
@@ -72,7 +72,7 @@ notification_manager = WorkerNotificationManager()
 
 
 class State:
-    """The state from which training goes on in another world. Subclasses say its parts.
+    """The state from which training continues in another world. Subclasses define its parts.
 
     Args:
         bcast_object: (object) -> that of rank 0, on all ranks.
@@ -85,17 +85,17 @@ class State:
         self._host_messages: queue.Queue[tuple[float, int]] = queue.Queue()
         self._last_updated_timestamp: float = 0
         self._reset_callbacks: list[Callable[[], Any]] = []
-        self._saves = 0  # by the function, so that it is seen whether it comes any further
+        self._saves = 0  # calls of save() by the function: they show whether it makes progress
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], Any]]) -> None:
-        """Have functions without arguments called after each reset: to adapt to another size(), for example.
+        """Have functions without arguments called after each reset, for example to adapt to another size().
 
         They must not run collectives: new workers do not call them.
         """
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
-        """This process has joined another world. What was said about hosts before counts no more."""
+        """Adapt to another world, which this process has joined. Earlier news of hosts no longer counts."""
         self._host_messages = queue.Queue()
         self._adapt()
 
@@ -105,14 +105,14 @@ class State:
             callback()
 
     def on_hosts_updated(self, timestamp: float, update: int) -> None:
-        """The launcher says that hosts were added (1), removed (2), or both (3). On any thread."""
+        """Note that hosts were added (1), removed (2), or both (3). Thread-safe."""
         self._host_messages.put((timestamp, update))
 
     def commit(self) -> None:
-        """Save the state, and look whether hosts have changed. All ranks commit together.
+        """Save the state, and check whether hosts have changed. All ranks commit together.
 
-        A lost rank costs what was done since the last commit; a commit costs a copy of the state.
-        HostsUpdatedInterrupt as in ``check_host_updates``.
+        A lost rank costs the work since the last commit; a commit costs a copy of the state. Raises
+        HostsUpdatedInterrupt as ``check_host_updates`` does.
         """
         before = self._saves
         self.save()
@@ -120,9 +120,9 @@ class State:
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """Raise HostsUpdatedInterrupt, on all ranks alike, if rank 0 has heard that hosts have changed.
+        """Raise HostsUpdatedInterrupt, on all ranks alike, if rank 0 has news of changed hosts.
 
-        Collective; without HOROVOD_ELASTIC=1 it costs nothing.
+        Collective. Free without HOROVOD_ELASTIC=1.
         """
         if not (is_elastic() or notification_manager.is_listening) and self._host_messages.empty():
             return
@@ -141,15 +141,15 @@ class State:
             raise HostsUpdatedInterrupt(skip_sync=update == REMOVED)
 
     def save(self) -> None:
-        """Copy the state, so that ``restore`` finds it."""
+        """Copy the state, for ``restore``."""
         raise errors.how_saved(type=type(self).__name__)
 
     def restore(self) -> None:
-        """Go back to what ``save`` has copied last."""
+        """Go back to the state that ``save`` copied last."""
         raise errors.how_restored(type=type(self).__name__)
 
     def sync(self) -> None:
-        """Have all ranks go on from the same state. Collective."""
+        """Give all ranks the same state. Collective."""
         raise errors.how_synchronized(type=type(self).__name__)
 
     def reset(self) -> None:
@@ -159,25 +159,25 @@ class State:
 class ObjectState(State):
     """A state of attributes that can be copied and pickled: ``ObjectState(bcast, rank, epoch=0, batch=0)``.
 
-    Those given here are saved, restored and synchronised; ``state.epoch`` is the present value.
+    The attributes given here are saved, restored and synchronised; ``state.epoch`` is the present value.
     """
 
     def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int], **kwargs: Any) -> None:
         super().__init__(bcast_object, get_rank)
         self._names = tuple(kwargs)
         self._commits = Commits()
-        self._has_synced = False  # else it is a newcomer, whose commit is its own only
-        self._has_found = False  # commits of a process before it, in its host's memory
-        self._is_kept = True  # it is where training has come to, and has not gone back to a commit
-        self._saves_before = 0  # those that were before it
-        self._agreement: Agreement | None = None  # made, and sync() has not come to it so far
+        self._has_synced = False  # else it is a newcomer, whose commit no other rank has
+        self._has_found = False  # commits of an earlier process, in its host's memory
+        self._is_kept = True  # it is the present state of training, not a commit
+        self._saves_before = 0  # before this process
+        self._agreement: Agreement | None = None  # made, and not yet used by sync()
         for name, value in kwargs.items():
             setattr(self, name, value)
         self.save()
 
     @property
     def _saved_state(self) -> Mapping[str, Any]:
-        """Attributes as they were saved last."""
+        """The attributes as saved last."""
         saved: Mapping[str, Any] = self._commits.get(self._commits.newest)["objects"]
         return saved
 
@@ -186,8 +186,11 @@ class ObjectState(State):
     def save(self) -> None:
         """Copy all attributes, as the next commit.
 
-        TypeError names one that cannot be copied. HorovodInternalError: a rank was lost. Before the first
-        synchronisation it does not matter: nobody but this process goes on from what it has then.
+        Before the first synchronisation only this process uses the copy.
+
+        Raises:
+            TypeError: an attribute, which it names, cannot be copied.
+            HorovodInternalError: a rank was lost.
         """
         content = self._content()
         if self._has_synced:
@@ -205,29 +208,29 @@ class ObjectState(State):
         self._take(self._commits.get(number))
 
     def _content(self) -> dict[str, Any]:
-        """A copy of the state, which nobody changes."""
+        """A copy of the state, which no caller changes."""
         return {"objects": {name: copied(name, getattr(self, name)) for name in self._names}}
 
     def _take(self, content: Mapping[str, Any]) -> None:
-        """Be as a copy of the state says."""
+        """Set the attributes to copies of those in a commit."""
         for name, value in content["objects"].items():
             setattr(self, name, copied(name, value))
 
     # ---- another world ----
 
     def on_reset(self) -> None:
-        """This process has joined another world: agree with the others on the commit, then adapt to it.
+        """Agree with the other ranks of another world on the commit, then adapt to that world.
 
-        Collective. What callbacks change, such as a learning rate, is done to the state that counts.
+        Collective. Changes by callbacks, such as a learning rate, are made to the state that counts.
         """
         self._agreement = self._agree()
         super().on_reset()
 
     def sync(self) -> None:
-        """Have all ranks go on from the state of rank 0, or of who else has the newest commit. Collective.
+        """Give all ranks the state of rank 0, or of another rank that has the newest commit. Collective.
 
-        Where processes were started again, and somebody has found commits, all adapt: the state may be that
-        of a job of another size.
+        If processes were started again, and a rank has found commits, all adapt: the state may belong to a
+        job of another size.
         """
         is_first = restarting.is_on() and not self._has_synced
         if is_first:
@@ -235,7 +238,7 @@ class ObjectState(State):
         agreement = self._agreement or self._agree()
         self._agreement = None
         self._receive(agreement.root)
-        if is_first and not agreement.is_kept:  # who has found commits has gone back to one
+        if is_first and not agreement.is_kept:  # the rank that found commits has gone back to one
             self._adapt()
         content = self._content()
         _check_world()
@@ -245,13 +248,13 @@ class ObjectState(State):
         self._commits.put(agreement.number + 1, content)
 
     def _find_commits(self) -> None:
-        """Hold those that are kept for processes that are started again, if this rank has to read them."""
+        """Hold the commits kept for processes that are started again, if this rank has to read them."""
         _refuse_restarts(self)
 
     def needs_sync(self) -> bool:
-        """Whether sync() has to follow a reset after which all could have gone on as they are.
+        """Whether sync() must follow a reset after which survivors keep their state: a rank came or went.
 
-        So it is where somebody came or went meanwhile. The same on all ranks.
+        The same on all ranks.
         """
         agreement = self._agreement
         if agreement is None or agreement.has_newcomers or not agreement.is_kept:
@@ -260,7 +263,6 @@ class ObjectState(State):
         return False
 
     def _receive(self, root: int) -> None:
-        """Take over the state of that rank."""
         own = {name: getattr(self, name) for name in self._names}
         try:
             theirs = self._bcast_object(own) if root == 0 else self._bcast_object(own, root_rank=root)
@@ -275,7 +277,7 @@ class ObjectState(State):
                 setattr(self, name, value)
 
     def _unpicklable(self, values: Mapping[str, Any]) -> str | None:
-        """The first that cannot travel to other ranks: subclasses know how they do."""
+        """The name of the first attribute that cannot be sent to other ranks, if subclasses find one."""
         return None
 
     def _agree(self) -> Agreement:
@@ -299,19 +301,20 @@ class ObjectState(State):
 
 
 def _generation_after(agreement: Agreement) -> int:
-    """Of the commits of a world that has agreed: newer than all before it, and the same on all its ranks.
+    """The generation of commits in a world that has agreed: newer than all before, the same on all its ranks.
 
-    Generations of horovodrun differ also from those of ranks that are out, of which nobody here knows.
+    Generations of horovodrun also differ from those of ranks that are out of the job, which this world does
+    not know.
     """
     channel = agent_channel(os.environ)
     return max(agreement.generation + 1, channel.generation if channel is not None else 0)
 
 
 def _check_world() -> None:
-    """HorovodInternalError where this world has failed: what was copied just now may be of no use.
+    """HorovodInternalError if this world has failed: the copy just made may be unusable.
 
     An operation on GPUs is complete when it is enqueued. If a rank is lost then, its communicator is aborted,
-    and the GPU goes on with whatever is there. Who has copied from the GPU has waited for that.
+    and the GPU continues with undefined data. A caller that has copied from the GPU has waited for that.
     """
     member = jobs.current().member
     if member is not None and member.engine.has_failed:
@@ -319,7 +322,7 @@ def _check_world() -> None:
 
 
 def copied(name: str, value: Any) -> Any:
-    """A copy that shares nothing with the value. TypeError names what cannot be copied."""
+    """A copy that shares nothing with the value. TypeError names an attribute that cannot be copied."""
     try:
         return copy.deepcopy(value)
     except Exception as error:  # whatever the class of the value raises
@@ -337,17 +340,17 @@ def run_fn(
     leave: Callable[[], Any] = lambda: None,
     loss_behind: Callable[[Exception], HorovodInternalError | None] = lambda error: None,
 ) -> Callable[P, T]:
-    """``func(state, ...)`` that goes on where ranks are lost and hosts change.
+    """Wrap ``func(state, ...)``, so that it continues if ranks are lost or hosts change.
+
+    An exception other than HorovodInternalError and HostsUpdatedInterrupt ends it. A disagreement of ranks
+    that repeats ends it too.
 
     Args:
-        func: what trains; its first argument is a State. It is called again after each reset.
+        func: the training function; its first argument is a State. It is called again after each reset.
         reset: leaves the world, and joins the next one.
-        leave: leaves it by force, before the state goes back to a commit. Harmless when repeated.
-        loss_behind: (an exception of another kind) -> how this world is broken, where the exception came of
-            that, as those of other libraries may; None: it is the script's own.
-
-    Exceptions other than HorovodInternalError and HostsUpdatedInterrupt end it, and so does a disagreement of
-    ranks that comes again and again.
+        leave: leaves it by force, before the state goes back to a commit. Idempotent.
+        loss_behind: (another exception) -> the failure of this world that caused it, as it may with an
+            exception of another library; None: the exception is the script's own.
     """
 
     @functools.wraps(func)
@@ -411,7 +414,7 @@ def _keep_on(
             accuse(loss)
             is_lost, skips_sync = True, False
             del loss  # its frames, as those of error
-        # Outside of the handlers: what the exception's frames hold of the old engine has gone.
+        # Outside of the handlers: the exception's frames no longer hold objects of the old engine.
         leave()
         recoveries.note("left")
         if is_lost:
@@ -421,7 +424,7 @@ def _keep_on(
 
 
 def _leave_for_change(state: Any) -> None:
-    """This process is started again, as hosts have changed: all are at this point, so nothing is lost."""
+    """End this process, to be restarted as hosts have changed: all ranks are here, so nothing is lost."""
     try:
         state.save()
     except HorovodInternalError as error:
@@ -435,12 +438,12 @@ def _leave_for_loss(state: Any, error: HorovodInternalError) -> None:
 
 
 def _joined(state: Any, is_first: bool, has_synced: bool, skips_sync: bool) -> bool:
-    """This process is in a world. Whether all its ranks have the same state as it is; on all of them alike.
+    """Agree with the ranks of a new world. Returns whether all have the same state, on all of them alike.
 
-    An interrupt may say so. But the world is made later, with every newcomer that has come until then.
+    An interrupt may say that they have. But the world is made later, with every newcomer until then.
     """
     agreement: Agreement | None = None
-    if not isinstance(state, ObjectState):  # which does so itself
+    if not isinstance(state, ObjectState):  # an ObjectState agrees in on_reset()
         agreement = rejoining.agree([0] if has_synced else [], skips_sync)
     if not is_first:
         state.on_reset()
@@ -450,10 +453,11 @@ def _joined(state: Any, is_first: bool, has_synced: bool, skips_sync: bool) -> b
 
 
 def _tell_of_disagreement(loss: HorovodInternalError, error: Exception) -> None:
-    """The launcher shall end the job, as by an exception of the script, where ranks disagree again and again,
-    or the function raises a HorovodInternalError itself.
+    """Have the launcher end the job if ranks disagree repeatedly, or the function raises a
+    HorovodInternalError.
 
-    What this rank alone has run into may be its host's fault, and the others go on without it.
+    It ends as by an exception of the script. A failure of this rank alone may be its host's fault, and the
+    others continue without it.
     """
     member, channel = jobs.current().member, agent_channel(os.environ)
     if channel is None or member is None:
@@ -462,12 +466,12 @@ def _tell_of_disagreement(loss: HorovodInternalError, error: Exception) -> None:
     sets = [] if engine.has_ended else engine.process_sets()
     is_own = isinstance(error, HorovodInternalError) and is_scripts_own(error)
     if is_own or isinstance(loss, Stalled) or any(engine.counters(each)["refusals"] for each in sets):
-        with contextlib.suppress(ValueError):  # the agent is gone, and ends us anyway
+        with contextlib.suppress(ValueError):  # the agent is gone, and this process ends anyway
             channel.raised()
 
 
 def _refuse_restarts(state: Any) -> None:
-    """ValueError for a state that outlives no process, where somebody wants that."""
+    """ValueError for a state that outlives no process, if the user requires that."""
     why = f"{type(state).__name__} keeps no commits for processes that are started again"
     if restarting.is_asked_for():
         raise errors.keeps_no_commits(type=type(state).__name__)
@@ -475,5 +479,5 @@ def _refuse_restarts(state: Any) -> None:
 
 
 def _commits_of(state: Any) -> int:
-    """How many the function has made in this process."""
+    """The number of commits that the function made in this process."""
     return state._saves - state._saves_before if isinstance(state, ObjectState) else 0

@@ -1,4 +1,4 @@
-"""Every sentence that an error of horovod.common says: see horovod.common.sentences."""
+"""All error messages of horovod.common: see horovod.common.sentences."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ _RELEASE = "install the same release of horovod on every host"
 
 
 class NotBuilt(Explained, ImportError):
-    """Something that was left out when this package was built."""
+    """A part that was left out when this package was built."""
 
 
 class Removed(Explained, ValueError):
-    """This worker is no part of the job any more, and why."""
+    """This worker is not in the job any more, and why."""
 
 
 class AgentGone(Explained, ValueError):
-    """The agent of horovodrun, or its driver, cannot be asked any more, or does not answer as it should."""
+    """The agent of horovodrun, or its driver, is unreachable or answers wrongly."""
 
 
 class CommitsLost(Explained, ValueError):
-    """Commits for processes that are started again have no place."""
+    """Commits for processes that are started again cannot be stored."""
 
 
 class InAnotherFunction(HorovodInternalError):
-    """This rank does not go on: the others are in another part of the script. They do."""
+    """This rank stops: the others are in another part of the script. They continue."""
 
 
 class Wording(NamedTuple):
-    """Texts of errors about a job, which name the call that formed it: hvd.init(), unless it was another.
+    """Texts of errors about a job. They name the call that formed it, usually hvd.init().
 
     Attributes:
-        forming: what forms the job, as "hvd.init()".
-        if_absent: where a rank did not come, what may be wrong and what to do.
-        not_running: all of the error for an operation outside of a job.
-        in_child: what still works in a process that a rank has forked, and what to do instead.
+        forming: the call that forms the job, as "hvd.init()".
+        if_absent: possible reasons why a rank did not come, and remedies.
+        not_running: the whole error for an operation outside of a job.
+        in_child: the calls that still work in a process forked by a rank, and the remedy.
     """
 
     forming: str
@@ -209,7 +209,7 @@ child_of_rank = CannotStart.says(
     f"from here; {_ALONE}",
 )
 
-# Where ranks meet (horovod.common.rendezvous)
+# Meeting places of ranks (horovod.common.rendezvous)
 _MIXED = (
     "at the same time: ranks of two jobs would be mixed there",
     "start one job after the other, or let them meet in different places: another HOROVOD_RENDEZVOUS_FOLDER, "
@@ -285,12 +285,12 @@ rank_outside_comm = WrongArgument.says(
     "call init() with the ranks that this one shall work with",
 )
 first_task_elsewhere = CannotStart.says(
-    "SLURM_PROCID=0 is on node {node} of the step, where the other ranks do not look for it",
+    "{setting}=0 is on node {node} of the step, where the other ranks do not look for it",
     "set MASTER_ADDR to its host, or use another --distribution",
 )
 wrong_master_port = WrongSetting.says("MASTER_PORT={value} is no port", "unset it, or set one of 1 to 65535")
 hosts_not_said = CannotStart.says(
-    "srun has started this process, but {settings} do not say on which hosts",
+    "{launcher} has started this process, but {settings} do not say on which hosts",
     "set MASTER_ADDR to that of task 0",
 )
 hosts_not_read = CannotStart.says("{setting}={value} {why}", "set MASTER_ADDR to the host of task 0")
@@ -371,7 +371,7 @@ others_commits = CommitsLost.says(
     "somebody else has made it: remove it, and start the job again",
 )
 
-# Small questions (util) and the NumPy codec
+# Helper functions (util) and the NumPy codec
 not_built = NotBuilt.says(
     "extension {extension} has not been built: {path} is missing", "reinstall with {setting}=1"
 )

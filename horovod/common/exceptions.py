@@ -1,7 +1,7 @@
 """Errors a user of any framework face may catch. The native core raises these by name.
 
-Each says what is wrong and what to do, and has that as fields too: ``code``, ``facts``, ``tensor``,
-``ranks``, ``values``, ``remedy`` (``horovod.common.sentences.Explained``).
+Each states the failure and the remedy, also as fields: ``code``, ``facts``, ``tensor``, ``ranks``,
+``values``, ``remedy`` (``horovod.common.sentences.Explained``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = [
 class HorovodInternalError(Explained, RuntimeError):
     """A collective failed: ranks disagreed about it, a peer is gone, or the engine was shut down.
 
-    After a disagreement the job goes on and the next operation works; elastic training restores the last
+    After a disagreement the job continues and the next operation works; elastic training restores the last
     commit.
     """
 
@@ -31,26 +31,27 @@ class HorovodInternalError(Explained, RuntimeError):
         self, *arguments: object, code: str = "", facts: Mapping[str, Any] | None = None, remedy: str = ""
     ) -> None:
         super().__init__(*arguments, code=code, facts=facts, remedy=remedy)
-        if code and follows_others(self):  # before this rank ends of it, perhaps
+        if code and follows_others(self):  # before this rank perhaps ends because of it
             notes.tell_of_failure(str(self), self.ranks)
 
 
 class Disagreement(HorovodInternalError):
-    """Ranks ask for different things under one name (``tensor``, ``values``). The job goes on, unless some of
-    them have begun what they ask for.
+    """Ranks request different operations under one name (``tensor``, ``values``).
+
+    The job continues, unless some ranks have begun theirs.
     """
 
 
 class LostRank(HorovodInternalError):
-    """``ranks`` are not heard any more. The job has ended."""
+    """``ranks`` are silent. The job has ended."""
 
 
 class Stalled(HorovodInternalError):
-    """``ranks`` live, and have not asked for what others wait for."""
+    """``ranks`` live, and have not requested the operation that others wait for."""
 
 
 class ShutDown(HorovodInternalError):
-    """Some rank has left the job, so nothing more is carried out."""
+    """A rank has left the job, so the engine carries out nothing more."""
 
 
 class DeviceFailure(HorovodInternalError):
@@ -62,7 +63,7 @@ class TensorChanged(HorovodInternalError):
 
 
 class WrongArgument(Explained, ValueError):
-    """The caller's mistake, found before anything was sent."""
+    """A mistake of the caller, found before the engine sent anything."""
 
 
 class NotInitialized(Explained, ValueError):
@@ -70,15 +71,15 @@ class NotInitialized(Explained, ValueError):
 
 
 class WrongSetting(Explained, ValueError):
-    """A variable, flag or file has a value that cannot be used: ``facts["setting"]``, ``facts["value"]``."""
+    """The value of a variable, flag or file is unusable: ``facts["setting"]``, ``facts["value"]``."""
 
 
 class WrongType(Explained, TypeError):
-    """An argument is of a type that cannot be used."""
+    """An argument has an unusable type."""
 
 
 class WrongUse(Explained, RuntimeError):
-    """A call that has no place here, as a second step() before backward()."""
+    """A call at a wrong time, such as a second step() before backward()."""
 
 
 class CannotStart(Explained, ValueError):
@@ -86,24 +87,24 @@ class CannotStart(Explained, ValueError):
 
 
 class NotServed(Explained, NotImplementedError):
-    """Something that exists and is refused, for all ranks alike."""
+    """A feature that exists and is refused, for all ranks alike."""
 
 
 _FOLLOWING = (LostRank, Stalled, ShutDown)
-# Words of gloo, NCCL and the system; and an error of ours of which torch's futures have kept only the text.
+# Phrases of gloo, NCCL and the system, and of our errors after torch's futures have kept only their text.
 _IN_OTHER_WORDS = re.compile(
     r"Connection (?:closed|reset) by|Broken pipe|remote process exited|\b(?:LostRank|Stalled|ShutDown): "
 )
 
 
 def _is_of(error: BaseException, kinds: tuple[type[Explained], ...]) -> bool:
-    """Whether it is of these classes, or passes on the facts of an error that was."""
+    """Whether the error is of these classes, or passes on the facts of one that was."""
     passed_on = error.facts.get("cause_class") if isinstance(error, Explained) else None
     return isinstance(error, kinds) or passed_on in [kind.__name__ for kind in kinds]
 
 
 def lost_ranks(error: BaseException | None) -> tuple[int, ...]:
-    """The ranks that an error, or one that it comes of, says are lost; sorted."""
+    """The ranks that an error or one of its causes says are lost; sorted."""
     for each in causes(error):
         if isinstance(each, Explained) and _is_of(each, (LostRank,)):
             return tuple(sorted(set(each.ranks)))
@@ -111,7 +112,7 @@ def lost_ranks(error: BaseException | None) -> tuple[int, ...]:
 
 
 def follows_others(error: BaseException | None) -> bool:
-    """Whether an error, or one that it comes of, says that the cause is another rank."""
+    """Whether an error or one of its causes says that another rank is the cause."""
     is_ours = any(_is_of(each, _FOLLOWING) for each in causes(error))
     return is_ours or _IN_OTHER_WORDS.search(str(error)) is not None
 
@@ -128,7 +129,7 @@ class HostsUpdatedInterrupt(RuntimeError):
 
 
 def get_version_mismatch_message(name: str, version: str, installed_version: str) -> str:
-    """Sentence for an extension built against one version of ``name`` and run with another."""
+    """The message for an extension built against one version of ``name`` and run with another."""
     return (
         f"Horovod was built for {name} {version}, but {name} {installed_version} is installed. "
         f"Install {name} {version}, or reinstall Horovod."
@@ -136,7 +137,7 @@ def get_version_mismatch_message(name: str, version: str, installed_version: str
 
 
 class HorovodVersionMismatchError(ImportError):
-    """The installed version of a framework is not the one that something was built for."""
+    """The installed version of a framework differs from the version used for the build."""
 
     def __init__(self, name: str, version: str, installed_version: str) -> None:
         super().__init__(get_version_mismatch_message(name, version, installed_version), name=name)

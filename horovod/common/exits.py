@@ -1,6 +1,6 @@
 """Actions at the end of this process, also if multiprocessing has forked it.
 
-Such a process ends by os._exit(), which atexit does not hear of; multiprocessing has finalizers of its own.
+A forked process ends by os._exit(), which skips atexit; multiprocessing has its own finalizers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["at_exit", "uncaught_exception"]
 
 F = TypeVar("F", bound=Callable[[], object])
 
-_BEFORE_OTHERS = 100  # of multiprocessing's finalizers, as atexit has ours before multiprocessing's
+_BEFORE_OTHERS = 100  # of multiprocessing's finalizers: atexit too calls ours before multiprocessing's
 _functions: list[Callable[[], object]] = []
 _finalized = 0  # the process whose finalizer calls them
 
@@ -33,7 +33,7 @@ def at_exit(function: F) -> F:
 
 def _call_all() -> None:
     for function in reversed(_functions):
-        atexit.unregister(function)  # children that were spawned come to that too
+        atexit.unregister(function)  # spawned children reach this code too
         function()
 
 
@@ -44,14 +44,14 @@ def _finalize(*_: object) -> None:
         util.Finalize(None, _call_all, exitpriority=_BEFORE_OTHERS)
 
 
-util.register_after_fork(_call_all, _finalize)  # of multiprocessing's, which forgets finalizers then
+util.register_after_fork(_call_all, _finalize)  # multiprocessing forgets finalizers after a fork
 
 
 def uncaught_exception() -> BaseException | None:
-    """The exception that nobody caught, and that ends the interpreter. For what ``at_exit`` calls.
+    """The uncaught exception that ends the interpreter. For functions given to ``at_exit``.
 
-    atexit knows it only by traces, and at an interactive prompt every typing error leaves the same, and means
-    nothing. Under multiprocessing's finalizers the exception is still on its way.
+    atexit knows it only by sys.last_exc, which every error at an interactive prompt sets too. Under
+    multiprocessing's finalizers the exception is still being raised.
     """
     on_its_way = sys.exc_info()[1]
     if on_its_way is not None and not isinstance(on_its_way, SystemExit):

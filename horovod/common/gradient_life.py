@@ -1,19 +1,20 @@
-"""The life of an optimizer's gradients from one step to the next: a machine that knows no tensors and no I/O.
+"""A state machine for an optimizer's gradients between steps. It knows no tensors and does no I/O.
 
-Whoever uses it tells it of events (a gradient has been accumulated, a pass has ended, other ranks have
-answered, a reduction is over, a step has been made), and it says what is to be reduced. A gradient is
+The caller reports events: a gradient was accumulated, a pass ended, other ranks answered, a reduction
+finished, a step was made. The machine answers which gradients to reduce. A gradient is
 
     WAITING   until its parameter has been through as many backward passes as a step has;
     STARTED   while it is being reduced, with all others of its group;
     REDUCED   until the step, or until it is given up.
 
-A rank whose pass ends without some gradients, though others of the step are due, asks the other ranks about
-them. If one of them has started a reduction, this rank takes part in it, with zeros or with what it has, and
-the gradient is *completed* on all ranks: in a later pass of the same step a rank may still compute what it
-lacked. This is a further *contribution*: it is reduced under another name, and the result is added.
+If a rank's pass ends without some gradients while others of the step are due, it asks the other ranks about
+them. If one of them has started a reduction, this rank takes part, with zeros or with its partial gradient,
+and the gradient is *completed* on all ranks. In a later pass of the same step a rank may still compute the
+part it lacked. That part is a further *contribution*: it is reduced under another name, and the result is
+added.
 
-    pass ends -> questions() -> the ranks' answers -> units to start -> reductions are over -> open()
-    step      -> left() are started, and further contributions are asked for until no rank has any
+    pass ends -> questions to other ranks -> answers -> units to start -> reductions are over -> open()
+    step      -> left_over() is started, and further contributions are reduced until no rank has any
 """
 
 from __future__ import annotations
@@ -38,23 +39,23 @@ class Life(enum.Enum):
 class Decision(enum.IntEnum):
     """The ranks' decision about a gradient that one of them lacks; the core's MissingGradient."""
 
-    NOT_YET = 0  # others wait for this rank elsewhere: it goes on, and asks again or starts it in the step
+    NOT_YET = 0  # others wait for this rank elsewhere: it continues, and asks again or starts it in the step
     START = 1  # some rank has started it
     NOBODY_HAS_IT = 2
-    ASK_AGAIN = 3  # undecided; the answer came early, because other ranks wait for the gradients to start
+    ASK_AGAIN = 3  # undecided: the answer came early, because other ranks wait for the gradients to start
 
 
 class TooManyPasses(Exception):
-    """A gradient has been accumulated that is being reduced, or was to be reduced before."""
+    """A gradient was accumulated that is being reduced, or was already due."""
 
 
 class GradientLife(Generic[P]):
-    """Of the gradients of one optimizer, each known by its parameter.
+    """The states of one optimizer's gradients, by parameter. Not thread-safe.
 
     Attributes:
         passes: backward passes of a step.
-        left: by parameter, how many of them are left until it is due.
-        contributions: by parameter of a completed gradient, how many have been started in this step.
+        left: by parameter, the number of passes until it is due.
+        contributions: by parameter of a completed gradient, the number started in this step.
     """
 
     def __init__(self, passes: int) -> None:
@@ -63,38 +64,36 @@ class GradientLife(Generic[P]):
         self.contributions: dict[P, int] = {}
         self._groups: dict[P, list[P]] = {}
         self._life: dict[P, Life] = {}  # a gradient that is not in it is waiting
-        self._further: set[P] = set()  # whose further contribution is under way
+        self._further: set[P] = set()  # parameters whose further contribution is being reduced
 
     def add(self, parameter: P) -> None:
-        """A parameter takes part from now on."""
         self.left[parameter] = self.passes
 
     def group(self, members: list[P]) -> None:
-        """These are reduced together from now on."""
+        """Reduce these parameters together from now on."""
         self._groups.update(dict.fromkeys(members, members))
 
     def ungroup(self) -> None:
-        """Every parameter is reduced by itself from now on."""
+        """Reduce every parameter by itself from now on."""
         self._groups.clear()
 
     def groups(self) -> list[list[P]]:
-        """All groups, each once."""
         return list({id(members): members for members in self._groups.values()}.values())
 
     def unit(self, parameter: P) -> list[P]:
-        """The parameters that are reduced together with this one, itself included."""
+        """The parameters that are reduced together with this one, including itself."""
         return self._groups.get(parameter, [parameter])
 
     def is_grouped(self, parameter: P) -> bool:
-        """Whether it is reduced as one of a group, which may have no other member."""
+        """Whether it is reduced as part of a group, which may have no other member."""
         return bool(self._groups) and parameter in self._groups
 
     def of(self, parameter: P) -> Life:
-        """The state of its gradient."""
+        """The state of a parameter's gradient."""
         return self._life.get(parameter, Life.WAITING)
 
     def is_under_way(self) -> bool:
-        """Whether anything is being reduced."""
+        """Whether any gradient is being reduced."""
         return bool(self._further) or Life.STARTED in self._life.values()
 
     def being_reduced(self) -> Iterator[P]:
@@ -102,13 +101,14 @@ class GradientLife(Generic[P]):
         return (parameter for parameter, life in self._life.items() if life is Life.STARTED)
 
     def further(self) -> Iterator[P]:
-        """Parameters of which a further contribution is being reduced."""
+        """Parameters whose further contribution is being reduced."""
         return iter(self._further)
 
     def accumulated(self, parameter: P) -> list[P]:
-        """A backward pass has accumulated a gradient; returns the unit that is now due, or nothing.
+        """Note that a backward pass accumulated a gradient. Returns the unit that is now due, or [].
 
-        TooManyPasses if it is being reduced or reduced, or was due in the pass before.
+        Raises:
+            TooManyPasses: the gradient is being reduced or is reduced, or was due in the pass before.
         """
         left = self.left[parameter] - 1
         if left < 0 or parameter in self._life:
@@ -120,12 +120,12 @@ class GradientLife(Generic[P]):
         return members if all(self.left[member] == 0 for member in members) else []
 
     def started(self, members: Iterable[P]) -> None:
-        """The first contribution of these is being reduced."""
+        """Note that the first contribution of these parameters is being reduced."""
         for member in members:
             self._life[member] = Life.STARTED
 
     def reduced(self, members: Iterable[P], is_completed: bool) -> None:
-        """That, or a further contribution, is over; ``is_completed``: some rank lacked it."""
+        """Note that a contribution is reduced; ``is_completed``: some rank lacked it."""
         for member in members:
             self._life[member] = Life.REDUCED
             self._further.discard(member)
@@ -133,7 +133,7 @@ class GradientLife(Generic[P]):
                 self.contributions.setdefault(member, 1)
 
     def started_further(self, parameter: P) -> int:
-        """A further contribution is being reduced; returns its number, the first one's being 0."""
+        """Note that a further contribution is being reduced. Returns its number; the first one's is 0."""
         number = self.contributions[parameter]
         self.contributions[parameter] = number + 1
         self._further.add(parameter)
@@ -159,17 +159,18 @@ class GradientLife(Generic[P]):
             yield members
 
     def has_part(self, unit: list[P]) -> bool:
-        """Whether there are some gradients of a unit that is not started: of a part of a group, or of fewer
-        passes than a step has, though others of the step are due.
+        """Whether a unit that is not started has some gradients, though others of the step are due.
+
+        They are of part of a group, or of fewer passes than a step has.
         """
         return any(self.left[member] < self.passes for member in unit)
 
     def has_due(self) -> bool:
-        """Whether a step's passes are through for some parameter, so that others that wait are missing."""
+        """Whether some parameter has had all passes of a step, so that waiting gradients are missing."""
         return bool(self._life) or 0 in self.left.values()
 
     def has_begun(self) -> bool:
-        """Whether anything has been reduced in this step, or is; the same on all ranks after a pass."""
+        """Whether a gradient has been reduced in this step, or is; the same on all ranks after a pass."""
         return bool(self._life)
 
     def forget(self, parameter: P) -> None:

@@ -1,17 +1,17 @@
-"""Folders in a host's memory where commits outlive the processes that made them (``--elastic-restart``).
+"""Folders in a host's memory in which commits outlive the processes that made them (``--elastic-restart``).
 
-A folder belongs to one job on one host, and to one user: mode 0700, files 0600. Its *keeper* is who lives as
-long as the job does there, and it is of no use without:
+A folder belongs to one job on one host, and to one user: mode 0700, files 0600. Its *keeper* lives as long as
+the job does on the host; without it the folder is useless:
 
     horovod-commits-UID-job-SECONDS-RANDOM       the agent of horovodrun made it then, and holds a lock on it
     horovod-commits-UID-by-NAMESPACE-PID-START   torchrun's agent, which knows nothing of it: that process
 
-Whoever begins a job removes folders of the same user whose keeper is gone. torchrun's agent removes nothing,
-so its folder has a watcher too, a process that waits for the agent's end: this file, run as a program.
+The next job of the user removes folders without a living keeper. torchrun's agent removes nothing, so its
+folder also has a watcher, a process that waits for the agent's end: this file, run as a program.
 
     host_memory.py FOLDER
 
-Linux; standard library only and few imports: agents need it.
+Linux; standard library only and few imports, because agents load it.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ import sys
 import time
 from collections.abc import Mapping
 
-if __name__ == "__main__":  # by its path, and isolated: nothing leads to this package
+if __name__ == "__main__":  # run by its path, and isolated: sys.path lacks this package
     sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")))
 
 from horovod.common import errors
 
 __all__ = ["ROOT", "VARIABLE", "KeptFolder", "began", "checked", "of_torchrun", "remove_abandoned"]
 
-VARIABLE = "HOROVOD_COMMITS_FOLDER"  # told by an agent to its workers
+VARIABLE = "HOROVOD_COMMITS_FOLDER"  # an agent sets it for its workers
 ROOT = "/dev/shm"
 _RESTARTS, _RUN_ID = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID"
-_STARTED, _ENDED = 19, "Z"  # of what _status() returns: where, and the state of who is not waited for so far
+_STARTED, _ENDED = 19, "Z"  # in _status(): index of the start time; state of an unreaped process
 _BY_LOCK, _BY_PROCESS = "job-", "by-"
 _LOOKS_EVERY = 1.0  # seconds
 
@@ -44,7 +44,7 @@ def _prefix() -> str:
 
 
 class KeptFolder:
-    """A folder that this process keeps. OSError where there is no room for one, or no /dev/shm."""
+    """A folder that this process keeps. OSError without space for one, or without /dev/shm."""
 
     def __init__(self) -> None:
         remove_abandoned()
@@ -52,18 +52,18 @@ class KeptFolder:
 
     @staticmethod
     def _made() -> tuple[str, int]:
-        """Its path, and the descriptor whose lock says that it is kept. Not inherited."""
+        """Its path, and the descriptor whose lock marks it as kept, which children do not inherit."""
         while True:
             path = os.path.join(ROOT, f"{_prefix()}{_BY_LOCK}{time.time():.3f}-{os.urandom(8).hex()}")
             os.mkdir(path, 0o700)
             lock = _locked(path)
             if lock >= 0 and os.path.isdir(path):
                 return path, lock
-            if lock >= 0:  # somebody took it for an abandoned one before it was locked
+            if lock >= 0:  # another job removed it as abandoned before the lock was taken
                 os.close(lock)
 
     def remove(self) -> None:
-        """With all that is in it. Harmless when repeated."""
+        """Remove the folder and its content. Idempotent."""
         _remove(self.path)
         if self._lock >= 0:
             os.close(self._lock)
@@ -71,7 +71,7 @@ class KeptFolder:
 
 
 def began(path: str) -> float:
-    """When the job of horovodrun's that a folder belongs to began on this host: seconds since the epoch.
+    """The time when a folder's horovodrun job began on this host, in seconds since the epoch.
 
     ValueError for another folder.
     """
@@ -82,9 +82,9 @@ def began(path: str) -> float:
 
 
 def of_torchrun(environment: Mapping[str, str] = os.environ) -> str:
-    """The folder of the job of torchrun that this process is a worker of, on this host; made if need be.
+    """The folder of this worker's torchrun job on this host, created if missing.
 
-    Workers of one agent have the same, also after a restart. ValueError where no such agent is found.
+    Workers of one agent get the same folder, also after a restart. ValueError if no such agent is found.
     """
     keeper = _agent_of_torchrun() if environment.get(_RUN_ID) else 0
     if not keeper:
@@ -100,12 +100,12 @@ def of_torchrun(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def _have_watched(path: str) -> None:
-    """Start a watcher. It belongs to nobody here, and inherits nothing: peers must notice when we end."""
+    """Start a watcher. It is not a child of this process, and inherits nothing: peers must notice our end."""
     import subprocess
 
     nothing = subprocess.DEVNULL
     words = [sys.executable, "-I", "-S", __file__, path]
-    # Without a watcher the folder goes when the next job begins.
+    # Without a watcher the folder is removed when the next job begins.
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         subprocess.run(
             words, cwd="/", stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True, timeout=30
@@ -113,8 +113,8 @@ def _have_watched(path: str) -> None:
 
 
 def _watch(path: str) -> None:
-    """In the background: remove a folder when its keeper has ended. Ends when the folder is gone."""
-    if os.fork():  # whoever started this waits for it no longer
+    """In the background, remove a folder when its keeper has ended. Ends when the folder is gone."""
+    if os.fork():  # the parent returns, as its caller waits for it
         return
     keeper = os.path.basename(path).removeprefix(f"{_prefix()}{_BY_PROCESS}")
     while os.path.isdir(path):
@@ -125,7 +125,7 @@ def _watch(path: str) -> None:
 
 
 def checked(path: str) -> str:
-    """The path again. ValueError unless it is a folder that only this user can enter, and no link to one."""
+    """The path. ValueError unless it is a folder, not a link, that only this user can enter."""
     try:
         found = os.lstat(path)
     except OSError as error:
@@ -137,7 +137,7 @@ def checked(path: str) -> str:
 
 
 def remove_abandoned() -> None:
-    """Remove this user's folders on this host whose keeper is gone. What cannot be judged stays."""
+    """Remove this user's folders on this host whose keeper is gone. Keep folders that cannot be judged."""
     with contextlib.suppress(OSError):  # no /dev/shm
         for name in os.listdir(ROOT):
             path, kind = os.path.join(ROOT, name), name.removeprefix(_prefix())
@@ -152,7 +152,7 @@ def remove_abandoned() -> None:
 
 
 def _remove(path: str) -> None:
-    import shutil  # loads a lot, for those that need it only
+    import shutil  # slow to load, and rarely needed
 
     shutil.rmtree(path, ignore_errors=True)
 
@@ -164,7 +164,7 @@ def _is_ours(path: str) -> bool:
 
 
 def _locked(path: str) -> int:
-    """A descriptor that holds the folder's lock; -1 where somebody else does, or it is gone."""
+    """A descriptor that holds the folder's lock; -1 if another process holds it, or the folder is gone."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
@@ -178,9 +178,9 @@ def _locked(path: str) -> int:
 
 
 def _agent_of_torchrun() -> int:
-    """The process that has started this one's job here: the first above that has not been told its run.
+    """The process that started this one's job here: the first ancestor without torchrun's variables.
 
-    0 where there is none. A shell or another program between is a part of the job.
+    0 if there is none. A shell or another program in between is a part of the job.
     """
     pid = os.getppid()
     while pid > 1:
@@ -196,23 +196,23 @@ def _agent_of_torchrun() -> int:
 
 
 def _status(pid: int) -> list[str]:
-    """State, parent and so on, as proc(5) has them after the command. OSError: there is no such process."""
+    """State, parent and so on, as in proc(5) after the command. OSError if the process does not exist."""
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
         return file.read().rpartition(")")[2].split()
 
 
 def _started(pid: int) -> str:
-    """When, in ticks since the host's start: a process id may come again."""
+    """The start time of a process, in ticks since boot: process ids are reused."""
     return _status(pid)[_STARTED]
 
 
 def _namespace() -> int:
-    """Of process ids: another one has other processes under the same numbers."""
+    """The namespace of process ids: in another one the same ids mean other processes."""
     return os.stat("/proc/self/ns/pid").st_ino
 
 
 def _has_ended(keeper: str) -> bool:
-    """Whether NAMESPACE-PID-START is no process any more. False for one of another namespace."""
+    """Whether the process NAMESPACE-PID-START has ended. False for another namespace."""
     try:
         namespace, pid, started = keeper.split("-")
         if int(namespace) != _namespace():

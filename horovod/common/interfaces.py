@@ -1,4 +1,4 @@
-"""The addresses of this host. Loads no core: the launcher asks, and its agent on other hosts."""
+"""The addresses of this host. Imports no core: the launcher uses this, and its agent on other hosts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from horovod.common.networks import Address, Interface
 
 __all__ = ["address_towards", "addresses"]
 
-_ANYWHERE = ("192.0.2.1", "2001:db8::1")  # nobody's: the way there is the default route
-_NO_SPEED = 65535  # -1 of 16 bits
+_ANYWHERE = ("192.0.2.1", "2001:db8::1")  # unassigned addresses: the way there is the default route
+_NO_SPEED = 65535  # -1 as 16 bits
 _DISCARD = 9  # a port; nothing is sent
 
 
 def addresses() -> list[tuple[str, Interface, int]]:
-    """(interface, address with prefix, Mbit/s or 0) of each that is up."""
+    """(interface, address with prefix, Mbit/s or 0) of each address of an interface that is up."""
     import psutil
 
     states = psutil.net_if_stats()
@@ -34,26 +34,26 @@ def addresses() -> list[tuple[str, Interface, int]]:
 
 
 def _known(speed: int) -> int:
-    """0 for what drivers say that do not know."""
+    """The speed, or 0 for the values by which drivers mean unknown."""
     return speed if 0 < speed < 2**31 - 1 and speed != _NO_SPEED else 0
 
 
 def _prefix(netmask: str) -> str:
-    """The size of an address's suffix: of IPv6, its length."""
+    """The netmask after an address's slash; of IPv6, its length."""
     return str(int(IPv6Address(netmask)).bit_count()) if ":" in netmask else netmask
 
 
 def address_towards(host: str) -> Address | None:
-    """Which of its addresses this host uses towards another; "", or a name of its own: by its default route.
+    """This host's address towards another host; for "" or this host's name, the one on its default route.
 
-    None without any that others could reach. Sends nothing but what looking up the name takes.
+    None if it has no address that others could reach. Sends only what the name lookup needs.
     """
     for family, target in _targets(host):
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
                 probe.connect((target, _DISCARD))
                 own = ip_address(probe.getsockname()[0].partition("%")[0])
-        except OSError:  # no way there, or none of that family
+        except OSError:  # no route there, or none of that family
             continue
         if not (own.is_loopback or own.is_unspecified or own.is_link_local):
             return own
@@ -64,7 +64,7 @@ def _targets(host: str) -> Iterator[tuple[socket.AddressFamily, str]]:
     if host:
         try:
             found = socket.getaddrinfo(host, _DISCARD, type=socket.SOCK_DGRAM)
-        except (OSError, UnicodeError):  # no such name; none that could be one
+        except (OSError, UnicodeError):  # no such name; not a valid name
             found = []
         for family, _, _, _, address in found:
             yield family, str(address[0])

@@ -1,13 +1,13 @@
-"""Which job the running code is a part of.
+"""The job that the running code belongs to.
 
-A process is one rank of one job at most, and nobody needs to say which. Where threads are ranks, each enters
-its own ``Job``. Who is called by others later, perhaps on a thread of theirs, such as a hook of autograd's,
-remembers the job it was made in, and runs in that.
+A process is usually one rank of one job. If threads are ranks, each enters its own ``Job``. An object that is
+called later, perhaps on another thread, such as a hook of autograd, remembers the job it was made in, and
+runs in that.
 
-Processes that were forked by one that had called hvd.init() are in none. The engine's thread is not in them,
-its locks may be held for ever, and MPI and the shared memory are the parent's. Most of them never notice:
-workers of a DataLoader ask for rank() at most. The core guards itself too (native/base/process.h). Python
-checks first, before it takes its own locks.
+A process forked after hvd.init() is in no job. It lacks the engine's thread, may find locks held for ever,
+and MPI and the shared memory are the parent's. Most never notice: workers of a DataLoader at most call
+rank(). The core guards itself too (native/base/process.h); Python checks first, before it takes its own
+locks.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ __all__ = ["Job", "current", "note_fork", "refuse_forked"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_forked_by = ""  # as "rank 3"; "" where this process is no such child
+_forked_by = ""  # as "rank 3"; "" unless this process is such a child
 
 
 class Job:
-    """One rank's part in a job. ``init()`` begins it anew.
+    """One rank's part in a job. ``init()`` begins it again.
 
     Args:
-        open_world: (settings, ranks or [] for all) -> the world; None: as the launcher says that started
-            this process.
+        open_world: (settings, ranks or [] for all) -> the world; None: as this process' launcher says.
         wording: of errors.
 
     Attributes:
-        belongings: what is kept for it.
+        belongings: objects kept for the job.
         member: the membership from init() to shutdown(), else None.
-        inherited: in a forked child, the parent's: it answers questions, and serves no operation.
-        lock: held by who begins or ends the membership.
-        is_rejoining: init() is to join what comes after a world that was left (rejoining.py).
-        has_met: the ranks of the last init() have met, whatever came of it.
-        process_sets_given: those of the last init() that was told any.
-        process_sets_left: those that scripts had added to the membership before, to be made again: ranks, and
-            the objects that stand for them.
-        follow_process_sets: called in each world of elastic training once its process sets are there, before
-            the state adapts: whose rank has changed may be in another set.
+        inherited: in a forked child, the parent's membership, which answers questions but serves no
+            operation.
+        lock: held while the membership begins or ends.
+        is_rejoining: init() is to join the world after one that was left (rejoining.py).
+        has_met: the ranks of the last init() have met, whether or not it succeeded.
+        process_sets_given: the sets of the last init() that was given any.
+        process_sets_left: sets that scripts added to the previous membership, to be made again: ranks, and
+            their ProcessSet objects.
+        follow_process_sets: called in each world of elastic training when its process sets exist, before the
+            state adapts: a rank whose number has changed may be in another set.
         resets: how often elastic training has joined another world.
         losses: how often it left one because a rank was lost.
-        recovery_microseconds: from there, or from a change of hosts, until training went on.
-        in_function: what hvd.elastic.run calls, or has called last: its name.
-        timeline: the file that rank 0 writes, and whether rounds are marked; None while nobody wants one.
+        recovery_microseconds: from a loss or a change of hosts until training continued.
+        in_function: name of the function that hvd.elastic.run calls, or called last.
+        timeline: the file that rank 0 writes, and whether it marks rounds; None without a timeline.
         began: when this process joined its first world, in seconds since the epoch.
     """
 
@@ -80,11 +80,11 @@ class Job:
         self.began = 0.0
 
     def become_a_childs(self) -> None:
-        """In a forked child: whoever held the lock is not here, and neither is the engine's thread."""
+        """Adapt to a forked child: it lacks the thread that held the lock, and the engine's thread."""
         self.lock = threading.Lock()
         self.inherited, self.member = self.member or self.inherited, None
         if self.inherited is not None:
-            self.inherited.world.leave_to_parent()  # others shall notice when that ends
+            self.inherited.world.leave_to_parent()  # others shall notice the parent's end
 
     def refuse_child(self) -> None:
         """HorovodInternalError in a forked child of a rank of this job."""
@@ -109,7 +109,7 @@ class Job:
             _entered.reset(token)
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function for the job, on whatever thread."""
+        """Call a function for the job, on any thread."""
         if current() is self:
             return function(*args, **kwargs)
         with self.entered():
@@ -127,7 +127,7 @@ def current() -> Job:
 
 
 def note_fork(parent: str) -> None:
-    """This process has just been forked by ``parent``; who was forked itself stays what it was."""
+    """Note that ``parent`` has just forked this process. The first note counts."""
     global _forked_by
     _forked_by = _forked_by or parent
 

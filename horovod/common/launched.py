@@ -1,13 +1,12 @@
-"""How this process was started: what launchers say about it in environment variables, and what follows.
+"""How this process was started: what launchers report in environment variables, and the consequences.
 
-LAUNCHERS is the one table of them, with how the ranks of each meet. MPI forms the jobs of some. Ranks of
-others meet in a store or a folder, or by horovodrun's agents (`horovod.common.rendezvous`). Where there is
-no way to the other ranks, and each process would be a job of its own, that is refused, unless the launcher
-says that there is one process only. Where several speak, MPI's decides, and then the agents': horovodrun may
-have been called in a job of Slurm.
+LAUNCHERS is the only table of launchers, with how the ranks of each meet: by MPI, in a store or a folder, or
+by horovodrun's agents (`horovod.common.rendezvous`). A process with no way to the other ranks is refused, as
+it would be a job by itself, unless the launcher says that there is only one process. If variables of several
+launchers are set, MPI's decide, then the agents': horovodrun may run in a job of Slurm.
 
-The names of the agents' variables stand in agent_messages, as each rank's wrapper needs them, too: importing
-this module would double the time it takes.
+agent_messages has the names of the agents' variables, because each rank's wrapper needs them too: importing
+this module would double its start time.
 """
 
 from __future__ import annotations
@@ -21,36 +20,40 @@ from horovod.common.agent_messages import LOCAL_RANK, LOCAL_SIZE, RANK, SIZE
 from horovod.common.agent_messages import VARIABLE as AGENT_VARIABLE
 
 __all__ = [
-    "AGENT", "ALONE", "FOLDER", "LAUNCHERS", "LOCAL_RANKS", "MARK", "MPI", "NOWHERE", "OPEN_MPI", "PMI",
-    "STEP", "STORE",
+    "AGENT", "ALONE", "FIRST_HOST", "FOLDER", "LAUNCHERS", "LOCAL_RANKS", "MARK", "MPI", "NOWHERE",
+    "OPEN_MPI", "PMI", "STORE",
     "Launch", "Launcher", "detect", "leave_mark", "of_several",
 ]  # fmt: skip
 
 _START = "`horovodrun -np N python train.py`"
 _FOLDER_VARIABLE = "HOROVOD_RENDEZVOUS_FOLDER"
-# How ranks meet: MPI connects them; torch's store is where MASTER_ADDR says; it is on the first host of a
-# step of Slurm's; in a folder; in the store of horovodrun's driver, by way of their agents; not at all.
-MPI, STORE, STEP, FOLDER, AGENT, NOWHERE = "MPI", "store", "step", "folder", "agent", ""
+# How ranks meet: by MPI; in torch's store at MASTER_ADDR; in such a store on the first host that the launcher
+# names; in a folder; in the store of horovodrun's driver, through their agents; not at all.
+MPI, STORE, FIRST_HOST, FOLDER, AGENT, NOWHERE = "MPI", "store", "first host", "folder", "agent", ""
 
 
 class Launcher(NamedTuple):
-    """A launcher of processes, and the variables in which each finds its place; "" if it has none.
+    """A launcher of processes, and its variables for size and rank; "" if it has none.
 
-    Without ``always_says_size``, its rank 0 means nothing by itself: a batch script of Slurm has
-    SLURM_PROCID=0 though it runs once, and RANK may be anybody's variable. ``job``: variables that tell its
-    jobs apart, the same on all ranks. Without the variable ``sign``, it has not started the process.
+    Without ``always_says_size``, rank 0 alone proves nothing: a batch script of Slurm has SLURM_PROCID=0
+    though it runs once, and other programs may set RANK. ``job``: variables that distinguish its jobs, the
+    same on all ranks. Without the variable ``sign``, it has not started the process. If ranks meet on the
+    FIRST_HOST, ``hosts``: variables that list the hosts, in order of preference; ``host``: the variable with
+    the index of this host in that list.
     """
 
     name: str
     size: str
     rank: str
     local_size: str = ""
-    local_ranks: tuple[str, ...] = ()  # one number, under the names that relatives give it
+    local_ranks: tuple[str, ...] = ()  # one number, under the names of related launchers
     meets: str = NOWHERE
     always_says_size: bool = True
     instead: str = _START
     job: tuple[str, ...] = ()
     sign: str = ""
+    hosts: tuple[str, ...] = ()
+    host: str = ""
 
     @property
     def forms_mpi_jobs(self) -> bool:
@@ -75,17 +78,18 @@ _TORCHRUN = Launcher(
 )  # fmt: skip
 _MEETING_POINT = ("MASTER_ADDR", "MASTER_PORT")
 _TORCHRUN_WORKER, _WITHIN_HOST = "TORCHELASTIC_RUN_ID", "LOCAL_RANK"
-# Not SLURM_NTASKS: that is the allocation's, and a batch script, which runs once, has it too.
+# Not SLURM_NTASKS, the allocation's: a batch script, which runs once, has it too.
 _SRUN = Launcher(
-    "srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", meets=STEP, always_says_size=False,
+    "srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", meets=FIRST_HOST, always_says_size=False,
     instead="`horovodrun python train.py`, without `srun`, in the batch script",
     job=("SLURM_JOB_ID", "SLURM_STEP_ID"),
+    hosts=("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"), host="SLURM_NODEID",
 )  # fmt: skip
 _AGENTS = Launcher("horovodrun", SIZE, RANK, LOCAL_SIZE, (LOCAL_RANK,), meets=AGENT, sign=AGENT_VARIABLE)
 _HOROVOD = Launcher("Horovod's launcher for Gloo, Ray and Spark", SIZE, RANK)
-_INNERMOST = (_TORCHRUN, _HOROVOD)  # may have been started by any of the others
+_INNERMOST = (_TORCHRUN, _HOROVOD)  # may have been started by any other launcher
 
-LAUNCHERS = (  # the first that says all counts
+LAUNCHERS = (  # the first with all variables counts
     *(OPEN_MPI, PMI, _PMIX, _AGENTS, _TORCHRUN, _HOROVOD, _SRUN),
     Launcher("mpirun_rsh of MVAPICH2", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"),
     Launcher("jsrun", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK"),
@@ -95,22 +99,25 @@ LAUNCHERS = (  # the first that says all counts
 )
 LOCAL_RANKS = tuple(name for launcher in LAUNCHERS for name in launcher.local_ranks)
 
-# What a rank leaves to the processes that it starts: its process id, and which rank of which job it is.
+# A rank's mark for the processes that it starts: its process id, and its rank in its job.
 MARK = "HOROVOD_JOINED_BY"
 
 
+_NO_LAUNCHER = Launcher("no launcher", "", "")
+
+
 class Launch(NamedTuple):
-    """The facts about the job that this process was started in. ``meets``: how its ranks meet."""
+    """The job that this process was started in. ``meets``: how its ranks meet."""
 
     size: int  # 0: its launcher does not say
     evidence: str  # as "OMPI_COMM_WORLD_SIZE=4"; "" without a launcher
     meets: str = NOWHERE
-    rank: int = 0  # MPI says it otherwise
-    job_variables: tuple[str, ...] = ()
+    rank: int = 0  # with MPI, MPI knows it
+    launcher: Launcher = _NO_LAUNCHER
 
     def job(self, environment: Mapping[str, str]) -> tuple[str, ...]:
         """The job's identity, equal on all its ranks."""
-        return tuple(environment.get(name, "") for name in self.job_variables)
+        return tuple(environment.get(name, "") for name in self.launcher.job)
 
 
 ALONE = Launch(1, "")
@@ -134,11 +141,12 @@ class _Said(NamedTuple):
 
 
 def detect(environment: Mapping[str, str]) -> Launch:
-    """The job that the environment tells of; ALONE where it is no job, or one of a single rank without MPI.
+    """The job that the environment describes; ALONE for none, or for one rank without MPI.
 
-    ValueError, with the variables and with what to do, where this process is one of several and cannot join
-    the others: its launcher is not served, or what is said is not whole or contradicts itself, or the
-    launcher has started not this process but a rank that this process is a child of.
+    Raises:
+        ValueError: this process is one of several and cannot join the others: its launcher is not served, its
+            variables are incomplete or contradict each other, or the launcher started not this process but a
+            rank that is its parent. The message names the variables and a remedy.
     """
     by_mpi = _said(environment, [launcher for launcher in LAUNCHERS if launcher.forms_mpi_jobs])
     if by_mpi and not _is_torchruns_within_step(environment, by_mpi):
@@ -146,7 +154,7 @@ def detect(environment: Mapping[str, str]) -> Launch:
         _refuse_torchrun_within(environment, launch)
     elif not by_mpi and (by_agent := _said(environment, [_AGENTS])):
         size, rank = _size_and_rank(environment, by_agent[0])
-        launch = Launch(size, by_agent[0].evidence, AGENT, rank)  # of one too: horovodrun may want to hear
+        launch = Launch(size, by_agent[0].evidence, AGENT, rank)  # even for one rank: horovodrun may wait
         _refuse_torchrun_within(environment, launch)
     else:
         others = [each for each in LAUNCHERS if not each.forms_mpi_jobs and each is not _AGENTS]
@@ -159,20 +167,20 @@ def detect(environment: Mapping[str, str]) -> Launch:
 def of_several(environment: Mapping[str, str]) -> str:
     """The evidence that this process is one of several, as "WORLD_SIZE=2"; "" if there is none.
 
-    ValueError, as in detect(), for a size that is none.
+    ValueError, as in detect(), for a size that is not a positive number.
     """
     said = _said(environment, LAUNCHERS)
-    sized = [each for each in said if each.size is not None]  # PMIx, which never says, is left to others
+    sized = [each for each in said if each.size is not None]  # PMIx, without a size, is left to others
     return ", ".join(each.evidence for each in sized or said if each.is_of_several)
 
 
 def leave_mark(environment: MutableMapping[str, str]) -> None:
-    """Have hvd.init() refused in processes that this rank starts, unless a launcher starts them anew."""
+    """Make hvd.init() fail in processes that this rank starts, unless a launcher starts them."""
     environment[MARK] = f"{os.getpid()} {_rank_of_job(environment)}"
 
 
 def _said(environment: Mapping[str, str], launchers: Iterable[Launcher]) -> list[_Said]:
-    """The value of each that is set. ValueError for a size that is none."""
+    """The values of each launcher whose variables are set. ValueError for a wrong size."""
     all_said = []
     for launcher in launchers:
         texts = {n: environment[n] for n in (launcher.rank, launcher.size) if environment.get(n)}
@@ -193,7 +201,7 @@ def _number(text: str) -> int | None:
 
 
 def _mpi_job(environment: Mapping[str, str], said: Sequence[_Said]) -> Launch:
-    """Its size, as the first says that knows."""
+    """A job of MPI, with the first size that a launcher gives."""
     by_pmix = any(each.launcher is _PMIX for each in said)
     if by_pmix and not any(name.startswith(_PMIX_SERVER) for name in environment):
         rank = f"{_PMIX.rank}={environment[_PMIX.rank]}"
@@ -203,13 +211,15 @@ def _mpi_job(environment: Mapping[str, str], said: Sequence[_Said]) -> Launch:
     if size is None and not by_pmix:
         wanted = " and ".join(each.launcher.size for each in said)
         raise errors.mpi_without_size(evidence=evidence, setting=wanted, unset=_unset(environment))
-    # srun --mpi=pmix
+    # srun --mpi=pmix sets no size of PMIx.
     return Launch(size or _number(environment.get(_SRUN.size, "")) or 0, evidence, MPI)
 
 
 def _is_torchruns_within_step(environment: Mapping[str, str], by_mpi: Sequence[_Said]) -> bool:
-    """Whether torchrun has started this process in a task of srun's: PMI and PMIx, if srun has set them up
-    for the task, mean the task. (Ranks of horovodrun --ddp, which are MPI's, look alike but for its pipe.)
+    """Whether torchrun has started this process in a task of srun's.
+
+    Then PMI and PMIx variables that srun has set describe the task, not the process. (Ranks of horovodrun
+    --ddp under MPI have the same variables, but also horovodrun's pipe.)
     """
     if _TORCHRUN_WORKER not in environment or notes.VARIABLE in environment:
         return False
@@ -220,7 +230,7 @@ def _is_torchruns_within_step(environment: Mapping[str, str], by_mpi: Sequence[_
 
 
 def _other_job(environment: Mapping[str, str], said: Sequence[_Said]) -> Launch:
-    """The job of the first who says all of it, where nobody says otherwise, and no MPI anything."""
+    """The job of the first launcher with all values, if no other contradicts it. For jobs not of MPI."""
     several = [each for each in said if each.is_of_several]
     if not several:
         return ALONE
@@ -229,17 +239,16 @@ def _other_job(environment: Mapping[str, str], said: Sequence[_Said]) -> Launch:
         if other.is_of_several or other.size is not None:
             _refuse_contradiction(environment, winner, other)
     size, rank = _size_and_rank(environment, winner)
-    launcher = winner.launcher
-    meets = FOLDER if environment.get(_FOLDER_VARIABLE, "").strip() else launcher.meets
+    meets = FOLDER if environment.get(_FOLDER_VARIABLE, "").strip() else winner.launcher.meets
     if meets == NOWHERE:
         raise errors.no_way_to_others(**_facts(environment, winner), setting=_FOLDER_VARIABLE)
     if meets == STORE:
         _refuse_nowhere(environment, winner)
-    return Launch(size, winner.evidence, meets, rank, launcher.job)
+    return Launch(size, winner.evidence, meets, rank, winner.launcher)
 
 
 def _size_and_rank(environment: Mapping[str, str], said: _Said) -> tuple[int, int]:
-    """Size and rank. ValueError where they are not whole, or do not fit."""
+    """Size and rank. ValueError if they are incomplete, or do not fit."""
     launcher, size, rank = said.launcher, said.size, said.rank
     facts = _facts(environment, said)
     if size is None and launcher.size:
@@ -256,13 +265,13 @@ def _size_and_rank(environment: Mapping[str, str], said: _Said) -> tuple[int, in
 
 
 def _facts(environment: Mapping[str, str], said: _Said) -> dict[str, str]:
-    """Of errors: who has started the process, what says so, and two ways out."""
+    """Facts for errors: the launcher, the evidence, and two remedies."""
     who = {"launcher": said.launcher.name, "instead": said.launcher.instead}
     return {**who, "evidence": said.evidence, "unset": _unset(environment)}
 
 
 def _refuse_nowhere(environment: Mapping[str, str], said: _Said) -> None:
-    """Without the place where they meet, ranks would wait for each other at different ones."""
+    """ValueError without a meeting point: ranks would wait for each other at different ones."""
     missing = [name for name in _MEETING_POINT if not environment.get(name)]
     if missing:
         raise errors.no_meeting_point(**_facts(environment, said), settings=missing)
@@ -272,8 +281,10 @@ def _refuse_nowhere(environment: Mapping[str, str], said: _Said) -> None:
 
 
 def _refuse_contradiction(environment: Mapping[str, str], winner: _Said, other: _Said) -> None:
-    """What a task of srun's starts is numbered otherwise: where it is the only task, or by whoever numbers
-    processes within their hosts.
+    """ValueError if two launchers differ.
+
+    Two differ normally inside the only task of srun, or if the inner launcher numbers processes within their
+    hosts.
     """
     is_within = winner.launcher in _INNERMOST and other.launcher not in _INNERMOST
     if is_within and (other.size == 1 or environment.keys() & {_TORCHRUN_WORKER, _WITHIN_HOST}):
@@ -286,7 +297,7 @@ def _refuse_contradiction(environment: Mapping[str, str], winner: _Said, other: 
 
 
 def _refuse_torchrun_within(environment: Mapping[str, str], launch: Launch) -> None:
-    """One rank of MPI's became several processes, which MPI takes for the same one."""
+    """ValueError if one rank of MPI's became several processes: MPI takes them for the same one."""
     size = environment.get(_TORCHRUN.size, "")
     if _TORCHRUN_WORKER in environment and size != str(launch.size):
         starter = "mpirun" if launch.meets == MPI else "horovodrun"
@@ -295,18 +306,18 @@ def _refuse_torchrun_within(environment: Mapping[str, str], launch: Launch) -> N
 
 
 def _refuse_child_of_rank(environment: Mapping[str, str], launch: Launch) -> None:
-    """A rank's child would be taken for the rank, and the other ranks know nothing of it."""
+    """ValueError for a child of a rank: it would be taken for the rank, unknown to the other ranks."""
     pid, _, rank_of_job = environment.get(MARK, "").partition(" ")
     if not pid or pid == str(os.getpid()) or rank_of_job != _rank_of_job(environment):
-        return  # a rank that has become another program is still that rank
+        return  # a rank that has become another program by exec is still that rank
     evidence, unset = launch.evidence, _unset(environment)
     raise errors.child_of_rank(process=os.getpid(), parent=pid, evidence=evidence, unset=unset)
 
 
 def _rank_of_job(environment: Mapping[str, str]) -> str:
-    """The same for all processes that have inherited the variables of one rank.
+    """The same text for all processes that have inherited the variables of one rank.
 
-    MPI's alone, where it says any: libraries set RANK and its like later, in ranks too.
+    Only MPI's variables, if it has set any: libraries set RANK and the like later, in ranks too.
     """
     mpi = [launcher for launcher in LAUNCHERS if launcher.forms_mpi_jobs]
     names = ["PMIX_NAMESPACE", *(launcher.rank for launcher in mpi)]
@@ -318,6 +329,6 @@ def _rank_of_job(environment: Mapping[str, str]) -> str:
 
 
 def _unset(environment: Mapping[str, str]) -> str:
-    """The options of `env` for a process that shall work alone."""
+    """The options of `env` that start a process as a job by itself."""
     names = [name for launcher in LAUNCHERS for name in (launcher.rank, launcher.size) if name in environment]
     return " ".join(f"-u {name}" for name in dict.fromkeys(names))

@@ -1,6 +1,6 @@
 """A process's membership from init() to shutdown(): its place in the job, the engine, and process sets.
 
-The core knows process sets by number; here is which ProcessSet objects stand for them.
+The core knows process sets by number; a membership knows the ProcessSet objects of each number.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NAMES_BETWEEN_JOINS = 10**9
 
 
 def as_launched(settings: native.Settings, ranks: list[int]) -> native.World:
-    """The world that this process was started in; ``ranks`` of it, or all. ValueError: it is out of reach."""
+    """The world that this process was started in; ``ranks`` of it, or all. ValueError if out of reach."""
     launch = launched.detect(os.environ)
     _log.debug("horovod: started %s.", f"as {launch.evidence} says" if launch.evidence else "alone")
     if launch.meets in (launched.MPI, launched.NOWHERE):
@@ -54,13 +54,13 @@ def as_launched(settings: native.Settings, ranks: list[int]) -> native.World:
 
 
 def _refuse_mpi4py(launch: launched.Launch) -> None:
-    """Without an MPI that connects them, its communicators hold one rank each."""
+    """ValueError if mpi4py is loaded without an MPI that connects ranks: its communicators hold one each."""
     if launch.meets == launched.AGENT and launch.size > 1 and "mpi4py.MPI" in sys.modules:
         raise errors.mpi4py_alone(evidence=launch.evidence)
 
 
 def _by_mpi(settings: native.Settings, launch: launched.Launch, ranks: list[int]) -> native.World:
-    """Also the world of one, where no launcher has started this process."""
+    """The world that MPI connects, or a world of one if no launcher has started this process."""
     if settings.asks_for_connections and launch.size != 1:
         return open_over_tcp(settings, MpiRendezvous(settings, launch, ranks))
     libmpi = mpi_here(build_info().mpi).library_path()
@@ -68,8 +68,10 @@ def _by_mpi(settings: native.Settings, launch: launched.Launch, ranks: list[int]
 
 
 def _place_of(world: native.World) -> Place | None:
-    """As the agents' driver has numbered the processes of each host: in an elastic job it knows which GPUs
-    the older ones have taken. None without one, and where names of one machine are hosts of their own to it.
+    """The place that the agents' driver has given this process, or None.
+
+    In an elastic job the driver knows the GPUs of older processes. None without a driver, or if it takes
+    names of one machine for several hosts.
     """
     channel = agent_channel(os.environ)
     place = None if channel is None else channel.place
@@ -86,17 +88,17 @@ class Membership:
     ) -> None:
         self.world = world
         self.engine = engine
-        self.settings = settings  # that it was begun with
+        self.settings = settings  # at its beginning
         self.is_dynamic = is_dynamic
         self.place = _place_of(world)
         self.tuning = tuning_settings.of_this_rank(os.environ)
         self._sets: dict[int, list[ProcessSet]] = {0: [global_process_set]}
         self._unnamed: dict[int, Iterator[int]] = {}
-        self._ranks_of: dict[int, list[int]] = {}  # by number, of the sets that init() was not given
-        self._rebuilt: set[int] = set()  # numbers of sets that stand for those of the membership before
-        self.joins = 0  # that have ended
+        self._ranks_of: dict[int, list[int]] = {}  # by number, of the sets added after init()
+        self._rebuilt: set[int] = set()  # numbers of sets that replace sets of the membership before
+        self.joins = 0  # completed joins
         self._began = time.monotonic()
-        self.before_leaving: list[Callable[[], None]] = []  # is called, once
+        self.before_leaving: list[Callable[[], None]] = []  # called once
 
     @classmethod
     def begin(
@@ -108,10 +110,15 @@ class Membership:
         in_order: bool = False,
         wording: Wording = OF_HVD,
     ) -> Membership:
-        """Join a job. ``comm``, ``process_sets`` and errors are those of ``hvd.init``; if it fails on one
-        rank, all hear of it. ``settings``: None are those of the environment. ``in_order``: all ranks
-        promise to start the same operations in one order, and hear of it where they do not. ``wording``: of
-        errors.
+        """Join a job. If this fails on one rank, it fails on all.
+
+        Args:
+            open_world: (settings, ranks) -> the world.
+            comm, process_sets: as for ``hvd.init``, with the same errors.
+            settings: None: read from the environment.
+            in_order: all ranks promise to start the same operations in one order; a violation is an error on
+                all.
+            wording: of errors.
         """
         ranks = communicators.launched_ranks(comm)
         settings = settings or native.Settings.from_environment()
@@ -136,8 +143,10 @@ class Membership:
         return member
 
     def _enter(self, comm: Any, process_sets: Sequence[ProcessSet], forming: str) -> None:
-        """Register the global set and those that init() was given, which all ranks must agree on.
-        ``forming``: what errors call that.
+        """Register the global set and the sets given to init(), which all ranks must agree on.
+
+        Args:
+            forming: the name of the call, for errors.
 
         Raises:
             ValueError: a set is wrong, or ranks were given different ones; the same on all ranks.
@@ -188,20 +197,20 @@ class Membership:
         self._sets.setdefault(process_set_id, []).append(process_set)
 
     def add_process_set(self, process_set: ProcessSet) -> ProcessSet:
-        """Make a set of some ranks, with all ranks of the job. See ``hvd.add_process_set``."""
+        """Register a set of ranks. Collective over the job. See ``hvd.add_process_set``."""
         self._require_dynamic("add_process_set")
         if process_set.ranks is None:
             raise errors.added_by_communicator()
         try:
             sets = self.engine.process_sets()
             same = [each for each in self._rebuilt if sets[each] == sorted(process_set.ranks)]
-            if same:  # a function of elastic training that begins again adds what is there already
+            if same:  # a function of elastic training that begins again adds a set that exists
                 self._register(process_set, same[0])
                 self._rebuilt.discard(same[0])
                 return process_set
             ranks = checked_ranks(process_set.ranks, self.world.size, list(sets.values()))
         except ValueError:
-            # Ranks that ask for something else must not wait for this one. Nobody asks for a set of none.
+            # Request an empty set, which no rank wants: ranks with valid sets then fail instead of waiting.
             with contextlib.suppress(HorovodInternalError):
                 self._completed(self.engine.add_process_set([]))
             raise
@@ -211,7 +220,7 @@ class Membership:
         return process_set
 
     def remove_process_set(self, process_set: ProcessSet) -> bool:
-        """End a set, with all ranks of the job. See ``hvd.remove_process_set``."""
+        """End a set. Collective over the job. See ``hvd.remove_process_set``."""
         process_set_id = process_set.process_set_id
         if process_set_id is None or process_set_id == 0:
             return False
@@ -225,11 +234,11 @@ class Membership:
         return True
 
     def added_process_sets(self) -> list[tuple[list[int], list[ProcessSet]]]:
-        """The sets that scripts have added after init(): ranks, and the objects that stand for them."""
+        """The sets that scripts have added after init(): ranks, and their ProcessSet objects."""
         return [(list(self._ranks_of[number]), list(self._sets[number])) for number in sorted(self._ranks_of)]
 
     def rebuild_process_set(self, ranks: Sequence[int], stand_for_it: Sequence[ProcessSet]) -> None:
-        """Make a set of the membership before again; collective. Adding it once more will find it."""
+        """Make a set of the previous membership again; collective. A script that adds it again finds it."""
         number = self._completed(self.engine.add_process_set(list(ranks)))[0]
         self._ranks_of[number] = list(ranks)
         self._rebuilt.add(number)
@@ -266,7 +275,7 @@ class Membership:
     def join(self) -> int:
         """Wait for all ranks to join. See ``hvd.join``.
 
-        Ranks had different numbers of unnamed operations before; from here on they count alike again.
+        Before it, ranks made different numbers of unnamed operations; afterwards they count alike again.
         """
         waiting.finish_all()  # a rank that has joined makes no more requests
         last = self._completed(self.engine.join())[0]
@@ -275,7 +284,7 @@ class Membership:
         return last
 
     def metrics(self, process_set: ProcessSet) -> dict[str, int]:
-        """The core's counters of a set, and those of all sets. See ``hvd.metrics``."""
+        """The core's counters of a set, and the counters of all sets. See ``hvd.metrics``."""
         of_all_sets = {
             "engine_cpu_microseconds": self.engine.cpu_microseconds(),
             "blocked_microseconds": waiting.blocked_microseconds(),
@@ -283,7 +292,7 @@ class Membership:
         return self.engine.counters(self.id_of(process_set)) | of_all_sets
 
     def leave(self) -> None:
-        """End the membership; the process sets are registered no more."""
+        """End the membership, and unregister its process sets."""
         while self.before_leaving:
             self.before_leaving.pop()()
         traffic.tell(time.monotonic() - self._began)
@@ -295,7 +304,7 @@ class Membership:
 
 
 def _described(comm: Any, process_sets: Sequence[ProcessSet]) -> dict[str, Any]:
-    """This rank's arguments of init(), to compare with the others'; or its error, so that all raise it."""
+    """This rank's arguments of init(), to compare with the others'; or its error, for all ranks to raise."""
     described = []
     try:
         for process_set in process_sets:
@@ -322,7 +331,7 @@ def _check_software(by_rank: list[dict[str, Any]], rank: int) -> None:
 
 
 def _check_dynamic(by_rank: list[bool]) -> None:
-    """Raise the same ValueError on all ranks when only some of them could add process sets."""
+    """Raise the same ValueError on all ranks if only some of them could add process sets."""
     dynamic = [rank for rank, is_dynamic in enumerate(by_rank) if is_dynamic]
     if dynamic and len(dynamic) < len(by_rank):
         raise errors.dynamic_on_some(ranks=dynamic, size=len(by_rank))
@@ -333,7 +342,7 @@ def _is_on(variable: str) -> bool:
 
 
 def _read(rank: int, text: bytes, own: dict[str, Any], forming: str) -> dict[str, Any]:
-    """Parses a rank's arguments, in the form of ``own``. ValueError about ``forming`` for another form."""
+    """Parse a rank's arguments, in the form of ``own``. ValueError about ``forming`` for another form."""
     try:
         wanted: dict[str, Any] = json.loads(text)
         error = wanted["error"]
@@ -354,7 +363,7 @@ def _read(rank: int, text: bytes, own: dict[str, Any], forming: str) -> dict[str
 
 
 def _agreed(by_rank: list[dict[str, Any]], size: int) -> list[list[int]]:
-    """The sets to register, from what each rank asks for. Raises the same error on all ranks."""
+    """The sets to register, from the arguments of all ranks. Raises the same error on all ranks."""
     for rank, wanted in enumerate(by_rank):
         if wanted["error"] is not None:
             kind, message = wanted["error"]
@@ -371,7 +380,7 @@ def _agreed(by_rank: list[dict[str, Any]], size: int) -> list[list[int]]:
         different = [ranks for i, ranks in enumerate(choices) if ranks not in choices[:i]]
         if len(different) > 1 and not all(entry["from_comm"] for entry in entries):
             raise errors.sets_differ(position=position, members=choices)
-        # A communicator is another one on ranks that it does not hold: the sets of all of them exist.
+        # A communicator differs between ranks that it does not hold: register the sets of all of them.
         for ranks in sorted(different):
             agreed.append(checked_ranks(ranks, size, [list(range(size)), *agreed]))
     return agreed

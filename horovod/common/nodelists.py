@@ -1,4 +1,4 @@
-"""Slurm's lists of hosts, as `node[001-003,7],gpu[1-2]x`. Standard library only: the launcher reads them."""
+"""Slurm's lists of hosts, as `node[001-003,7],gpu[1-2]x`. Standard library only: the launcher uses this."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from horovod.common import errors
 __all__ = ["node_names"]
 
 _MOST_HOSTS = 100_000  # a mistyped range must not fill the memory
-_NUMBER = "[0-9]{1,9}"  # of more digits, none is meant
+_NUMBER = "[0-9]{1,9}"  # longer numbers are mistakes
 _RANGE = re.compile(rf"({_NUMBER})(?:-({_NUMBER}))?")
 
 
 def node_names(text: str) -> list[str]:
     """`node[001-003,7],gpu[1-2]x` as [node001, node002, node003, node7, gpu1x, gpu2x].
 
-    ValueError, as the end of a sentence that begins with the text, where that is no such list.
+    ValueError for a wrong list; its text completes a sentence that begins with the list.
     """
     names: list[str] = []
     for part in filter(None, re.split(r",(?![^\[]*\])", text)):  # at commas outside brackets
-        pieces = re.split(r"\[([^\]]*)\]", part)  # those at odd positions were in brackets
+        pieces = re.split(r"\[([^\]]*)\]", part)  # odd positions were in brackets
         if any("[" in piece for piece in pieces[::2]):
             raise errors.no_host_list(value=part)
         choices = [_numbers(piece, part) if at % 2 else [piece] for at, piece in enumerate(pieces)]
@@ -33,7 +33,7 @@ def node_names(text: str) -> list[str]:
 
 
 def _numbers(inside: str, part: str) -> list[str]:
-    """`001-003,7` as [001, 002, 003, 7], at most one more than hosts may be. ValueError for anything else."""
+    """`001-003,7` as [001, 002, 003, 7], at most one more than _MOST_HOSTS. ValueError for anything else."""
     numbers: list[str] = []
     for piece in inside.split(","):
         match = _RANGE.fullmatch(piece)

@@ -1,20 +1,20 @@
-"""Notes from a rank to its wrapper: its exit code alone does not show which rank is to blame.
+"""Notes from a rank to its wrapper: the exit code alone does not show which rank is to blame.
 
-The wrapper opens a pipe and names it in VARIABLE: `descriptor:device:inode`. A process that did not inherit
-it has another file under that number, or none, and tells nothing; so it is without horovodrun.
+The wrapper opens a pipe and names it in VARIABLE: `descriptor:device:inode`. A process without that pipe, as
+without horovodrun, writes nothing.
 
     note := "joining" | "joined" | "outside " N | "inside " N | "leaving" | "done" | "follows " RANKS " " WHY
             | "uses " WHAT | "traffic " N " " GIVEN " " SENT " " WAITED " " LASTED " " PLACE, and a newline
 
-`joining`, `joined`: hvd.init() begins, has ended. `leaving`: the interpreter ends, before others hear of it.
+`joining`, `joined`: hvd.init() begins, has ended. `leaving`: the interpreter ends, before other ranks notice.
 `outside`, `inside`: the Nth hvd.shutdown() has left the job, and hvd.init() has joined another. `done`: the
-interpreter has left the job, and done all that scripts do at exit: MPI_Finalize() may wait for others.
-`follows`: an operation failed because of other ranks: RANKS, as 1,3, or - where that is not known.
+interpreter has left the job, and run all exit actions of scripts: MPI_Finalize() may wait for others.
+`follows`: an operation failed because of other ranks: RANKS, as 1,3, or - if unknown.
 
-Two are for the last lines of horovodrun, whichever process of the rank tells them. `uses`: it has called
-hvd.init() ("hvd"), or wrapped a model in DDP so that its gradients are compressed ("ddp"). `traffic`: the
-process leaves the Nth of its jobs, in which it gave GIVEN bytes to sums and sent them as SENT, and of LASTED
-microseconds waited WAITED; PLACE is "gpu" where tensors were on one, and "host" else.
+Two are for the last lines of horovodrun; any process of the rank may write them. `uses`: it has called
+hvd.init() ("hvd"), or wrapped a model in DDP with compressed gradients ("ddp"). `traffic`: the process leaves
+its Nth job, in which it gave GIVEN bytes to sums, sent them as SENT, and waited WAITED of LASTED
+microseconds; PLACE is "gpu" if tensors were on one, else "host".
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def tell(note: str) -> None:
 
 
 def tell_from_below(note: str) -> None:
-    """Write a note, once, also if this process has not inherited the rank's pipe, and one above it has."""
+    """Write a note, once. Uses the pipe of an ancestor if this process has not inherited the rank's pipe."""
     _tell(note, ["self", *_processes_above()])
 
 
 def _tell(note: str, processes: Iterable[int | str]) -> None:
-    """Into the pipe of the first of these processes that has it."""
+    """Write into the pipe of the first of these processes that has it."""
     text = os.environ.get(VARIABLE, "")
     if not text or note in _told:
         return
@@ -55,11 +55,11 @@ def _tell(note: str, processes: Iterable[int | str]) -> None:
                     file.write(f"{note}\n".encode(errors="replace"))
                 return
         except OSError:
-            continue  # not inherited, or of another user; or horovodrun is gone, and nothing reads the note
+            continue  # not inherited, or of another user; or horovodrun is gone
 
 
 def _processes_above() -> Iterator[int]:
-    """The nearest first."""
+    """Process ids of the ancestors, the nearest first."""
     process = os.getppid()
     while process > 1:
         yield process
@@ -68,6 +68,6 @@ def _processes_above() -> Iterator[int]:
 
 
 def tell_of_failure(why: str, ranks: Iterable[int]) -> None:
-    """Note that this rank fails because of others: ``ranks``, which may be empty if they are not known."""
+    """Note that this rank fails because of other ``ranks``, which may be empty if they are unknown."""
     line = " ".join(why.split())[:_LONGEST]
     tell(f"follows {','.join(map(str, sorted(set(ranks))[:16])) or '-'} {line}")

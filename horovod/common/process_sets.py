@@ -1,7 +1,7 @@
 """Process sets: the ranks an operation runs over.
 
-Sets are made all at once by ``init(process_sets=[...])``, or one by one by ``add_process_set``, which every
-rank calls. The core knows them by number; a ``ProcessSet`` is what a script holds.
+``init(process_sets=[...])`` makes sets all at once; ``add_process_set``, which every rank calls, makes one.
+The core knows sets by number; scripts hold ``ProcessSet`` objects.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GLOBAL_ID = 0
 
 
 def as_ranks(values: Iterable[Any]) -> list[int]:
-    """Whole numbers of any type, NumPy's too, as ints. ValueError if one is no whole number."""
+    """Integers of any type, NumPy's included, as ints. ValueError if a value is not an integer."""
     values = list(values)
     try:
         return [operator.index(value) for value in values]
@@ -29,8 +29,8 @@ def as_ranks(values: Iterable[Any]) -> list[int]:
 class ProcessSet:
     """Ranks that run collectives among themselves.
 
-    ``process_set_id`` is None until the set is registered; ``ranks`` is sorted, or None while unknown (a set
-    made from an mpi4py communicator knows its ranks after init()); ``mpi_comm`` is that communicator, or
+    ``process_set_id`` is None until the set is registered. ``ranks`` is sorted, or None while unknown (a set
+    made from an mpi4py communicator knows its ranks after init()). ``mpi_comm`` is that communicator, or
     None.
     """
 
@@ -68,13 +68,12 @@ class ProcessSet:
         return self._own_rank in self.ranks
 
     def _assign(self, process_set_id: int | None, own_rank: int | None, ranks: list[int] | None) -> None:
-        """Set what is known about the set once it is registered."""
         self.process_set_id = process_set_id
         self._own_rank = own_rank
         self.ranks = ranks
 
     def _forget(self) -> None:
-        """The set is registered no more. Its ranks stay, so that it can be added again."""
+        """Unregister the set. Its ranks stay, so that it can be added again."""
         self.process_set_id = None
         self._own_rank = None
 
@@ -82,7 +81,7 @@ class ProcessSet:
         return self  # a copied module runs over the same ranks
 
     def __reduce__(self) -> Any:
-        """Pickled: the global set is that of whoever loads it, any other is not registered there."""
+        """Pickle support: the global set becomes the loader's global set; any other is unregistered there."""
         return "global_process_set" if self is global_process_set else (ProcessSet, (self.ranks,))
 
     def __str__(self) -> str:
@@ -92,7 +91,7 @@ class ProcessSet:
 
 
 class _Global(ProcessSet):
-    """All ranks, of whichever job asks: one object serves all jobs of a process."""
+    """All ranks of the caller's job: one object serves all jobs of a process."""
 
     def __init__(self) -> None:
         pass
@@ -105,7 +104,7 @@ class _Global(ProcessSet):
         self._of_job.own_rank, self._of_job.ranks = own_rank, ranks
 
     def _forget(self) -> None:
-        """It is always registered."""
+        """Do nothing: the global set is always registered."""
 
     process_set_id = property(lambda self: GLOBAL_ID)
     ranks = property(lambda self: self._of_job.ranks)
@@ -127,7 +126,7 @@ global_process_set: ProcessSet = _Global()
 
 
 def checked_ranks(ranks: Sequence[int], size: int, known: Sequence[Sequence[int]]) -> list[int]:
-    """The sorted ranks of a new set; none at all means all of them.
+    """The sorted ranks of a new set; no ranks means all.
 
     Raises:
         ValueError: a rank does not exist or is named twice, or a set of these ranks is ``known`` already.

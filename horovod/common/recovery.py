@@ -1,9 +1,8 @@
-"""The record of a reset of elastic training: its cause, and the time of each phase. The log, the counters
-and the timeline are made from it.
+"""The record of a reset of elastic training, for the log, the counters and the timeline.
 
-A record begins when the world is left, and ends when training goes on. If another rank is lost before that,
-the record ends there and the next begins: each reset has one. A limit on resets tells ranks that disagree
-again and again from ranks that were lost.
+It has the cause, and the time of each phase. A record begins when the world is left, and ends when training
+continues. If another rank is lost before that, the record ends there and the next begins: each reset has one.
+A limit on resets distinguishes ranks that disagree repeatedly from ranks that were lost.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from horovod.common.exceptions import HorovodInternalError, Stalled, follows_oth
 
 __all__ = ["HOST_CHANGE", "LOSS", "MOST_REFUSALS", "Patience", "Recoveries", "Recovery", "is_scripts_own"]
 
-LOSS, HOST_CHANGE = "LOSS", "HOST_CHANGE"  # as the timeline calls them
+LOSS, HOST_CHANGE = "LOSS", "HOST_CHANGE"  # names in the timeline
 PHASES = {"left": "LEAVE", "restored": "RESTORE", "met": "MEET", "synchronised": "SYNCHRONISE"}
-MOST_REFUSALS = 3  # in a row, of which none has come any further: then it is the script
+MOST_REFUSALS = 3  # in a row without progress: then the script is the cause
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 _log = logging.getLogger("horovod")
 
@@ -35,11 +34,11 @@ class Recovery:
 
     Attributes:
         what: LOSS or HOST_CHANGE.
-        why: what is believed, as the error said it.
-        lost: the ranks that the error says are lost, of the world that was left.
-        rank, size: of this process in the world that it left; -1 and 0 where it was in none.
-        marks: what was done, and when: of time.monotonic(), in seconds; the first is the beginning.
-        is_over: training went on, and no rank was lost before.
+        why: the presumed cause, from the error.
+        lost: the lost ranks that the error names, numbered as in the world that was left.
+        rank, size: of this process in the world that it left; -1 and 0 if it was in none.
+        marks: the phases done, with their ends by time.monotonic(), in seconds; the first is the beginning.
+        is_over: training continued, and no rank was lost before.
     """
 
     what: str
@@ -52,16 +51,16 @@ class Recovery:
 
     @property
     def seconds(self) -> float:
-        """From the beginning to what was done last."""
+        """Seconds from the beginning to the end of the last phase."""
         return self.marks[-1][1] - self.marks[0][1]
 
     def phases(self) -> list[tuple[str, float, float]]:
-        """A phase's name, begin, and seconds."""
+        """Name, begin and seconds of each phase."""
         steps = zip(self.marks[1:], self.marks, strict=False)
         return [(what, before, now - before) for (what, now), (_, before) in steps]
 
     def described(self, of_now: dict[str, Any]) -> dict[str, Any]:
-        """For a timeline: who is believed to be lost, by the ranks of the world that was left, and why."""
+        """The record for a timeline: the presumed lost ranks, numbered as in the world that was left."""
         took = {what: round(seconds, 6) for what, _, seconds in self.phases()}
         found = {"why": self.why, "rank_before": self.rank, "size_before": self.size, "seconds": took}
         lost = {"lost_ranks": list(self.lost)} if self.what == LOSS else {}
@@ -69,13 +68,13 @@ class Recovery:
 
 
 class Recoveries:
-    """The resets of this process: two lines of the log for each, counters of the job, the timeline."""
+    """The resets of this process: two log lines for each, counters of the job, the timeline."""
 
     def __init__(self) -> None:
-        self._untold: list[Recovery] = []  # the last may be going on; those before it another loss has ended
+        self._untold: list[Recovery] = []  # the last may not be over; another loss has ended the others
 
     def begin(self, what: str, why: str, lost: tuple[int, ...] = ()) -> None:
-        """This process leaves its world, as a rank was lost or hosts have changed."""
+        """Begin a reset: this process leaves its world because a rank was lost or hosts have changed."""
         job = jobs.current()
         does = "goes back to its last commit, as this failed" if what == LOSS else "goes on in another world"
         _log.warning("horovod: %s %s%s %s", _who(), does, ":" if what == LOSS else ", as", why)
@@ -84,11 +83,11 @@ class Recoveries:
         job.losses += what == LOSS
 
     def note(self, phase: str) -> None:
-        """A phase has ended: "left", "restored", "met" or "synchronised"."""
+        """Note that a phase has ended: "left", "restored", "met" or "synchronised"."""
         self._untold[-1].marks.append((phase, time.monotonic()))
 
     def end(self, commit: int | None) -> None:
-        """Training goes on, from that commit if there is one."""
+        """End a reset: training continues, from a commit if there is one."""
         self.note("synchronised")
         last = self._untold[-1]
         last.is_over = True
@@ -107,13 +106,13 @@ def _who() -> str:
 
 
 def _generation() -> int:
-    """Of the world that this process is in, as its launcher counts; else by the resets of this process."""
+    """This world's generation by the launcher's count; without a launcher, by this process' resets."""
     channel = agent_channel(os.environ)
     return jobs.current().resets + 1 if channel is None else channel.generation
 
 
 def _draw(recoveries: list[Recovery], of_now: dict[str, Any]) -> None:
-    """Into the timeline, if this rank writes one."""
+    """Write records into the timeline, if this rank writes one."""
     engine = basics.member().engine
     now = {**of_now, "rank": basics.rank(), "size": basics.size()}
     for each in recoveries:
@@ -124,14 +123,14 @@ def _draw(recoveries: list[Recovery], of_now: dict[str, Any]) -> None:
 
 
 class Patience:
-    """How often the function of elastic training was refused something, and came no further. That a rank does
-    not ask for what others wait for is one more way to disagree.
+    """Counts refused operations of the function of elastic training, in a row and without progress.
 
-    Each attempt begins at a commit, and may make that one again on its way to what is refused. So a replay is
-    told by how many commits it makes: none or that one, or as many as the attempt before, give or take one
-    where the clock says when to commit. What is refused may differ, as where shapes are random.
+    A rank that does not request an operation that others wait for counts as a refusal too. Each attempt
+    begins at a commit, and may make that commit again before the refusal. So the number of its commits shows
+    a replay: none or one, or as many as the attempt before, give or take one if the clock decides when to
+    commit. The refused operation may differ, for example if shapes are random.
 
-    All ranks hear of a refusal, at the same commit, and so decide alike.
+    All ranks receive a refusal at the same commit, and so decide alike.
     """
 
     def __init__(self) -> None:
@@ -140,16 +139,16 @@ class Patience:
         self._begun = 0
 
     def begin(self, state: Any) -> None:
-        """An attempt begins."""
+        """Begin an attempt."""
         self._begun = _commits_of(state)
 
     def is_over(self, error: Exception, state: Any) -> bool:
-        """Whether an attempt ends by the third refusal in a row, and made no progress."""
+        """Whether the attempt ends with the third refusal in a row without progress."""
         if lost_ranks(error):
             self._count = 0
             return False
         if follows_others(error) and not isinstance(error, Stalled):
-            return False  # one has left, perhaps for the same refusal
+            return False  # a rank has left, perhaps because of the same refusal
         made, before = _commits_of(state) - self._begun, self._made
         is_replay = made <= 1 or abs(made - before) <= 1
         self._count = self._count + 1 if is_replay else 1
@@ -158,7 +157,7 @@ class Patience:
 
 
 def is_scripts_own(error: BaseException) -> bool:
-    """Whether an error was raised by code of the script, and passes on none of ours."""
+    """Whether the script's code raised the error, which passes on none of this package."""
     before = error.__cause__ or error.__context__
     if isinstance(before, HorovodInternalError):
         return is_scripts_own(before)
@@ -169,6 +168,6 @@ def is_scripts_own(error: BaseException) -> bool:
 
 
 def _commits_of(state: Any) -> int:
-    """How many the function has made; 0 for a state that does not count them."""
+    """The number of commits of the function; 0 for a state that does not count them."""
     saves = getattr(state, "_saves", 0)
     return saves if type(saves) is int else 0

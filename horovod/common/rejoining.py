@@ -1,8 +1,9 @@
-"""How a process leaves a job that has failed or changed, joins the next one, and agrees with the ranks there
-on what all go on from: what elastic training does between two worlds.
+"""The steps of elastic training between two worlds.
 
-The engine goes by force: once it has failed it waits for nobody. Process sets that scripts have added are
-noted before, and made again in the new world by ``agree``, where the same ranks exist.
+A process leaves a job that has failed or changed, joins the next one, and agrees with the ranks there on the
+state from which all continue. An engine that has failed stops by force and waits for no rank. Process sets
+that scripts have added are noted before, and ``agree`` makes them again in the new world if the same ranks
+exist.
 """
 
 from __future__ import annotations
@@ -22,30 +23,30 @@ _log = logging.getLogger("horovod")
 
 
 def leave() -> None:
-    """Stop this rank's engine, whoever is still in the job: what is pending fails. Harmless when repeated.
+    """Stop this rank's engine, also if other ranks are still in the job: pending operations fail. Idempotent.
 
-    Who and how many ranks are there is answered still, until ``rejoin``.
+    rank(), size() and the like still answer, until ``rejoin``.
     """
     job = jobs.current()
     if job.member is not None:
         job.member.engine.shutdown()
         if job.timeline is not None:
-            job.member.engine.stop_timeline()  # the next world's rank 0 goes on with the file
+            job.member.engine.stop_timeline()  # the next world's rank 0 continues the file
 
 
 def rejoin() -> None:
-    """Leave, and join the world that comes next.
+    """Leave, and join the next world.
 
     Raises:
-        ValueError: ranks have met and are told different things; or they have not met in several attempts.
-            Where no launcher forms a new world, at the first failure.
+        ValueError: ranks have met and disagree, or they have not met in several attempts. Without a launcher
+            that forms a new world, at the first failure.
     """
     leave()
     job = jobs.current()
-    if job.member is not None and not job.process_sets_left:  # else they have not been made again so far
+    if job.member is not None and not job.process_sets_left:  # otherwise they have not been made again yet
         job.process_sets_left = job.member.added_process_sets()
     basics.shutdown()
-    job.belongings.forget()  # the old transport goes with its engine, before the new one is opened
+    job.belongings.forget()  # the old transport ends with its engine, before the new one is opened
     job.is_rejoining = True
     try:
         basics.init(process_sets=job.process_sets_given)
@@ -59,7 +60,9 @@ def agree(held: list[int], is_kept: bool, generation: int = 0) -> Agreement:
     """The conclusion of all ranks of this world from each rank's standing (commits.Standing).
 
     Collective: once in each world, before anything is synchronised. Without hvd.init() this process is alone.
-    InAnotherFunction: it has nothing to do with the others.
+
+    Raises:
+        InAnotherFunction: this rank runs another function than the others.
     """
     job = jobs.current()
     own = Standing(held, is_kept, [ranks for ranks, _ in job.process_sets_left], generation, job.in_function)
@@ -81,10 +84,10 @@ def agree(held: list[int], is_kept: bool, generation: int = 0) -> Agreement:
 
 
 def rebuild(process_sets: Sequence[Sequence[int]]) -> None:
-    """Make the sets again that scripts had added; collective, with the same argument on all ranks.
+    """Make sets again that scripts had added. Collective, with the same argument on all ranks.
 
-    The ProcessSet objects of this process that stood for them are registered again. A set with a rank that
-    does not exist any more stays unregistered, and rank 0 says so: operations in it are refused.
+    This process' ProcessSet objects of these sets are registered again. A set with a rank that no longer
+    exists stays unregistered, and rank 0 warns about it: operations in it are refused.
     """
     job = jobs.current()
     member = job.running()

@@ -1,8 +1,8 @@
-"""Elastic jobs whose processes are started again after a loss, and do not go on: ``--elastic-restart``.
+"""Elastic jobs whose processes are started again after a loss, instead of continuing: ``--elastic-restart``.
 
-Their commits are kept in their host's memory (host_memory.py). Who ends and starts the processes: the driver
-of horovodrun (runner/agents/restart_job.py), which is told by those that leave; or torchrun's agents, which
-are told nothing.
+Commits are kept in their host's memory (host_memory.py). The driver of horovodrun ends and starts the
+processes (runner/agents/restart_job.py) when workers report that they leave; torchrun's agents do so without
+a report.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _log = logging.getLogger("horovod")
 
 
 class Restart(SystemExit):
-    """This process ends, to be started again."""
+    """Exit of this process, to be started again."""
 
 
 def is_on(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether processes are started again, as horovodrun's agent, HOROVOD_ELASTIC_RESTART or torchrun say."""
+    """Whether processes are started again, by horovodrun's agent, HOROVOD_ELASTIC_RESTART or torchrun."""
     if AGENT in environment:
         return host_memory.VARIABLE in environment
     if is_asked_for(environment):
@@ -39,7 +39,7 @@ def is_on(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def is_asked_for(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether somebody has said so, or not: it is no guess."""
+    """Whether a user or launcher has set it on or off; otherwise is_on() guesses."""
     return AGENT in environment or bool(environment.get(_VARIABLE, "").strip())
 
 
@@ -54,8 +54,9 @@ def folder(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def place_on_host(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
-    """This process' number among those that share the folder, and how many there are: as its launcher counts
-    them. Names of one machine are hosts of their own to horovodrun, and have folders of their own.
+    """This process' number among the processes that share the folder, and their number.
+
+    The launcher counts them. Names of one machine are separate hosts to horovodrun, with separate folders.
     """
     channel = agent_channel(environment)
     if channel is not None and channel.place is not None:
@@ -64,7 +65,7 @@ def place_on_host(environment: Mapping[str, str] = os.environ) -> tuple[int, int
 
 
 def tell_of_none(why: str) -> None:
-    """Say why no commits are kept where nobody has asked for them."""
+    """Warn that no commits are kept, for a job that did not request them."""
     _log.warning(
         "horovod: torchrun may start workers again, and they would begin anew: no commits are kept on this "
         "host, as %s. docs/elastic.md says what can be kept; HOROVOD_ELASTIC_RESTART=0 silences this.",
@@ -73,20 +74,21 @@ def tell_of_none(why: str) -> None:
 
 
 def leave(why: str, commits: int, is_lost: bool) -> None:
-    """End this process, so that it is started again; returns where nobody is there to be told.
+    """End this process, so that it is started again. Returns if no agent is there to receive the report.
 
     Args:
         why: for the launcher, and the log.
-        commits: how many this process has made. Where nobody made any, again and again, the job ends.
-        is_lost: another rank was lost, or an operation failed; else hosts have changed.
+        commits: the number of commits that this process made. If repeatedly no process makes any, the job
+            ends.
+        is_lost: another rank was lost, or an operation failed; otherwise hosts have changed.
 
     Raises:
-        Restart: the launcher was told.
+        Restart: the launcher has received the report.
     """
     channel = agent_channel(os.environ)
     if channel is None:
         return
     _log.warning("horovod: this process ends, and is started again: %s", why)
-    with contextlib.suppress(ValueError):  # the agent is gone, and ends us anyway
+    with contextlib.suppress(ValueError):  # the agent is gone, and this process ends anyway
         channel.leaves(why, commits, is_lost)
     raise Restart(LEAVES)

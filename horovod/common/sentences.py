@@ -1,6 +1,6 @@
-"""Errors that carry facts, and the sentences that they say.
+"""Errors that carry facts, and their sentences.
 
-A layer writes its sentences in one file, ``errors.py``, a row each: the error's class, its cause, its remedy.
+A layer has its sentences in one file, ``errors.py``, a row each: the error's class, its cause, its remedy.
 
     not_a_tensor = WrongArgument.says("{parameter} is a {got}, not a tensor", "pass torch.as_tensor() of it")
 
@@ -8,9 +8,9 @@ Code raises a row with the facts that its braces name, and may add others:
 
     raise errors.not_a_tensor(parameter="root", got=type_name(root))
 
-The error keeps them, so programs and tests ask for ``code`` (the row's name) and ``facts``, not for words.
-Braces may end in ``:ranks`` (``rank 1``; ``ranks 1, 2``), ``:listed`` (``a, b``) or ``:by_rank``, of a
-mapping from ranks to values (``rank 0: 64; ranks 1, 2: 128``).
+The error keeps them, so programs and tests compare ``code`` (the row's name) and ``facts``, not words. Braces
+may end in ``:ranks`` (``rank 1``; ``ranks 1, 2``), ``:listed`` (``a, b``) or ``:by_rank``, of a mapping from
+ranks to values (``rank 0: 64; ranks 1, 2: 128``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Explained", "Sentence", "by_rank", "causes", "facts_of", "ranks_text
 
 K = TypeVar("K", bound="Explained")
 _MOST_SHOWN = 16  # ranks that a sentence names
-_LONGEST = 200  # characters of what is no plain fact
+_LONGEST = 200  # characters of a fact that is not plain
 
 
 class Explained(Exception):
@@ -32,8 +32,8 @@ class Explained(Exception):
 
     Attributes:
         code: the name of the sentence, as ``not_a_tensor``; "" for an error made of text alone.
-        facts: what the sentence is about, by name.
-        remedy: what to do, as a clause; "" where nothing is known.
+        facts: the values of the sentence, by name.
+        remedy: what to do, as a clause; "" if unknown.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class Explained(Exception):
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """Ranks that the error is about: those lost, silent, or that differ; () for none."""
+        """Ranks that the error is about: lost, silent or different ones; () for none."""
         found = self.facts.get("ranks")
         return tuple(found) if isinstance(found, list | tuple) else ()
 
     @property
     def values(self) -> dict[int, str]:
-        """Each rank's value, where ranks differ."""
+        """Each rank's value, if ranks differ."""
         found = self.facts.get("values")
         return dict(found) if isinstance(found, Mapping) else {}
 
@@ -66,7 +66,7 @@ class Explained(Exception):
 
 
 class Sentence(Generic[K]):
-    """A row of a layer's sentences: called with its facts, it is an error."""
+    """A row of a layer's sentences. Calling it with facts makes an error."""
 
     def __init__(self, kind: type[K], cause: str, remedy: str, layer: dict[str, Any]) -> None:
         self.kind, self.cause, self.remedy, self._layer = kind, cause, remedy, layer
@@ -78,7 +78,7 @@ class Sentence(Generic[K]):
 
     @property
     def fields(self) -> set[str]:
-        """Names of the facts that the text has braces for."""
+        """Names of the facts in the text's braces."""
         parts = [*string.Formatter().parse(self.cause), *string.Formatter().parse(self.remedy)]
         return {name.partition(".")[0].partition("[")[0] for _, name, _, _ in parts if name}
 
@@ -90,7 +90,7 @@ class Sentence(Generic[K]):
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
-    """``rank 1``, or ``ranks 1, 2``; of more than 16, the first 16 and how many follow."""
+    """``rank 1``, or ``ranks 1, 2``; of more than 16, the first 16 and the number of the others."""
     members = list(ranks)
     more = f" and {len(members) - _MOST_SHOWN} more" if len(members) > _MOST_SHOWN else ""
     return f"rank{'' if len(members) == 1 else 's'} {', '.join(map(str, members[:_MOST_SHOWN]))}{more}"
@@ -107,13 +107,13 @@ def by_rank(values: Mapping[int, object]) -> str:
 
 
 def type_name(value: object) -> str:
-    """Its type, as errors name it: with its module, as others may have one of that name; builtins without."""
+    """A value's type for errors: with its module, as names repeat between modules; builtins without."""
     kind = type(value)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, and what it was raised ``from``, and so on."""
+    """The error, the error that it was raised ``from``, and so on."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         yield error
@@ -122,10 +122,11 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def facts_of(cause: BaseException, **own: Any) -> dict[str, Any]:
-    """For an error that passes on another: its facts, its text as ``why``, its code as ``because``, and its
-    class as ``cause_class``. ``own``: facts of the error itself, which count where both have one.
+    """The facts of an error that passes on another, which is its cause.
 
-    If the other has no facts, they are of the first that has some among those it was raised ``from``.
+    They are the cause's facts, its text as ``why``, its code as ``because``, and its class as
+    ``cause_class``. ``own``: facts of the new error, which take precedence. If the cause has no facts, they
+    come from the first error with facts among its own causes.
     """
     for each in causes(cause):
         if isinstance(each, Explained):
@@ -135,7 +136,7 @@ def facts_of(cause: BaseException, **own: Any) -> dict[str, Any]:
 
 
 def _plain(fact: Any) -> Any:
-    """The fact, if any process can read it; else its text, which keeps nothing alive."""
+    """The fact, if any process can unpickle it; else its text, which keeps no object alive."""
     if fact is None or isinstance(fact, str | int | float | bytes):
         return fact
     if isinstance(fact, list | tuple):
@@ -154,7 +155,7 @@ _FORMS: dict[str, Callable[[Any], str]] = {"ranks": ranks_text, "by_rank": by_ra
 
 class _Formatter(string.Formatter):
     def get_value(self, key: int | str, args: Any, kwargs: Any) -> Any:
-        return kwargs.get(str(key), f"{{{key}}}")  # an error is no place for another
+        return kwargs.get(str(key), f"{{{key}}}")  # a missing fact must not replace this error by another
 
     def format_field(self, value: Any, spec: str) -> str:
         form = _FORMS.get(spec)

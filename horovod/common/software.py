@@ -1,8 +1,8 @@
 """The software of a host or a rank, and the consequences if the hosts of one job differ.
 
-Another release of this package, or another core, is refused: messages between ranks would be misread, and
-replicas drift apart. Another PyTorch or Python is unwise, as results may differ, and told of in one line.
-Imports no core and no torch: the launcher asks, and its agent on other hosts.
+Another release of this package, or another core, is refused: ranks would misread messages, and replicas would
+drift apart. Another PyTorch or Python is unwise, as results may differ, and causes a warning. Imports no core
+and no torch: the launcher uses this, and its agent on other hosts.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from horovod.common.build_info import build_info
 
 __all__ = ["Facts", "build_name", "checked", "installed", "loaded", "refusal", "warning"]
 
-Facts = Mapping[str, str]  # "" for what is not known, which is not compared
+Facts = Mapping[str, str]  # "" for unknown, which is not compared
 REFUSED, WARNED = ("horovod", "core"), ("PyTorch", "Python")
 _MOST_SHOWN = 8  # hosts or ranks that have one version
 
 
 def installed() -> dict[str, str]:
-    """Of this host, without importing any of it. The core is told by the digest of its sources."""
+    """This host's versions, without importing the software. The core's is the digest of its sources."""
     return {
         "horovod": horovod.__version__,
         "core": build_info().digest,
@@ -40,7 +40,7 @@ def build_name() -> str:
 
 
 def loaded() -> dict[str, str]:
-    """Of this process. Cores have been compared when the ranks met."""
+    """This process' versions. Cores have been compared when the ranks met."""
     return {
         "horovod": horovod.__version__,
         "PyTorch": str(getattr(sys.modules.get("torch"), "__version__", "")),
@@ -49,19 +49,19 @@ def loaded() -> dict[str, str]:
 
 
 def checked(facts: Any) -> Facts:
-    """ValueError when it is something else than versions by name."""
+    """The facts. ValueError unless they are versions by name."""
     if not isinstance(facts, dict) or not all(isinstance(text, str) for text in (*facts, *facts.values())):
         raise ValueError(f"no versions: {facts!r:.80}")
     return facts
 
 
 def refusal(facts: Mapping[str, Facts]) -> str:
-    """Which versions that must be the same differ, by host or rank; "" where none does."""
+    """Differences, by host or rank, in versions that must be equal; "" without any."""
     return "; ".join(_differences(facts, REFUSED))
 
 
 def warning(facts: Mapping[str, Facts]) -> str:
-    """The same of those that had better be the same, with what may come of it."""
+    """Differences in versions that should be equal, with the consequences; "" without any."""
     found = "; ".join(_differences(facts, WARNED))
     return f"{found}: results may differ with them; install the same on all hosts" if found else ""
 
@@ -84,9 +84,9 @@ def _listed(holders: Sequence[str]) -> str:
 
 
 def _version_of_torch() -> str:
-    """From where a Python without PYTHONPATH finds packages: the same where the agent asks, which runs so.
+    """The version of torch where a Python without PYTHONPATH finds packages, as the agent runs without it.
 
-    By the name of its folder there: loading importlib.metadata takes a tenth of the time to start a job.
+    Read from its folder's name: loading importlib.metadata takes a tenth of the time to start a job.
     """
     for folder in (*site.getsitepackages(), site.getusersitepackages()):
         for kind in ("dist", "egg"):

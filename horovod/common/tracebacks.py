@@ -1,12 +1,12 @@
-"""Uncaught errors that say all in their sentence are shown with the script's own lines only.
+"""Uncaught errors of this package are printed with the script's own lines only.
 
-What lies below, in this package and in torch, tells a reader of the script nothing: it is left out of what is
-printed, not of the error. HOROVOD_LOG_LEVEL=debug shows it, and so does any error of another kind, which may
-be a mistake of this package.
+The lines inside this package and torch tell a reader of the script nothing: they are left out of the output,
+not of the error. HOROVOD_LOG_LEVEL=debug prints them. An error of another kind, which may be a mistake of
+this package, is printed whole.
 
-Warnings that this package raises inside of itself are shown as its other lines: "horovod: ...", as where they
-were raised tells a reader nothing either. One that names a line of the script, as its `stacklevel` says, is
-shown as Python shows it; so is everybody else's. Filters see them all as before.
+Warnings raised inside this package are printed like its log lines, "horovod: ...", as their place tells a
+reader nothing either. Warnings that name a line of the script by `stacklevel`, and warnings of other
+packages, are printed as usual. Filters see all warnings unchanged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SENTENCES = (ValueError, NotImplementedError, HorovodInternalError)
 
 
 def install() -> None:
-    """Show what nobody catches, and warnings, in this way, unless somebody has a way of their own already."""
+    """Print uncaught errors and warnings in this way, unless another program has installed its own hooks."""
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _show
     if warnings.formatwarning is _format_before:
@@ -54,7 +54,7 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
 
 @contextmanager
 def _without_what_is_below(error: BaseException) -> Iterator[None]:
-    """Inside, the traceback ends where the script calls us. Debuggers get the whole one afterwards."""
+    """Inside the block, the traceback ends at the script's call. Debuggers later get all of it."""
     entries = list(_entries(error.__traceback__))
     files = [entry.tb_frame.f_code.co_filename for entry in entries]
     count = max((number + 1 for number, file in enumerate(files) if not _is_below(file)), default=0)
@@ -80,7 +80,7 @@ def _entries(trace: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _says_all(error: BaseException, last: TracebackType) -> bool:
-    """Whether this package has raised it on purpose; the core raises what is in _SENTENCES."""
+    """Whether this package raised the error on purpose; the core raises the classes in _SENTENCES."""
     code = last.tb_frame.f_code
     if not code.co_filename.startswith(_PACKAGE):
         return False
@@ -89,7 +89,7 @@ def _says_all(error: BaseException, last: TracebackType) -> bool:
 
 
 def _follows_the_scripts(error: BaseException) -> bool:
-    """Whether an error of the script's own came before: that one is the reason, and is shown."""
+    """Whether an error of the script came before: that one is the reason, and is printed."""
     before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if before is None:
         return False

@@ -1,6 +1,6 @@
 """A rank's bytes in the sums of a job, before and after compression: for horovodrun's last line.
 
-Sums are allreduces and reduce-scatters: gradients, and whatever else a script has summed.
+Sums are allreduces and reduce-scatters, of gradients and of any other tensors.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ __all__ = ["NOBODYS", "Traffic", "of_this_job", "tell"]
 
 
 class Traffic:
-    """Of one job. Thread-safe.
+    """The bytes of one job. Thread-safe.
 
     Attributes:
         given: bytes of tensors.
-        sent: what a rank contributes of them to its exchange with others, as codes or as it is.
-        is_on_gpu: a tensor was on a GPU, whose work nobody waits for on the host.
+        sent: bytes that the rank contributes to its exchange with others, as codes or uncompressed.
+        is_on_gpu: a tensor was on a GPU, for whose work the host does not wait.
     """
 
     def __init__(self) -> None:
@@ -28,28 +28,28 @@ class Traffic:
         self._lock = threading.Lock()
 
     def give(self, given: int, is_on_gpu: bool) -> None:
-        """Tensors of so many bytes are about to be summed."""
+        """Count tensors of so many bytes that are about to be summed."""
         with self._lock:
             self.given += given
             self.is_on_gpu |= is_on_gpu
 
     def send(self, sent: int) -> None:
-        """Of these, so many bytes travel."""
+        """Count bytes that are sent for them."""
         with self._lock:
             self.sent += sent
 
 
-NOBODYS = Traffic()  # of ranks that are alone: nothing travels, and nobody asks
+NOBODYS = Traffic()  # of ranks that are alone, which send nothing
 _numbers = itertools.count(1)
 
 
 def of_this_job(ranks: int | None) -> Traffic:
-    """That of the job that the running code is a part of, where a sum of so many ranks is counted."""
+    """The traffic of the running code's job, for a sum over so many ranks; NOBODYS for one rank or None."""
     return belongings.own(Traffic) if ranks is not None and ranks > 1 else NOBODYS
 
 
 def tell(seconds: float) -> None:
-    """This process leaves the job, in which it was for so long: tell horovodrun."""
+    """Report to horovodrun that this process leaves the job after so many seconds."""
     traffic = belongings.own(Traffic)
     if traffic.given:
         waited, lasted = waiting.blocked_microseconds(), int(1e6 * seconds)

@@ -1,5 +1,6 @@
-"""The settings of the autotuner, as ranks look at them when they meet: what one would find wrong later, while
-the others train, all hear of at once.
+"""The settings of the autotuner, checked when ranks meet.
+
+An error that one rank would find later, while the others train, is raised on all at once.
 """
 
 from __future__ import annotations
@@ -8,12 +9,16 @@ import os
 from collections.abc import Mapping
 
 from horovod.common import errors
-from horovod.common.options import BY_VARIABLE
+from horovod.common.options import BY_VARIABLE, OPTIONS, PYTHON
 
 __all__ = ["VARIABLES", "check_alike", "of_this_rank", "wrong"]
 
 # Read in Python, while the job runs, by all ranks alike.
-VARIABLES = ("HOROVOD_AUTOTUNE", "HOROVOD_AUTOTUNE_COMPRESSION", "HOROVOD_DDP_BUCKET_MB")
+VARIABLES = (
+    "HOROVOD_AUTOTUNE",
+    "HOROVOD_AUTOTUNE_COMPRESSION",
+    *(option.variable for option in OPTIONS if option.part == PYTHON and option.tries),
+)
 # Read by rank 0, in its first steps.
 _OF_THE_SEARCH = (
     "HOROVOD_AUTOTUNE_MODE",
@@ -26,7 +31,7 @@ LOG = "HOROVOD_AUTOTUNE_LOG"
 
 
 def of_this_rank(environment: Mapping[str, str]) -> dict[str, str]:
-    """By variable, what has to be the same on all ranks; a setting that is wrong as it is written."""
+    """By variable, the values that must be the same on all ranks; a wrong value as its text."""
     found = {}
     for name in VARIABLES:
         try:
@@ -37,10 +42,10 @@ def of_this_rank(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def wrong(environment: Mapping[str, str], rank: int) -> str:
-    """The error in this rank's settings; else empty.
+    """The error in this rank's settings; else "".
 
-    The log's file is rank 0's. Elastic jobs go on without it, as the next rank 0 may be on a host without its
-    folder.
+    The log file is rank 0's. Elastic jobs continue without it, as the next rank 0 may be on a host that lacks
+    its folder.
     """
     try:
         for name in VARIABLES:
@@ -57,7 +62,10 @@ def wrong(environment: Mapping[str, str], rank: int) -> str:
 
 
 def _why_not_written(path: str) -> str:
-    """Keeps the file's content, as tuning may end as it did before. Never waits for a pipe's reader."""
+    """The reason why a file cannot be written, or "".
+
+    Keeps its content, which tuning may still need. Never waits for a pipe's reader.
+    """
     try:
         is_new = not os.path.exists(path)
         os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o666))
@@ -69,7 +77,7 @@ def _why_not_written(path: str) -> str:
 
 
 def check_alike(by_rank: list[dict[str, str]]) -> None:
-    """Raise the same ValueError on all ranks that would change settings otherwise than others."""
+    """Raise the same ValueError on all ranks if they would change settings differently."""
     for name in VARIABLES:
         texts = [each[name] for each in by_rank]
         if len(set(texts)) > 1:

@@ -1,9 +1,9 @@
-"""Sources of horovod that are not built, as a fresh clone has them, where Python takes them for the package.
+"""Unbuilt sources of horovod, as in a fresh clone, that Python finds instead of the installed package.
 
-Python looks first in the folder of a script, and with `python -m` and `python -c` in the current one: inside
-of a clone it imports the clone's `horovod/`. The folder has to be called so, as Horovod's is. What `pip
-install .` has built of the same core serves these sources too, so they load it; where none fits, that is
-found out here, and said. What needs the native module asks: absent.py's finder, horovodrun and the lab.
+Python searches first the folder of a script, or with `python -m` and `python -c` the current one: inside a
+clone it imports the clone's `horovod/`. The folder needs this name, which is Horovod's. A native module that
+`pip install .` has built from the same core serves these sources too, so they load it; if none fits, this
+module explains that. Its users need the native module: absent.py's finder, horovodrun and the lab.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ _SOURCES = (".cc", ".h", ".cu", ".cuh")
 
 @lru_cache(maxsize=1)
 def native_package() -> Path:
-    """The folder of what the build made for this process: this package's, or that of an installed one, where
-    this one is sources that are not built, and the other was built of the same core.
+    """The folder with the build's files for this process.
+
+    It is this package's; or, if this package is unbuilt sources, that of an installed one built from the same
+    core.
     """
     if native_module(PACKAGE) or not _is_source(PACKAGE):
         return PACKAGE
@@ -38,13 +40,13 @@ def native_package() -> Path:
 
 
 def native_module(package: Path) -> Path | None:
-    """The file of a package's native module for this Python; None where it has none."""
+    """The file of a package's native module for this Python, or None."""
     files = (package / f"_native{suffix}" for suffix in EXTENSION_SUFFIXES)
     return next((file for file in files if file.exists()), None)
 
 
 def core_digest(package: Path) -> str:
-    """Of all sources of a package's core, 16 digits; see build_digest() in base/settings.h."""
+    """The digest of all sources of a package's core, 16 digits; see build_digest() in base/settings.h."""
     digest = hashlib.sha256()
     for path in sorted((package / "native").rglob("*")):
         if path.suffix in _SOURCES:
@@ -54,12 +56,12 @@ def core_digest(package: Path) -> str:
 
 
 def why_unbuilt() -> str:
-    """Why this process finds no native module, and what to type; "" where it finds one."""
+    """Why this process finds no native module, and the remedy; "" if it finds one."""
     return "" if native_module(native_package()) else explanation(PACKAGE, sys.path, sys.orig_argv)
 
 
 def explanation(package: Path, search_path: Sequence[str], typed: Sequence[str]) -> str:
-    """The same for a package without one. `typed`: how Python was started, as sys.orig_argv has it."""
+    """The explanation for a package without a native module. `typed`: Python's command, as sys.orig_argv."""
     folder = package.parent
     installed = next(_installed(package, search_path), None)
     here = f"{package} lacks its native module"
@@ -89,13 +91,13 @@ def _is_source(package: Path) -> bool:
 
 
 def _installed(package: Path, search_path: Iterable[str]) -> Iterator[Path]:
-    """Other packages of this name, with a native module for this Python, in the order in which it looks."""
+    """Other packages of this name, with a native module for this Python, in its search order."""
     others = (Path(each or ".").resolve() / package.name for each in search_path)
     return (other for other in others if other != package and native_module(other))
 
 
 def _digest_of_build(package: Path) -> str:
-    """Of the core that a package's native module was built of; "" where no build has written that down."""
+    """The digest of the core from which a package's native module was built; "" if unrecorded."""
     record = package / BUILD_INFO
     return str(json.loads(record.read_text()).get("digest", "")) if record.exists() else ""
 

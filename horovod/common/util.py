@@ -1,4 +1,4 @@
-"""Small questions that scripts written for Horovod ask: what was built, versions, lists, environment."""
+"""Helper functions of Horovod's API for scripts: facts of the build, versions, lists, environment."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) 
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether the face for a framework ("torch") can be imported: the framework and the core are here."""
+    """Whether the face of a framework ("torch") can be imported: the framework and the core are installed."""
     available = all(map(_can_be_found, (f"horovod.{ext_base_name}", ext_base_name, "horovod._native")))
     if verbose and not available:
         print(f"horovod.{ext_base_name} is not available: the framework or the native core is missing.")
@@ -67,7 +67,7 @@ def _can_be_found(module: str) -> bool:
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
     """Whether operations on GPU memory are served: built with CUDA, and this process sees a GPU.
 
-    Looking starts CUDA in this process.
+    Starts CUDA in this process.
     """
     if not (extension_available(ext_base_name, verbose) and cuda_built()):
         return False
@@ -83,17 +83,17 @@ def cuda_built(verbose: bool = False) -> bool:
 
 
 def mpi_built(verbose: bool = False) -> bool:
-    """Whether this build has an MPI transport; of a wheel, whether there is an MPI here that it can use."""
+    """Whether this build has an MPI transport; for a wheel, whether it finds a usable MPI here."""
     return mpi_here(build_info().mpi).built
 
 
 def gloo_built(verbose: bool = False) -> bool:
-    """Always False: what Gloo did is done by the core's own transports."""
+    """Always False: the core's own transports replace Gloo."""
     return False
 
 
 def nccl_built(verbose: bool = False) -> int:
-    """NCCL's version code, of the one that is found here, by the system or torch; 0 without one, or a GPU."""
+    """The version code of the NCCL found by torch or the system; 0 without one, or without a GPU."""
     if not cuda_built():
         return 0
     facts = native.gpu_facts()
@@ -132,7 +132,7 @@ def _assign_environment(values: dict[str, str | None]) -> None:
 
 
 def split_list(items: Sequence[T], num_parts: int) -> list[list[T]]:
-    """``items`` in ``num_parts`` parts, in order; lengths differ by one at most, the longer ones first."""
+    """``items`` in ``num_parts`` parts, in order. Lengths differ by one at most, the longer ones first."""
     length, longer = divmod(len(items), num_parts)
     starts = [i * length + min(i, longer) for i in range(num_parts + 1)]
     return [list(items[begin:end]) for begin, end in itertools.pairwise(starts)]
@@ -153,7 +153,7 @@ def is_iterable(x: Any) -> bool:
 
 
 def is_version_greater_equal_than(ver: str, target: str) -> bool:
-    """Compares the leading "major.minor.patch" of two versions, without suffixes as "+cpu" and "rc1"."""
+    """Compare the leading "major.minor.patch" of two versions, ignoring suffixes as "+cpu" and "rc1"."""
     return _leading_numbers(ver) >= _leading_numbers(target)
 
 
@@ -172,7 +172,7 @@ def check_installed_version(name: str, version: str, exception: BaseException | 
 
 
 def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[int | None, bool | None], int]:
-    """The function that turns the arguments ``op`` and the deprecated ``average`` into one reduce op.
+    """The function that converts the arguments ``op`` and the deprecated ``average`` to one reduce op.
 
     ``reduce_ops`` has attributes Average and Sum. Without either argument the op is Average.
     """

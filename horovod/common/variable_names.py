@@ -1,4 +1,4 @@
-"""Variables that say which compression counts, for whoever reads them, `import torch` among these."""
+"""Names of the variables that choose the compression; `import torch` reads them too."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Variables HOROVOD_* as they are found: one that cannot be shown is refused, and one that means nothing to
-anybody was mistyped: it is told of, with what may be meant.
+"""Checks of HOROVOD_* variables.
+
+One with unprintable bytes is an error. An unknown one, probably mistyped, causes a warning with the name that
+may be meant.
 """
 
 from __future__ import annotations
@@ -19,15 +21,15 @@ __all__ = ["KNOWN", "refuse_what_is_no_text", "unknown", "warn_of_unknown"]
 _PREFIX = "HOROVOD_"
 
 KNOWN = frozenset(BY_VARIABLE) | OTHER_VARIABLES
-# Kubernetes gives every container such variables about a service; one may be called horovod.
+# Kubernetes sets such variables in every container for each service; one may be called horovod.
 _OF_KUBERNETES = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)|_PORT(_\d+_(TCP|UDP)(_\w+)?)?")
 _told: set[str] = set()
 
 
 def unknown(environment: Mapping[str, str]) -> list[str]:
-    """A sentence for each variable HOROVOD_* that is set and means nothing, with the one that may be meant.
+    """A sentence for each unknown HOROVOD_* variable that is set, with the one that may be meant.
 
-    Not its value, which may be nobody's business: variables of the user's own may have this prefix too.
+    Omits values, which may be private: users' own variables may have this prefix too.
     """
     names = sorted(name for name in environment if name.startswith(_PREFIX))
     return [
@@ -38,7 +40,7 @@ def unknown(environment: Mapping[str, str]) -> list[str]:
 
 
 def warn_of_unknown(environment: Mapping[str, str]) -> None:
-    """Log these sentences, each once in the life of a process."""
+    """Log these sentences, each once per process."""
     for sentence in unknown(environment):
         if sentence not in _told:
             _told.add(sentence)
@@ -46,7 +48,7 @@ def warn_of_unknown(environment: Mapping[str, str]) -> None:
 
 
 def refuse_what_is_no_text(environment: Mapping[str, str]) -> None:
-    """WrongSetting for a variable of ours whose bytes are not UTF-8: what quotes it could not be shown."""
+    """WrongSetting for a HOROVOD_* variable that is not UTF-8: messages could not quote it."""
     for name, value in environment.items():
         if name.startswith(_PREFIX):
             try:

@@ -1,12 +1,12 @@
-"""Waiting for the core while operations that take several requests go on.
+"""Waiting for the core while operations of several requests continue.
 
 Such an operation makes its next request when the last one is done. Ranks may wait for their operations in
-different orders: one waits for A and another for B, and each needs the other's next request. So whoever waits
-here, for whatever, keeps all of this process' operations going meanwhile. All waiting for operations is done
-here, so here it is timed.
+different orders: one waits for A and another for B, and each needs the other's next request. So each wait
+advances all of this process' operations. All waiting for operations happens here, so it is timed here.
 
-Ranks that wait for each other in a circle would do so for ever. Who waits for a while says so; who may go
-on without what it waits for is told when it is part of one (``wait_or_yield``; schedule/deadlocks.h).
+Ranks that wait for each other in a circle would do so for ever. A caller that has waited for a while reports
+it to the engine; the engine releases a caller that may continue without the result if it is part of a circle
+(``wait_or_yield``; schedule/deadlocks.h).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = [
     *("wait", "wait_or_yield"),
 ]
 
-FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 500e-6  # seconds between two looks
-FIRST_NOTE, LONGEST_BETWEEN_NOTES = 5e-3, 0.1  # seconds between two times that the engine is told of a wait
+FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 500e-6  # seconds between polls
+FIRST_NOTE, LONGEST_BETWEEN_NOTES = 5e-3, 0.1  # seconds between two reports of a wait to the engine
 
 
 class Stepper(Protocol):
-    """An operation that takes several requests, one after the other.
+    """An operation of several requests, one after the other.
 
     Attribute ``is_completed``: some rank took part in it only because others did (see native.Result).
     """
@@ -39,13 +39,13 @@ class Stepper(Protocol):
     is_completed: bool
 
     def advance(self) -> bool:
-        """Do what can be done without waiting; whether the operation is over. Raises nothing."""
+        """Advance without waiting. Returns whether the operation is over. Raises nothing."""
 
     def note_blocked(self, may_yield: bool) -> None:
-        """As the engine's, for the request that is under way."""
+        """Call the engine's, for the current request."""
 
     def must_yield(self) -> bool:
-        """As the engine's, for the request that is under way."""
+        """Call the engine's, for the current request."""
 
 
 class _Waits:
@@ -62,19 +62,19 @@ def _waits() -> _Waits:
 
 
 def begin(stepper: Stepper) -> None:
-    """Keep an operation going until it is over."""
+    """Advance an operation in every wait until it is over."""
     waits = _waits()
     with waits.lock:
         waits.under_way.append(stepper)
 
 
 def blocked_microseconds() -> int:
-    """How long this rank's threads have waited for operations of this job, added up."""
+    """Microseconds that this rank's threads have waited for operations of this job, added up."""
     return int(1e6 * _waits().blocked)
 
 
 def count(seconds: float) -> None:
-    """A thread of this rank has waited elsewhere, for so long."""
+    """Count seconds that a thread of this rank has waited elsewhere."""
     waits = _waits()
     with waits.lock:
         waits.blocked += seconds
@@ -90,7 +90,7 @@ def _timed() -> Iterator[None]:
 
 
 def advance_all() -> int:
-    """Advance every operation as far as it goes without waiting, and return how many are under way still."""
+    """Advance every operation without waiting. Returns how many are not over."""
     waits = _waits()
     if not waits.under_way:
         return 0
@@ -107,8 +107,9 @@ def _pause_until(
     note: Callable[[], None] = lambda: None,
     gives_up: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Sleep until ``is_over``, and return True; or False, as the caller ``gives_up`` before. Whoever is to
-    hear of the wait is told by ``note``, now and then.
+    """Sleep until ``is_over``, and return True; or False when the caller ``gives_up``.
+
+    ``note`` is called now and then to report the wait.
     """
     pause, between_notes = FIRST_PAUSE, FIRST_NOTE
     due = time.monotonic() + between_notes
@@ -125,7 +126,7 @@ def _pause_until(
 
 
 def _is_done(engine: native.Engine, handle: int) -> Callable[[], bool]:
-    """Whether the engine has a request's result, or may wait for it, as nothing else has to go on."""
+    """Whether the engine has a request's result, or may wait for it as no operation needs advancing."""
     return lambda: not advance_all() or engine.has_result(handle)
 
 
@@ -140,7 +141,7 @@ def _is_over(stepper: Stepper) -> Callable[[], bool]:
 
 
 def wait(engine: native.Engine, handle: int) -> native.Result:
-    """As ``engine.wait``: sleep until a request is done, or given to the GPU, and return its result."""
+    """Like ``engine.wait``: sleep until a request is done, or enqueued on the GPU, and return its result."""
     with _timed():
         _pause_until(_is_done(engine, handle), lambda: engine.note_blocked(handle, False))
         return engine.wait(handle)
@@ -149,8 +150,8 @@ def wait(engine: native.Engine, handle: int) -> native.Result:
 def wait_or_yield(engine: native.Engine, handle: int) -> bool:
     """Sleep until ``wait`` would not, and return True.
 
-    Or return False, as the wait would never end: what other ranks have to do first, they do after something
-    that this caller only does later.
+    Returns False if the wait would never end: other ranks first need an action that this caller takes only
+    later.
     """
     is_done = _is_done(engine, handle)
     with _timed():
@@ -162,8 +163,9 @@ def wait_or_yield(engine: native.Engine, handle: int) -> bool:
 
 
 def has_result_within(engine: native.Engine, handle: int, seconds: float) -> bool:
-    """Sleep until ``wait`` would not, for so long at most; whether it is so. Nobody trains meanwhile: the
-    time is not counted, and the engine is not hurried.
+    """Sleep until ``wait`` would not, at most so many seconds. Returns whether that is so.
+
+    Training does not run meanwhile: the time is not counted, and the engine does not hurry.
     """
     deadline = time.monotonic() + seconds
     if not _pause_until(_is_done(engine, handle), gives_up=lambda: time.monotonic() > deadline):
@@ -172,7 +174,7 @@ def has_result_within(engine: native.Engine, handle: int, seconds: float) -> boo
 
 
 def is_over_within(stepper: Stepper, seconds: float) -> bool:
-    """The same of an operation that takes several requests."""
+    """Like has_result_within, for an operation of several requests."""
     deadline = time.monotonic() + seconds
     return _pause_until(_is_over(stepper), gives_up=lambda: time.monotonic() > deadline)
 
@@ -184,13 +186,13 @@ def finish(stepper: Stepper) -> None:
 
 
 def finish_or_yield(stepper: Stepper) -> bool:
-    """Wait until an operation is over, and return True; or False, as ``wait_or_yield``."""
+    """Wait until an operation is over, and return True; or return False, as ``wait_or_yield``."""
     with _timed():
         return _pause_until(_is_over(stepper), lambda: stepper.note_blocked(True), stepper.must_yield)
 
 
 def finish_all() -> None:
-    """Wait until all operations that are under way are over."""
+    """Wait until all operations are over."""
     waits = _waits()
     with waits.lock:
         steppers = list(waits.under_way)

@@ -1,4 +1,4 @@
-"""Shared by all pictures of this project: the colours, and SVG.
+"""Colours and SVG elements for all pictures of this project.
 
-Uses the standard library alone, so that the launcher, the lab and scripts may import it.
+Standard library only, so that the launcher, the lab and scripts may import it.
 """

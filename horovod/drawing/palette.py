@@ -1,7 +1,7 @@
-"""The colours of all pictures, each light and dark: CSS chooses, or a file has the light ones.
+"""The colours of all pictures, each for light and dark pages: CSS chooses, or a file has the light ones.
 
-Those of data are of Okabe and Ito ("Color Universal Design", 2008), which the colour-blind can tell apart,
-the pale ones darkened until they stand out on white by 3 to 1. Text has a contrast of 4.5 or more.
+The data colours are Okabe and Ito's ("Color Universal Design", 2008), which colour-blind readers can tell
+apart; pale ones are darkened to a contrast of 3 to 1 on white. Text has a contrast of 4.5 or more.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 __all__ = ["COLOURS", "SERIES", "light", "rules"]
 
-SERIES = ("blue", "orange", "green", "pink", "ochre", "sky")  # of data, in the order in which they are taken
+SERIES = ("blue", "orange", "green", "pink", "ochre", "sky")  # of data, in order of use
 # name: (light, dark)
 COLOURS = {
     "page": ("#f7f8f9", "#101317"),
@@ -35,19 +35,21 @@ COLOURS = {
     "pale_orange": ("#fde0b6", "#6d4a12"),
     "pale_green": ("#cdebd3", "#1b5230"),
     "pale_pink": ("#f3d1e6", "#6b2f57"),
-    "blue_1": ("#d3e3f5", "#23405f"),  # more and more of something
+    "blue_1": ("#d3e3f5", "#23405f"),  # increasing amounts
     "blue_2": ("#a9cbee", "#2a5c8f"),
     "blue_3": ("#7fb2e5", "#2869ab"),
 }
 
 
 def light(name: str) -> str:
-    """The colour for what has one scheme only."""
+    """Return the light colour, for pictures with only one scheme."""
     return COLOURS[name][0]
 
 
 def rules(selector: str, names: Iterable[str] = COLOURS) -> str:
-    """CSS by which a selector's elements have variables of these names: as readers like, light in print."""
+    """Return CSS that defines these colours as variables of a selector's elements: in the reader's scheme on
+    screens, light in print.
+    """
     both = ("".join(f"--{name}:{COLOURS[name][scheme]};" for name in names) for scheme in (0, 1))
     of_light, of_dark = (f"{selector}{{{variables}}}" for variables in both)
     return f"{of_light}\n@media screen and (prefers-color-scheme:dark){{{of_dark}}}"

@@ -1,4 +1,4 @@
-"""Parts of an SVG: elements, texts whose width is known beforehand, and the document around them."""
+"""Parts of an SVG: elements, texts with known maximum widths, and the document around them."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Iterable
 from html import escape
 
 Point = tuple[float, float]
-# The reader's own fonts; without the CJK ones a browser would choose by itself, and not always a Chinese one.
+# The reader's fonts. Without the CJK fonts a browser may choose a font that is not Chinese.
 FONTS = (
     "system-ui, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', 'Noto Sans CJK SC', 'PingFang SC', "
     "'Microsoft YaHei', sans-serif"
 )
-# Widths of letters in ems, of a wide font (DejaVu Sans), so that text fits in any.
+# Widths of letters in ems, of a wide font (DejaVu Sans), so that text fits in any font.
 _NARROW = {**dict.fromkeys("ijl.,:;|!'` ", 0.33), **dict.fromkeys("frt()[]/-I", 0.42)}
 _WIDE = {**dict.fromkeys("mwMW@%", 0.98), **dict.fromkeys("ABCDEFGHJKLNOPQRSTUVXYZ+=<>~&", 0.78)}
 _BOLD = 1.12
-SMALL = 12.0  # size of text: at 400 pixels' width, of a drawing of 480, it has 10 pixels
+SMALL = 12.0  # size of text: 10 pixels for a 480-wide drawing shown at 400 pixels
 
 
 def escaped(text: str) -> str:
-    """For an attribute or an element, without what XML cannot hold."""
+    """Return the text escaped for an attribute or an element, without characters that XML forbids."""
     return escape("".join(letter if letter.isprintable() else "\ufffd" for letter in text))
 
 
 def element(name: str, inside: str | None = None, /, **attributes: str | float) -> str:
-    """`inside` is XML. In names of attributes "_" becomes "-", and a last one goes."""
+    """Return an element; `inside` is XML. In attribute names "_" becomes "-"; a trailing one is dropped."""
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{value if isinstance(value, str) else f"{value:g}"}"'
         for key, value in attributes.items()
@@ -42,7 +42,7 @@ def circle(x: float, y: float, radius: float, **look: str | float) -> str:
 
 
 def line(points: Iterable[Point], *, is_closed: bool = False, **look: str | float) -> str:
-    """Straight from point to point."""
+    """Return a path of straight lines through the points."""
     path = " L".join(f"{x:g} {y:g}" for x, y in points)
     return element("path", d=f"M{path}{'Z' * is_closed}", **look)
 
@@ -50,7 +50,7 @@ def line(points: Iterable[Point], *, is_closed: bool = False, **look: str | floa
 def text(
     at: Point, content: str, size: float, anchor: str = "start", *, is_bold: bool = False, **look: str | float
 ) -> str:
-    """Its letters stand on the point's height."""
+    """Return a text whose baseline is at the point."""
     weight = {"font_weight": "600"} if is_bold else {}
     return element(
         "text", escaped(content), x=at[0], y=at[1], font_size=size, text_anchor=anchor, **weight, **look
@@ -58,7 +58,7 @@ def text(
 
 
 def width_of(content: str, size: float, is_bold: bool = False) -> float:
-    """An upper bound, in the drawing's units."""
+    """Return an upper bound of the width, in the drawing's units."""
     ems = 0.0
     for letter in content:
         is_full = unicodedata.east_asian_width(letter) in "WF"
@@ -67,7 +67,7 @@ def width_of(content: str, size: float, is_bold: bool = False) -> float:
 
 
 def cut(content: str, width: float, size: float = SMALL, is_bold: bool = False) -> str:
-    """The text, or as much of it as fits, with dots at its end."""
+    """Return the text, shortened with an ellipsis to the width."""
     if width_of(content, size, is_bold) <= width:
         return content
     while content and width_of(content + "…", size, is_bold) > width:
@@ -76,7 +76,7 @@ def cut(content: str, width: float, size: float = SMALL, is_bold: bool = False) 
 
 
 def wrapped(content: str, width: float, most: int = 9, size: float = SMALL) -> list[str]:
-    """In lines that fit; of more than `most` lines the last ends in dots."""
+    """Return the text as lines that fit; the last of `most` lines ends in an ellipsis if text is left."""
     lines: list[str] = []
     for word in content.split():
         if lines and width_of(f"{lines[-1]} {word}", size) <= width:
@@ -99,9 +99,10 @@ def document(
     prefix: str = "",
     **attributes: str,
 ) -> str:
-    """The whole drawing, for a file or inline in a page; `scale`: how large it is shown where nothing says.
+    """Return the whole drawing, for a file or inline in a page; `scale`: of its default size.
 
-    With a description, both are elements whose ids begin with `prefix`; a title alone is an attribute.
+    With a description, title and description are elements whose ids begin with `prefix`; a title alone is an
+    attribute.
     """
     named = {"aria-label": escaped(title)}
     if description:

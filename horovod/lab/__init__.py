@@ -1,7 +1,7 @@
-"""The lab: trains a script with several numbers of ranks, compressions and seeds, and reports on it all.
+"""The lab: trains a script with several numbers of ranks, compressions and seeds, and reports the results.
 
     python -m horovod.lab --np 1 2 4 --compression none bit16 bit8 --epochs 3 --seeds 3
 
-Neither PyTorch nor the engine is imported here: every run is a job of its own, and what the report says of it
-is read from the log that the job wrote. docs/lab.md tells the options, the files and the format of a log.
+Imports neither PyTorch nor the engine: every run is a separate job, and the report reads the job's log.
+docs/lab.md describes the options, the files and the format of a log.
 """

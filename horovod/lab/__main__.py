@@ -26,7 +26,7 @@ REPORTS = ("report.html", "report.md")
 
 
 class Stopped(BaseException):
-    """A signal asks for the lab's end."""
+    """A signal has requested the end of the lab."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -42,7 +42,7 @@ def main(words: Sequence[str]) -> int:
         return 2
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup sets it
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup sets it
         signal.signal(signal.SIGHUP, _stop)
     try:
         with folders.only_one_lab(chosen.out):
@@ -65,7 +65,7 @@ def _complain(text: str) -> None:
 
 
 def _list(chosen: Chosen) -> int:
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `--list | head` is no error
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `--list | head` is not an error
     for plan in chosen.plans:
         folder = folders.folder_of(chosen.out, plan)
         done = "done     " if folders.is_finished(chosen.out, plan) else "missing  "
@@ -78,7 +78,7 @@ def _list(chosen: Chosen) -> int:
 
 def _do(chosen: Chosen, command: str) -> int:
     shown = display()
-    for name in REPORTS:  # of an earlier experiment: none is to be taken for this one's
+    for name in REPORTS:  # of an earlier experiment: they must not be mistaken for this one's
         (chosen.out / name).unlink(missing_ok=True)
     failed = conduct(chosen.out, chosen.plans, shown, chosen.repeats)
     if failed:
@@ -99,14 +99,24 @@ def _do(chosen: Chosen, command: str) -> int:
 
 
 def write_report(out: Path, plans: Sequence[Plan], language: str, command: str) -> list[Path]:
-    """The report of finished runs. command: what asked for them.
+    """Write the report of finished runs.
 
-    ValueError when a log is not right, or runs do not compare; LaunchError or RuntimeError when
-    the hosts cannot be asked what they are.
+    Args:
+        out: the lab's folder.
+        plans: the runs' plans.
+        language: "en" or "zh".
+        command: the lab's command line.
+
+    Returns:
+        The files written.
+
+    Raises:
+        ValueError: a log is wrong, or runs cannot be compared.
+        LaunchError, RuntimeError: the hosts cannot be asked for their facts.
     """
     runs = [read(folders.folder_of(out, plan)) for plan in plans]
     rows = table(runs)
-    # Here, because matplotlib takes a second, which nobody has to wait for before the first run.
+    # Here, because matplotlib takes a second to load, which would delay the first run.
     from horovod.lab.environment import collect, to_json
     from horovod.lab.report import write
 
@@ -116,7 +126,7 @@ def write_report(out: Path, plans: Sequence[Plan], language: str, command: str) 
 
 
 def _hosts_of(plans: Sequence[Plan]) -> list[str]:
-    """Options by which horovodrun reaches the hosts that were trained on; none for those made here."""
+    """Options by which horovodrun reaches the hosts that were trained on; [] for hosts made here."""
     for plan in plans:
         if plan.place != THIS_HOST and made_place(plan.place) is None:
             return ["-np", str(max(each.ranks for each in plans)), "-H", plan.place]

@@ -1,4 +1,4 @@
-"""The lab's command line. What cannot work is refused here, before anything is started."""
+"""The lab's command line. Refuses options that cannot work before anything is started."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from horovod.lab.runs import THIS_HOST, Plan
 OUT = "lab-results"
 LANGUAGES = ("en", "zh")
 RATES = ("1gbit",)
-REQUIRED = ("rich", "matplotlib", "jinja2")  # of the extra `lab`
+REQUIRED = ("rich", "matplotlib", "jinja2")  # by the extra `lab`
 _ASK = """\
 import sys, horovod.torch as hvd
 try:
@@ -52,7 +52,7 @@ class Chosen:
 
 
 def parse(words: Sequence[str]) -> Chosen:
-    """Ends with SystemExit(2) and a sentence where the options cannot work."""
+    """Parse the options. Exits with SystemExit(2) and a message if they cannot work."""
     own, arguments = list(words), []
     if "--" in own:
         at = own.index("--")
@@ -124,7 +124,7 @@ def _experiment(given: argparse.Namespace, arguments: list[str]) -> Experiment:
 
 
 def _places(given: argparse.Namespace) -> list[str]:
-    """With made hosts also this host's memory, to compare with."""
+    """The places to train at. With made hosts, also this host's memory, for comparison."""
     if given.made_hosts is None:
         if given.rates is not None:
             raise errors.rates_without_hosts()
@@ -141,10 +141,10 @@ def _places(given: argparse.Namespace) -> list[str]:
 
 
 def _check_compressions(plans: Sequence[Plan]) -> None:
-    """ValueError when a text names no compressor. A script may register one of its own, as it starts."""
+    """ValueError if a text names no compressor. A script may register its own compressor when it starts."""
     unsure = sorted(
         {plan.compression for plan in plans} - set(COMPRESSORS)
-    )  # known without torch, which takes seconds
+    )  # known without loading torch, which takes seconds
     if unsure and "Compression.register(" in Path(plans[-1].script).read_text(errors="replace"):
         unsure = [text for text in unsure if re.split(r"\W", text)[0] in COMPRESSORS]
     if not unsure:

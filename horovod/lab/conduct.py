@@ -1,4 +1,4 @@
-"""Does the runs that are missing, one after the other; ended itself, it ends what it has started."""
+"""Does missing runs, one after the other. If the lab is ended, it ends the processes that it has started."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from horovod.made_hosts import HostsError, MadeHosts
 from horovod.runner.processes import end_with_parent
 
 LOOK_EVERY = 0.2  # seconds
-PATIENCE = 15.0  # seconds that horovodrun gets to end its ranks
+PATIENCE = 15.0  # seconds for horovodrun to end its ranks
 LAST_LINES = 15
 
 
@@ -42,9 +42,9 @@ def words_of(plan: Plan, log: Path | None) -> list[str]:
 
 
 def environment_of(plan: Plan, folder: Path | None = None) -> dict[str, str]:
-    """Ours, with this copy of the package, and with the threads of the plan for what computes in OpenMP.
+    """This process' environment, with this copy of the package, and the plan's number of OpenMP threads.
 
-    HOROVOD_COMPRESSION is left to horovodrun. What the autotuner tries goes into the run's folder.
+    horovodrun sets HOROVOD_COMPRESSION. The autotuner's log goes into the run's folder.
     """
     kept = {name: text for name, text in os.environ.items() if name != "HOROVOD_COMPRESSION"}
     packages = [str(Path(horovod.__file__).parents[1]), kept.get("PYTHONPATH", "")]
@@ -58,10 +58,13 @@ def environment_of(plan: Plan, folder: Path | None = None) -> dict[str, str]:
 
 
 def conduct(out: Path, plans: Sequence[Plan], display: Display, repeats: int = 0) -> list[str]:
-    """Do what is missing of the plans, and up to `repeats` times again what was disturbed.
+    """Do the missing runs of the plans, and repeat disturbed ones up to `repeats` times.
 
-    Returns who failed; the others are done all the same. Where a repetition fails, the earlier run stays.
-    What ends the lab (a signal) comes out of here when the run under way has been ended.
+    If a repetition fails, the earlier run stays. An exception that ends the lab (a signal) passes through
+    after the current run has been ended.
+
+    Returns:
+        The names of failed runs; a failure does not stop the others.
     """
     missing = [plan for plan in in_rounds(plans) if not folders.is_finished(out, plan)]
     if len(missing) < len(plans):
@@ -90,7 +93,7 @@ def _disturbed(out: Path, plans: Sequence[Plan]) -> list[Plan]:
 
 
 class _MadeHostsOnDemand:
-    """Hosts are made for the first run that needs them, and cables get the rate of each run."""
+    """Makes hosts for the first run that needs them, and sets the cables to the rate of each run."""
 
     def __init__(self) -> None:
         self._hosts: MadeHosts | None = None
@@ -118,14 +121,14 @@ class _MadeHostsOnDemand:
 
 @dataclass(frozen=True)
 class _Work:
-    """Does runs one by one, and says what came of each."""
+    """Does runs one by one, and prints the result of each."""
 
     out: Path
     made: _MadeHostsOnDemand
     display: Display
 
     def do(self, plan: Plan, number: str) -> bool:
-        """Whether it ended as it should."""
+        """Do a run. Returns whether it succeeded."""
         folder = folders.folder_of(self.out, plan)
         began = time.monotonic()
         try:
@@ -171,7 +174,7 @@ def _run(out: Path, plan: Plan, made: _MadeHostsOnDemand, stepped: Callable[[dic
         except LogError as error:
             trouble = f"it ended well, but its log is not right: {error}"
     if trouble:
-        # However its log ends, the run does not count as done.
+        # Even with a complete log, the run does not count as done.
         (folder / folders.PLAN).rename(folder / f"failed-{folders.PLAN}")
         said = _last_lines(folder)
         raise errors.run_failed(path=str(folder), why=trouble, output=folders.OUTPUT, said=said)
@@ -181,7 +184,7 @@ def _run(out: Path, plan: Plan, made: _MadeHostsOnDemand, stepped: Callable[[dic
 def _started(
     command: list[str], environment: dict[str, str], output: int
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process group of its own, which ends with the block, and with this process if it is killed."""
+    """Start a process group, which ends with the block, or with this process if that is killed."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -196,12 +199,12 @@ def _started(
     finally:
         try:
             if process.poll() is None:
-                process.terminate()  # horovodrun ends its ranks on this
+                process.terminate()  # horovodrun then ends its ranks
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(PATIENCE)
-        finally:  # also when Ctrl-C is pressed once more
+        finally:  # also if Ctrl-C is pressed again
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # what a script has started and left behind, too
+                os.killpg(process.pid, signal.SIGKILL)  # processes that a script has left behind, too
             process.wait()
 
 

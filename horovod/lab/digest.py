@@ -1,4 +1,4 @@
-"""A digest of all that decides a run besides its options: runs with different digests are not the same."""
+"""A digest of all inputs of a run besides its options: runs with different digests are not the same."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ NOT_OF_A_RUN = (PACKAGE / "lab" / "report", PACKAGE / "lab" / "environment", PAC
 
 
 def digest(script: str) -> str:
-    """Of a script and the modules beside it that it imports, this package, PyTorch, Python, the machine's
-    name, and the variables that this package reads.
+    """The digest of a run's inputs.
+
+    They are the script and the modules beside it that it imports, this package, PyTorch, Python, the
+    machine's name, and the variables that this package reads.
     """
     found = hashlib.sha256()
     for path in sorted(sources(Path(script))):
         found.update(path.name.encode() + b"\0" + path.read_bytes())
     found.update(_environment().encode())
     for name in sorted({option.variable for option in OPTIONS if option.variable} & set(os.environ)):
-        if name != "HOROVOD_COMPRESSION":  # which is each run's own
+        if name != "HOROVOD_COMPRESSION":  # set for each run
             found.update(f"{name}={os.environ[name]}\0".encode())
     return found.hexdigest()[:16]
 
 
 def sources(script: Path) -> set[Path]:
-    """The script and the modules in its folder that it imports, directly or through each other."""
+    """The script and the modules in its folder that it imports, directly or indirectly."""
     found: set[Path] = set()
     waiting = [script]
     while waiting:
@@ -53,7 +55,7 @@ def sources(script: Path) -> set[Path]:
 def _imported(path: Path) -> Iterator[str]:
     try:
         tree = ast.parse(path.read_bytes())
-    except SyntaxError:  # its run will say so
+    except SyntaxError:  # its run will report it
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -65,7 +67,7 @@ def _imported(path: Path) -> Iterator[str]:
 
 @functools.cache
 def _environment() -> str:
-    """This package's files, for somebody may be at work on it, and what it runs on."""
+    """This package's files, which may be under development, and the software below it."""
     found = hashlib.sha256()
     for path in sorted([*PACKAGE.rglob("*.py"), *native_package().glob("*.so")]):
         if not any(path.is_relative_to(folder) for folder in NOT_OF_A_RUN):

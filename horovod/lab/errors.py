@@ -1,4 +1,4 @@
-"""Every sentence that an error of horovod.lab says: see horovod.common.sentences."""
+"""All error messages of horovod.lab: see horovod.common.sentences."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from horovod.common.sentences import Explained
 
 
 class PlaceError(Explained, ValueError):
-    """There is no such place, or it does not suit the run; the message says what to change."""
+    """There is no such place, or it does not suit the run; the message names the remedy."""
 
 
 class LogError(Explained, ValueError):
-    """A log is missing, or is not what a finished run writes; the message names the file and the line."""
+    """A log is missing, or incomplete; the message names the file and the line."""
 
 
 class FolderInUse(Explained, RuntimeError):
@@ -19,7 +19,7 @@ class FolderInUse(Explained, RuntimeError):
 
 
 class RunFailed(Explained, RuntimeError):
-    """A run did not end as it should; the message has its folder, what happened and the end of its output."""
+    """A run failed; the message has its folder, the reason and the end of its output."""
 
 
 # The command line and places

@@ -1,10 +1,10 @@
-"""The lab's folder: one folder for each run, in which plan.json says what it is, and a lock.
+"""The lab's folder: one folder for each run, described by its plan.json, and a lock.
 
-runs/<name>/plan.json     what was asked for
-runs/<name>/log.jsonl     what the script recorded
-runs/<name>/output.txt    what all ranks printed
-runs/<name>/tuning.json   what the autotuner tried, if HOROVOD_AUTOTUNE=1
-runs/<name>/load.json     how busy other programs were; written last
+runs/<name>/plan.json     the run's options
+runs/<name>/log.jsonl     the script's records
+runs/<name>/output.txt    the output of all ranks
+runs/<name>/tuning.json   the autotuner's trials, if HOROVOD_AUTOTUNE=1
+runs/<name>/load.json     the load by other programs; written last
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ PLAN, LOG, OUTPUT, LOAD, TUNING = "plan.json", "log.jsonl", "output.txt", "load.
 
 @contextlib.contextmanager
 def only_one_lab(out: Path) -> Iterator[None]:
-    """Holds the folder's lock; the kernel lets go of it when this process ends, however it ends.
+    """Hold the folder's lock. The kernel releases it when this process ends, however it ends.
 
-    FolderInUse when another process has it.
+    FolderInUse if another process holds it.
     """
     out.mkdir(parents=True, exist_ok=True)
     with (out / ".lock").open("w") as lock:
@@ -44,7 +44,7 @@ def folder_of(out: Path, plan: Plan) -> Path:
 
 
 def plan_in(folder: Path) -> Plan | None:
-    """The plan that a folder's run was started with; None when there is none that can be read."""
+    """The plan that a folder's run was started with; None if it is missing or unreadable."""
     try:
         values = json.loads((folder / PLAN).read_text())
         plan = Plan(**{**values, "arguments": tuple(values["arguments"])})
@@ -54,7 +54,7 @@ def plan_in(folder: Path) -> Plan | None:
 
 
 def _is_whole(plan: Plan) -> bool:
-    """Whether it has what a plan consists of: a file may say anything."""
+    """Whether its fields have the right types and ranges: the file may contain anything."""
     counts = (plan.ranks, plan.epochs, plan.threads)
     texts = (plan.script, plan.compression, plan.place, plan.digest, *plan.arguments)
     return (
@@ -65,7 +65,7 @@ def _is_whole(plan: Plan) -> bool:
 
 
 def load_in(folder: Path) -> load.Load | None:
-    """How busy others were during a folder's run; None when there is no record that can be read."""
+    """The load by other programs during a folder's run; None if the record is missing or unreadable."""
     try:
         return load.from_json((folder / LOAD).read_text())
     except (OSError, ValueError):
@@ -85,17 +85,17 @@ def is_finished(out: Path, plan: Plan) -> bool:
 
 
 def is_disturbed(out: Path, plan: Plan) -> bool:
-    """Whether the run was done, and others were busy meanwhile."""
+    """Whether the run was done, and other programs were busy meanwhile."""
     found = load_in(folder_of(out, plan))
     return is_finished(out, plan) and found is not None and found.is_disturbing
 
 
 @contextlib.contextmanager
 def repeating(out: Path, plan: Plan) -> Iterator[None]:
-    """In the block the run is done again. Afterwards its folder has the one that others disturbed less.
+    """Repeat the run in the block. Afterwards its folder has the less disturbed of the two runs.
 
-    The times of the two do not count: who chose by them would choose what is wanted. Both are kept. Where the
-    block does not come to its end, the earlier run is what it was.
+    The runs' times do not decide: choosing by them would bias the result. Both runs are kept. If the block
+    fails, the earlier run is restored.
     """
     folder = folder_of(out, plan)
     earlier = _free_name(folder)
@@ -117,7 +117,8 @@ def repeating(out: Path, plan: Plan) -> Iterator[None]:
 def prepare(out: Path, plan: Plan) -> Path:
     """An empty folder for the run with its plan in it.
 
-    What a run that did not end has left is removed. Another plan's (an edited script's) is kept beside it.
+    Removes the remains of a run that did not end. A run of another plan (an edited script's) is kept beside
+    it.
     """
     folder = folder_of(out, plan)
     if folder.exists():
@@ -129,7 +130,7 @@ def prepare(out: Path, plan: Plan) -> Path:
     folder.mkdir(parents=True)
     partial = folder / f"{PLAN}.partial"
     partial.write_text(json.dumps(dataclasses.asdict(plan), indent=2) + "\n")
-    partial.rename(folder / PLAN)  # so that a plan.json is always whole
+    partial.rename(folder / PLAN)  # so that a plan.json is always complete
     return folder
 
 

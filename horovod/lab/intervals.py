@@ -1,4 +1,4 @@
-"""Intervals of means: what a few runs, each with chance in it, allow to be said."""
+"""Confidence intervals of means over a few runs, each of which is subject to chance."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Estimate:
 def t_probability(t: float, degrees: int) -> float:
     """P(|T| <= t) of Student's t distribution with a whole number of degrees of freedom.
 
-    Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4: exact, a finite sum.
+    Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4: exact, a finite sum.
     """
     angle = math.atan(t / math.sqrt(degrees))
     odd = degrees % 2
@@ -48,9 +48,9 @@ def t_probability(t: float, degrees: int) -> float:
 
 @functools.cache
 def t_quantile(degrees: int, confidence: float = CONFIDENCE) -> float:
-    """The t for which |T| <= t in this share of all cases, by bisection; 2.776 for 4 degrees and 95 %.
+    """The t for which |T| <= t with probability `confidence`, by bisection; 2.776 for 4 degrees and 95 %.
 
-    Raises ValueError for less than one degree of freedom, or a confidence that is not below 1.
+    ValueError for less than one degree of freedom, or a confidence that is not between 0 and 1.
     """
     if degrees < 1:
         raise errors.no_samples(degrees=degrees)
@@ -68,7 +68,7 @@ def t_quantile(degrees: int, confidence: float = CONFIDENCE) -> float:
 def estimate(samples: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
     """Mean and interval of samples that are independent and normally distributed.
 
-    A run that diverged is a NaN among the samples and makes both NaN.
+    A diverged run is a NaN among the samples and makes both NaN.
     """
     if len(samples) < 2:
         return Estimate(mean(samples), math.inf, len(samples))

@@ -1,8 +1,8 @@
-"""How busy other programs kept the processors before, during and after a run.
+"""The load of the processors by other programs before, during and after a run.
 
-The load average cannot tell: it counts the run itself. Here everything that the processors did (/proc/stat),
-less what this process and its descendants did (/proc/<pid>/stat), is what others took. A hypervisor that
-lends them to other machines (steal) is one of these. Of the hosts of a cluster only this one is watched.
+The load average includes the run itself. So this module subtracts the time of this process and its
+descendants (/proc/<pid>/stat) from all processor time (/proc/stat). Time that a hypervisor lends to other
+machines (steal) counts as others' too. On a cluster, only this host is measured.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pathlib import Path
 from horovod.lab import errors
 
 PROC = Path("/proc")
-DISTURBED = 0.05  # a run during which others took more than this share of the processors is marked
-QUIET_SECONDS = 0.5  # for which the processors are watched before and after a run
+DISTURBED = 0.05  # a run during which others took a larger share of the processors is marked
+QUIET_SECONDS = 0.5  # of measurement before and after a run
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
-# Of a line of /proc/stat: user, nice, system, steal. Not interrupts, which the run's own traffic causes.
+# Fields of a line of /proc/stat: user, nice, system, steal. Not interrupts, which the run also causes.
 _BUSY = (1, 2, 3, 8)
 
 
@@ -27,7 +27,7 @@ _BUSY = (1, 2, 3, 8)
 class Load:
     """The share of the usable processors' time that others took, from 0 to 1."""
 
-    before: float  # just before the run, while the lab did nothing
+    before: float  # just before the run, while the lab was idle
     during: float
     after: float  # just after it
 
@@ -38,11 +38,11 @@ class Load:
 
 @dataclass(frozen=True)
 class Reading:
-    """Of clocks that only go on, in seconds."""
+    """Monotonic clocks, in seconds."""
 
     time: float
     busy: float  # of all usable processors together
-    own: float  # of these: this process and its descendants, those included that ended and were waited for
+    own: float  # by this process and its descendants, ended and reaped ones included
 
 
 def reading(proc: Path = PROC) -> Reading:
@@ -57,7 +57,7 @@ def others(first: Reading, last: Reading, processors: int | None = None) -> floa
 
 
 def while_quiet() -> float:
-    """The share that others take at this moment, in which the lab does nothing."""
+    """The share that others take now, while the lab is idle."""
     first = reading()
     time.sleep(QUIET_SECONDS)
     return others(first, reading())
@@ -68,7 +68,7 @@ def to_json(load: Load) -> str:
 
 
 def from_json(text: str) -> Load:
-    """ValueError when the text is not one of to_json."""
+    """The load in a text of to_json. ValueError for another text."""
     try:
         values = json.loads(text)
         found = {name: values[name] for name in ("before", "during", "after")}
@@ -91,7 +91,7 @@ def _busy(proc: Path) -> float:
 
 
 def _own(proc: Path) -> float:
-    """Each process has the time of those children that it waited for: what has ended is counted, too."""
+    """The time of this process and its descendants. Each process' times include reaped children's."""
     times: dict[int, int] = {}
     children: dict[int, list[int]] = {}
     for folder in proc.iterdir():
@@ -100,10 +100,10 @@ def _own(proc: Path) -> float:
         try:
             words = (folder / "stat").read_bytes().rpartition(b")")[2].split()
         except OSError:
-            continue  # it ended while we looked
+            continue  # it has just ended
         pid = int(folder.name)
         children.setdefault(int(words[1]), []).append(pid)
-        times[pid] = sum(map(int, words[11:15]))  # utime, stime, and both of the children waited for
+        times[pid] = sum(map(int, words[11:15]))  # utime, stime, and both of the reaped children
     total, waiting = 0, [os.getpid()]
     while waiting:
         pid = waiting.pop()

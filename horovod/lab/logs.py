@@ -1,6 +1,6 @@
-"""Reads the log of a run, and believes none that is not whole: docs/lab.md has the table of its fields.
+"""Reads the log of a run, and refuses an incomplete one: docs/lab.md has the table of its fields.
 
-What the autotuner wrote beside it is its own (``horovod.tune``): of that only what is drawn is read.
+The autotuner's log beside it has its own format (``horovod.tune``): only the plotted part of it is read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and value != ""
 
 
-# Not finite in a training that has diverged, which is a result like others.
+# Not finite in a training that has diverged, which is a valid result.
 _LOSS = (lambda value: _is_number(value) and (_is_finite(value) or isinstance(value, float)), "a number")
 _SECONDS = (lambda value: _is_finite(value) and value >= 0, "a number of seconds")
 _COUNT = (_is_count, "a whole number of 0 or more")
@@ -56,11 +56,11 @@ FIELDS: dict[str, dict[str, tuple[_Check, str]]] = {
     "epoch": {"loss": _LOSS, "accuracy": _SHARE},
     "final": {"checksum": _TEXT, "identical": _TRUTH},
 }
-TRAFFIC = {"bytes_sent": _COUNT}  # in "final", but of a run without Horovod
+TRAFFIC = {"bytes_sent": _COUNT}  # in "final", except in a run without Horovod
 
 
 def read(folder: Path) -> Run:
-    """The finished run in a folder, by its plan.json and its log. LogError unless all is as it must be."""
+    """The finished run in a folder, by its plan.json and its log. LogError unless both are valid."""
     plan = folders.plan_in(folder)
     if plan is None:
         raise errors.no_plan(path=str(folder / folders.PLAN))
@@ -68,7 +68,7 @@ def read(folder: Path) -> Run:
 
 
 class _Reader:
-    """Goes through the lines in order, and knows where each step and epoch must come."""
+    """Parses the lines in order, and knows at which line each step and epoch must come."""
 
     def __init__(self, path: Path, plan: Plan) -> None:
         self._path, self._plan = path, plan
@@ -130,7 +130,7 @@ class _Reader:
                 record = json.loads(line)
             except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
                 raise errors.no_json(**self._here(), why=str(error)) from None
-            if not isinstance(record, dict) or record.get("event") not in list(FIELDS):  # it may be a list
+            if not isinstance(record, dict) or record.get("event") not in list(FIELDS):  # event may be a list
                 raise errors.no_record(**self._here(), choices=list(FIELDS))
             self._check_fields(record)
             yield record
@@ -143,7 +143,7 @@ class _Reader:
             self._check_field(record, name, is_right, meaning)
         planned = {"ranks": self._plan.ranks, "seed": self._plan.seed, "compression": self._plan.compression}
         if self._plan.ranks == 1:
-            del planned["compression"]  # nothing travels
+            del planned["compression"]  # a single rank sends nothing
         for name, value in planned.items():
             if record[name] != value:
                 raise errors.not_as_planned(**self._here(), field=name, got=record[name], expected=value)
@@ -207,8 +207,9 @@ class _Reader:
 
 
 def _tuning_in(path: Path) -> tuple[tuple[Trial, ...], tuple[str, ...]]:
-    """The trials in the autotuner's log, and the settings that it changed. Nothing where there is no log, as
-    of a run that ended while it still searched.
+    """The trials in the autotuner's log, and the settings that it changed.
+
+    Empty without a log, as for a run that ended during the search.
     """
     if not path.exists():
         return (), ()

@@ -17,7 +17,7 @@ _RATE = re.compile(r"[1-9]\d*(\.\d+)?[kmgt]?bit|none", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class MadePlace:
-    """Hosts made by `horovod.made_hosts`, with cables of a rate, "none" for no limit."""
+    """Hosts made by `horovod.made_hosts`, with cables of a rate ("none": unlimited)."""
 
     count: int
     rate: str
@@ -36,13 +36,13 @@ def made_place(place: str) -> MadePlace | None:
 
 
 def check_rate(rate: str) -> None:
-    """PlaceError unless `rate` is one of a cable."""
+    """PlaceError unless `rate` is a rate of a cable."""
     if not _RATE.fullmatch(rate):
         raise errors.wrong_rate(value=rate)
 
 
 def check_ranks(place: str, ranks: int) -> None:
-    """PlaceError when so many ranks do not fit into a place."""
+    """PlaceError if so many ranks do not fit into a place."""
     made = made_place(place)
     if made is not None:
         if ranks < made.count:

@@ -14,11 +14,11 @@ from horovod.lab.places import check_ranks
 from horovod.lab.runs import SERIAL, THIS_HOST, Plan
 
 _BESIDE = Path(__file__).resolve().parents[2] / "examples"
-EXAMPLES = _BESIDE if _BESIDE.is_dir() else Path("examples").resolve()  # of the clone that is worked in
+EXAMPLES = _BESIDE if _BESIDE.is_dir() else Path("examples").resolve()  # else those of the current folder
 SERIAL_EXAMPLE, PARALLEL_EXAMPLE = EXAMPLES / "pytorch_mnist.py", EXAMPLES / "pytorch_mnist_compress.py"
-# Without data and network they train on small digits; the report says which data it was.
+# They allow training on small digits, without MNIST and network; the report names the data.
 EXAMPLE_ARGUMENTS = ("--allow-digits",)
-# Between hosts the small network's gradients would be too few to see a cable's rate.
+# The small network's gradients would be too few to show the effect of a cable's rate.
 EXAMPLE_BETWEEN_HOSTS = ("--model", "mlp")
 EPOCHS, SEEDS = 3, 3
 
@@ -33,15 +33,15 @@ class Experiment:
     seeds: int = SEEDS
     places: Sequence[str] = (THIS_HOST,)
     script: str | None = None  # None: the MNIST examples
-    arguments: Sequence[str] = ()  # further ones of the script
+    arguments: Sequence[str] = ()  # further arguments of the script
     threads: int = 1
     _digests: dict[str, str] = field(default_factory=dict, compare=False)
 
     def plans(self) -> list[Plan]:
-        """All runs, those of a kind together.
+        """All runs, grouped by kind.
 
-        One rank is the run without Horovod: it has no compression, and is the same at every place.
-        Raises PlaceError when ranks do not fit into a place.
+        One rank is the run without Horovod: it has no compression, and is the same at every place. PlaceError
+        if ranks do not fit into a place.
         """
         alone = [1] if 1 in self.ranks else []
         plans = [self._plan(1, "none", seed, THIS_HOST) for _ in alone for seed in self._seeds()]
@@ -87,10 +87,10 @@ class Experiment:
 
 
 def in_rounds(plans: Sequence[Plan]) -> list[Plan]:
-    """In the order in which they are done: one run of each kind, then the next seed of each, backwards.
+    """The order of runs: one run of each kind, then the next seed of each in reverse order, and so on.
 
-    So runs that are compared lie close together, and none always comes first: what changes slowly on the
-    machine is the same for all.
+    So runs that are compared are close together, and none always comes first: slow changes of the machine
+    affect all kinds equally.
     """
     ordered: list[Plan] = []
     for number, seed in enumerate(dict.fromkeys(plan.seed for plan in plans)):
@@ -100,15 +100,15 @@ def in_rounds(plans: Sequence[Plan]) -> list[Plan]:
 
 
 def _from_here(path: Path) -> str:
-    """Relative where that is shorter to read: in the folder in which the lab was started, or below it."""
+    """The path, relative if it is in or below the folder in which the lab was started."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def folder_name(plan: Plan) -> str:
-    """The name of a plan's folder, which no plan of other options has: np2-bit8-seed1.
+    """The unique name of a plan's folder: np2-bit8-seed1.
 
-    What is not as usual is added; what cannot be read from a name is in the digest at its end.
+    Unusual options are appended; a digest at the end covers options that a name cannot show.
     """
     kind = SERIAL if plan.ranks == 1 else f"np{plan.ranks}-{_readable(plan.compression)}"
     words = [kind, f"seed{plan.seed}"]

@@ -1,4 +1,4 @@
-"""Progress of the runs: bars in a terminal, else a line now and then."""
+"""Progress of the runs: bars in a terminal, otherwise a line now and then."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 class GrowingLog:
-    """A log that another process is writing: `news` are the whole records since the last look."""
+    """A log that another process is writing: `news` are the complete records since the last call."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
 
     def news(self) -> list[dict[str, Any]]:
-        """Lines that are no records are left out here: `logs.read` names them when the run is over."""
+        """New step records. Skips malformed lines: `logs.read` reports them when the run is over."""
         try:
             with self._path.open("rb") as stream:
                 stream.seek(self._offset)
@@ -47,17 +47,17 @@ class RunDisplay(Protocol):
     """Shows one run."""
 
     def stepped(self, record: dict[str, Any]) -> None:
-        """The last step that the run's log tells of."""
+        """Show the latest step record in the run's log."""
 
 
 class Display(Protocol):
     """Shows all runs of a lab."""
 
     def say(self, line: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
 
     def run(self, title: str, plan: Plan) -> AbstractContextManager[RunDisplay]:
-        """Inside the block a run is being done."""
+        """Show a run inside the block."""
 
 
 def state(record: dict[str, Any], epochs: int) -> str:
@@ -71,7 +71,7 @@ def state(record: dict[str, Any], epochs: int) -> str:
 
 
 def steps_done(record: dict[str, Any], epochs: int) -> tuple[int, int] | None:
-    """How many steps of how many; None when the record does not say."""
+    """Steps done and steps in all; None if the record lacks them."""
     numbers = [record.get(name) for name in ("epoch", "step", "steps")]
     if not all(isinstance(number, int) for number in numbers):
         return None
@@ -80,7 +80,7 @@ def steps_done(record: dict[str, Any], epochs: int) -> tuple[int, int] | None:
 
 
 class Lines:
-    """For a file or a pipe."""
+    """Progress for a file or a pipe."""
 
     def say(self, line: str) -> None:
         print(line, flush=True)
@@ -95,7 +95,7 @@ class _LinesOfRun:
     def __init__(self, plan: Plan) -> None:
         self._epochs = plan.epochs
         self._last = time.monotonic()
-        self._first: tuple[float, int] | None = None  # when the first look was, and how many steps were done
+        self._first: tuple[float, int] | None = None  # time of the first look, and the steps done then
 
     def stepped(self, record: dict[str, Any]) -> None:
         now, done = time.monotonic(), steps_done(record, self._epochs)
@@ -112,7 +112,7 @@ class _LinesOfRun:
 
 
 class Bars:
-    """For a terminal: one bar for the run, under the lines that stay."""
+    """Progress for a terminal: one bar for the run, under the lines that stay."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -151,5 +151,5 @@ class _BarOfRun:
 
 
 def display() -> Display:
-    """The one that suits standard output."""
+    """The display that suits standard output."""
     return Bars() if sys.stdout.isatty() else Lines()

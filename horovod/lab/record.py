@@ -1,4 +1,4 @@
-"""Writes the log by which a script of your own takes part in the lab; docs/lab.md has a complete example.
+"""Writes the log by which your own script takes part in the lab; docs/lab.md has a complete example.
 
     recorder = Recorder(args.log_file, dataset="spirals", seed=args.seed, steps=len(loader))
     ...
@@ -6,7 +6,8 @@
     recorder.epoch(test_loss, accuracy)    # the model was tested after an epoch
     recorder.finish(model)                 # all epochs are over
 
-Every rank makes one, after hvd.init() if it uses Horovod. Only rank 0 writes; without a file nothing does.
+Every rank makes a Recorder, after hvd.init() if it uses Horovod. Only rank 0 writes; without a file no rank
+does.
 """
 
 from __future__ import annotations
@@ -20,16 +21,21 @@ from typing import Any, TextIO
 
 from horovod.common.basics import basics
 
-# Which part of a step or of the run each counter of hvd.metrics() is told as.
+# The counters of hvd.metrics() that the log records, for a step and for the run.
 _WAITED, _SENT = "blocked_microseconds", "wire_bytes"
 _NOTHING = {_WAITED: 0, _SENT: 0}
 
 
 class Recorder:
-    """Times training steps: each lasts from the end of the one before, or from the making of this object, or
-    from `epoch`.
+    """Times training steps.
 
-    path: the log, or None. dataset: the data's name. steps: in each epoch, of this rank.
+    A step lasts from the end of the previous one, from the constructor, or from `epoch`.
+
+    Args:
+        path: the log, or None.
+        dataset: the data's name.
+        seed: of the run.
+        steps: in each epoch, of this rank.
     """
 
     def __init__(self, path: str | None, *, dataset: str, seed: int, steps: int) -> None:
@@ -61,7 +67,7 @@ class Recorder:
         return {name: counters[name] for name in _NOTHING}
 
     def step(self, loss: Any) -> None:
-        """A step is over. loss: this rank's, a number or a tensor of one."""
+        """Record the end of a step. loss: this rank's, a number or a tensor with one element."""
         value = float(loss.detach() if hasattr(loss, "detach") else loss)  # on a GPU this waits for the step
         seconds, now = time.perf_counter() - self._began, self._counters()
         spent = {name: now[name] - self._before[name] for name in now}
@@ -72,14 +78,14 @@ class Recorder:
         self._restart()
 
     def epoch(self, loss: float, accuracy: float) -> None:
-        """An epoch is over. loss, accuracy (0 to 1): of the model on data that it was not trained on."""
+        """Record the end of an epoch. loss, accuracy (0 to 1): of the model on test data."""
         self._tested = {"loss": float(loss), "accuracy": float(accuracy)}
         self._write("epoch", **self._tested)
         self._epoch, self._step = self._epoch + 1, 0
         self._restart()
 
     def finish(self, model: Any) -> None:
-        """The run is over; every rank calls it, for they compare their models. model: a torch.nn.Module."""
+        """Record the end of the run. Collective, as ranks compare their models. model: a torch.nn.Module."""
         if not self._records_at_all:
             return
         checksums = [_checksum(model)]
@@ -107,7 +113,7 @@ class Recorder:
 def _checksum(model: Any) -> str:
     """SHA-256 over all parameters, bit by bit.
 
-    Buffers are left out: running statistics of batch normalisation are each rank's own.
+    Without buffers: running statistics of batch normalisation differ between ranks.
     """
     import torch
 

@@ -18,9 +18,9 @@ class Figure:
 
 @dataclass(frozen=True)
 class Row:
-    """The figures of runs that differ in their seed only. None if a figure has no meaning.
+    """The figures of runs that differ only in their seed; None if a figure has no meaning.
 
-    The mean of a quotient is the quotient of the means, so that it can be checked with the table in hand.
+    The mean of a quotient is the quotient of the means, so that readers can check it with the table.
     """
 
     place: str
@@ -34,14 +34,14 @@ class Row:
     speed_up: Figure | None  # against serial; None without it
     efficiency: Figure | None  # speed_up / ranks
     bytes_per_step: Figure | None  # sent by rank 0; None when serial
-    # Bytes per step of "none" with the same ranks at the same place, by this; None without it, or of nothing.
+    # Bytes per step of "none" with the same ranks at the same place over this row's; None without either.
     compression_ratio: Figure | None
 
 
 def table(runs: Sequence[Run]) -> list[Row]:
-    """A row for each (place, algorithm, ranks), in the order in which they first come.
+    """A row for each (place, algorithm, ranks), in the order of their first runs.
 
-    ValueError, naming a run, when runs cannot be compared: of different data, epochs, or twice the same seed.
+    ValueError, which names a run, if runs cannot be compared: other data or epochs, or the same seed twice.
     """
     _check(runs)
     groups: dict[tuple[str, str, int], list[Run]] = {}
@@ -112,7 +112,7 @@ def _over_seeds(values: Sequence[float]) -> Figure:
 
 
 def _quotient(base: Sequence[Run], runs: Sequence[Run], value: Callable[[Run], float]) -> Figure | None:
-    """How many times as much the base's mean is; the spread is that of this mean by each run's value."""
+    """The base's mean over the runs' mean; the spread is that of the base's mean over each run's value."""
     above, below = mean(map(value, base)), [value(run) for run in runs]
     if not all(below):
         return None

@@ -7,23 +7,23 @@ from pathlib import Path
 
 from horovod.lab.load import Load
 
-SERIAL = "serial"  # the algorithm of a run without Horovod; all others are named by their compression
-THIS_HOST = "memory"  # the place of ranks of one host, which exchange through its memory
+SERIAL = "serial"  # the algorithm of a run without Horovod; the others are named after their compression
+THIS_HOST = "memory"  # the place of ranks of one host, which exchange data through its memory
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One run to do. Two plans are the same run exactly when they are equal."""
+    """One run to do. Equal plans are the same run."""
 
     script: str  # path, as given
     ranks: int
-    compression: str  # as HOROVOD_COMPRESSION takes it: "none", "bit8", "int4:error_feedback=1"
+    compression: str  # as in HOROVOD_COMPRESSION: "none", "bit8", "int4:error_feedback=1"
     seed: int
     epochs: int
     place: str = THIS_HOST  # THIS_HOST, hosts as "node1:2,node2:2", or made hosts as "2 hosts at 1gbit"
-    arguments: tuple[str, ...] = ()  # further ones of the script
-    threads: int = 1  # that each rank computes with
-    digest: str = ""  # of the script and all else that decides a run: horovod/lab/digest.py
+    arguments: tuple[str, ...] = ()  # further arguments of the script
+    threads: int = 1  # of computation, for each rank
+    digest: str = ""  # of the script and all other inputs of a run: horovod/lab/digest.py
 
     @property
     def algorithm(self) -> str:
@@ -36,7 +36,7 @@ class Epoch:
     """The state after an epoch."""
 
     number: int  # from 1
-    seconds: float  # of training from the beginning to here, tests of the model left out
+    seconds: float  # of training since the beginning, without tests of the model
     train_loss: float  # mean over the epoch's steps of rank 0
     test_loss: float
     accuracy: float  # on the test data, 0 to 1
@@ -44,23 +44,23 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Trial:
-    """Steps in a row that the autotuner measured with the same settings."""
+    """Consecutive steps that the autotuner measured with the same settings."""
 
     first_step: int  # of the run, from 1
     last_step: int
-    seconds: float  # of one of them, on average
-    is_incumbent: bool  # with what the run went on with, beside which others were tried
+    seconds: float  # of one step, on average
+    is_incumbent: bool  # with the settings then in use, with which others were compared
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run, as its log has it. Times are rank 0's, in seconds."""
+    """A finished run, from its log. Times are rank 0's, in seconds."""
 
     plan: Plan
-    folder: Path  # with the log, and everything the ranks printed
+    folder: Path  # with the log, and the output of the ranks
     dataset: str
     step_seconds: tuple[float, ...]  # of all steps of all epochs, in order
-    step_waits: tuple[float, ...]  # of these: how long the training thread waited for the other ranks
+    step_waits: tuple[float, ...]  # of these, the time that the training thread waited for other ranks
     step_losses: tuple[float, ...]
     epochs: tuple[Epoch, ...]
     bytes_sent: int  # by rank 0, for gradients, in the whole run; 0 when serial

@@ -1,4 +1,4 @@
-"""Hosts made on one Linux machine, as root: a cluster to test and measure on, and to learn from.
+"""Hosts made of namespaces on one Linux machine, as root: a cluster for tests, measurements and learning.
 
     from horovod.made_hosts import MadeHosts
 
@@ -8,10 +8,10 @@
 
     python -m horovod.made_hosts up 2 --rate 1gbit        # the same by hand; `--help` lists the rest
 
-A host is a set of namespaces (network, UTS, PID, IPC, mount) with an sshd of its own. It sees the files,
-programs and users of this machine, at the same paths. For itself it has its name, address, processes, shared
-memory, folder for temporary files ($TMPDIR), /etc/hosts and ~/.ssh. All hosts hang on one switch, by cables
-whose rate can be limited; there is no way to the outside, nor from one cluster to another.
+A host is a set of namespaces (network, UTS, PID, IPC, mount) with its own sshd. It sees the files, programs
+and users of this machine, at the same paths. Each host has its own name, address, processes, shared memory,
+folder for temporary files ($TMPDIR), /etc/hosts and ~/.ssh. All hosts are connected to one switch, by cables
+whose rate can be limited. Hosts reach neither other networks nor other clusters.
 """
 
 from horovod.made_hosts.cluster import MadeHosts

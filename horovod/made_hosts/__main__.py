@@ -1,4 +1,4 @@
-"""Makes hosts by hand: python -m horovod.made_hosts up 2 --rate 1gbit."""
+"""Commands for made hosts: python -m horovod.made_hosts up 2 --rate 1gbit."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def main(words: list[str]) -> int:
         if chosen.action == "up":
             MadeHosts(chosen.count, rate=chosen.rate, rtt=chosen.rtt, name=chosen.name, keep=True).up()
             return 0
-        if chosen.action == "down":  # there need be nothing
+        if chosen.action == "down":  # works without a cluster too
             MadeHosts(1, name=chosen.name).down()
             return 0
         hosts = MadeHosts.open(chosen.name)

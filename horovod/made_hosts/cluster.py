@@ -1,4 +1,4 @@
-"""Clusters of made hosts: made, found again by name, and removed, also by those who come later."""
+"""Clusters of made hosts: creation, lookup by name, and removal, also by later processes."""
 
 from __future__ import annotations
 
@@ -21,29 +21,28 @@ from horovod.made_hosts.login import Login
 from horovod.made_hosts.network import Network, remove, seconds_of
 from horovod.made_hosts.system import NETWORK_NAMESPACES, start_time, why_not
 
-# As network namespaces, it lasts until the machine is started again.
+# Like network namespaces, it lasts until the machine restarts.
 FOLDER = Path("/run/horovod-made-hosts")
-NAMESPACE = "horovod"  # first word of the names of our network namespaces
-MOST_HOSTS = 250  # addresses end in 1 to 250
+NAMESPACE = "horovod"  # first word of the names of this package's network namespaces
+MOST_HOSTS = 250  # the last byte of an address is 1 to 250
 _numbers = itertools.count(1)  # of the clusters that this process has made
-# Every cluster can have the same: each has a switch of its own, and there is no way from one to another.
+# All clusters use the same subnet: each has its own switch, and clusters are not connected.
 SUBNET = "10.77.0"
 
 
 class MadeHosts:
     """A cluster of `count` hosts, h1, h2, ... with addresses 10.77.0.1, 10.77.0.2, ...
 
-    Nothing is made before `up`, or before the block of a `with`. Methods raise HostsError; none is meant for
-    several threads at once.
+    `up`, or the block of a `with`, makes the hosts. Methods raise HostsError; none is thread-safe.
 
     Args:
         count: 1 to 250.
         rate: limit of each cable in each direction, as tc takes it ("1gbit"), or "none".
-        rtt: how long a round trip between two hosts takes, as "20ms", or "none": as short as it is. Each
-            frame then passes a process: 200mbit was measured, and more is not promised.
-        name: of the cluster; the default is a name that no other cluster has.
+        rtt: time of a round trip between two hosts, as "20ms", or "none" for no added delay. With a delay
+            each frame passes a process, which was measured up to 200mbit.
+        name: of the cluster; the default is unique.
         prefix: of the hosts' names.
-        keep: the hosts outlive this process; otherwise the next who makes hosts removes what this one left.
+        keep: the hosts outlive this process; otherwise the next `up` of any process removes leftover hosts.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class MadeHosts:
 
     @staticmethod
     def open(name: str) -> MadeHosts:
-        """The cluster of this name that somebody has made."""
+        """Return an existing cluster by name."""
         record = _record(FOLDER / name)
         if record is None:
             raise errors.no_cluster(got=name)
@@ -85,7 +84,7 @@ class MadeHosts:
         return found
 
     def up(self) -> None:
-        """Make the hosts, or make them anew; remove those of processes that ended without `down`."""
+        """Make the hosts, or make them again; remove hosts of processes that ended without `down`."""
         reason = why_not()
         if reason:
             raise errors.not_possible(why=reason)
@@ -94,7 +93,7 @@ class MadeHosts:
                 if folder.is_dir() and (folder == self.folder or _is_left_over(folder)):
                     _remove(folder.name)
             self.folder.mkdir()
-            self._write_record()  # first: whatever happens from here on, it will be found
+            self._write_record()  # first, so that later processes find the cluster whatever happens
             try:
                 self._make()
             except BaseException:
@@ -112,7 +111,7 @@ class MadeHosts:
             host.boot()
 
     def down(self) -> None:
-        """End all processes of the hosts and remove everything; nothing happens when there is nothing."""
+        """End all processes of the hosts and remove everything; no effect if nothing exists."""
         if FOLDER.is_dir():
             with _locked():
                 _remove(self.cluster)
@@ -127,13 +126,13 @@ class MadeHosts:
         self.down()
 
     def command(self, host: str, words: Sequence[str]) -> list[str]:
-        """The command line that runs `words` on a host, in this folder, for a Popen of your own."""
+        """Return the command line that runs `words` on a host, in the current folder."""
         return self._host(host).command(words, os.getcwd())
 
     def start(
         self, host: str, words: Sequence[str], environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[str]:
-        """Start a command on a host, with pipes for its output. environment: instead of this process's."""
+        """Start a command on a host, with pipes for its output. environment: replaces this process's."""
         return subprocess.Popen(
             self.command(host, words),
             env=dict(os.environ if environment is None else environment),
@@ -151,7 +150,7 @@ class MadeHosts:
         limit: float = 60,
         environment: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command on a host to its end. Raises HostsError when it takes more than `limit` seconds."""
+        """Run a command on a host to its end. Raises HostsError if it takes more than `limit` seconds."""
         process = self.start(host, words, environment)
         try:
             out, err = process.communicate(timeout=limit)
@@ -165,11 +164,11 @@ class MadeHosts:
         return subprocess.CompletedProcess(list(words), process.returncode, out, err)
 
     def kill(self, host: str) -> None:
-        """End all processes of a host. Its kernel still closes the connections: peers notice."""
+        """End all processes of a host. Its kernel still closes the connections, so peers notice."""
         self._host(host).kill()
 
     def cut(self, host: str) -> None:
-        """Cut a host's power: its peers hear nothing."""
+        """Simulate a power cut of a host: its peers receive nothing any more."""
         self.unlink(host)
         self.kill(host)
 
@@ -178,35 +177,35 @@ class MadeHosts:
         self._network.plug(self._host(host).namespace, False)
 
     def link(self, host: str) -> None:
-        """Put it in again."""
+        """Plug a host's network cable in again."""
         self._network.plug(self._host(host).namespace, True)
 
     def boot(self, host: str) -> None:
-        """Start a host that was killed or cut, with its cable in."""
+        """Start a host that was killed or cut, with its cable plugged in."""
         self.link(host)
         self._host(host).boot()
 
     def rate(self, rate: str, host: str = "") -> None:
-        """Limit all cables, or that of one host, to this rate in each direction ("1gbit", "none")."""
+        """Limit all cables, or one host's, to this rate in each direction ("1gbit", "none")."""
         for name in [host] if host else self.names:
             self._network.shape(self._host(name).namespace, name, rate)
         if not host:
             self.rate_limit = rate
 
     def bytes(self, host: str) -> tuple[int, int]:
-        """Bytes that a host has received and sent by its cable, headers included."""
+        """Return the bytes that a host has received and sent by its cable, headers included."""
         return self._network.bytes(self._host(host).namespace)
 
     def switch_seconds(self) -> float:
-        """Processor time that `rtt` has cost so far."""
+        """Return the processor time that `rtt` has cost so far, in seconds."""
         return self._network.switch_seconds()
 
     def namespace(self, host: str) -> str:
-        """The name that `ip -n` and `tc -n` know a host's network by."""
+        """Return the name of a host's network for `ip -n` and `tc -n`."""
         return self._host(host).namespace
 
     def status(self) -> dict[str, str]:
-        """For each host its address and state: "up", "down" or "unlinked"."""
+        """Return each host's address and state: "up", "down" or "unlinked"."""
         states = {}
         for name, host in self._hosts.items():
             plugged = self._network.is_plugged(host.namespace)
@@ -228,14 +227,14 @@ class MadeHosts:
             "prefix": self.prefix,
             "rate": self.rate_limit,
             "rtt": self.rtt,
-            "owner": self._owner,  # process and start time; null: kept until somebody removes it
+            "owner": self._owner,  # process and start time; null: kept until removed by `down`
         }
         (self.folder / "cluster.json").write_text(json.dumps(record))
 
 
 @contextlib.contextmanager
 def _locked() -> Iterator[None]:
-    """One at a time makes or removes clusters; the kernel lets go of the lock when its holder ends."""
+    """Hold the lock for making or removing clusters; the kernel releases it when its holder ends."""
     FOLDER.mkdir(mode=0o755, exist_ok=True)
     with (FOLDER / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -243,7 +242,7 @@ def _locked() -> Iterator[None]:
 
 
 def _record(folder: Path) -> Any:
-    """The record that `up` wrote about a cluster; None if there is none, or it was killed before it wrote."""
+    """Return the record that `up` wrote about a cluster; None if there is none, or it is incomplete."""
     try:
         return json.loads((folder / "cluster.json").read_text())
     except (FileNotFoundError, json.JSONDecodeError):
@@ -262,7 +261,7 @@ def _is_left_over(folder: Path) -> bool:
 
 
 def _remove(cluster: str) -> None:
-    """Everything of this cluster, however far `up` had come."""
+    """Remove everything of this cluster, even if `up` did not finish."""
     mine = f"{NAMESPACE}-{cluster}-"
     if NETWORK_NAMESPACES.is_dir():
         for path in sorted(NETWORK_NAMESPACES.iterdir()):

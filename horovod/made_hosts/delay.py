@@ -1,10 +1,10 @@
-"""The switch of hosts that are far from each other: hands on each frame when half of the round trip is over.
+"""A switch with delay: forwards each frame after half a round trip.
 
     python -m horovod.made_hosts.delay SECONDS PORT..
 
-It runs in the switch's network namespace, until it is killed. Frames are taken and given by raw sockets, with
-the kernel's notes on them (segments of up to 64 KiB stay whole), so that Python is quick enough for
-200 Mbit/s. A port whose queue is full loses frames, as those of switches do.
+It runs in the switch's network namespace until it is killed. It uses raw sockets with the kernel's headers of
+offloaded segments, which stay whole (up to 64 KiB), so that Python is fast enough for 200 Mbit/s. A port
+with a full queue drops frames, as a real switch does.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _SO_RCVBUFFORCE = 33
 _ALL = 3  # ETH_P_ALL
 _NOTES = 10  # bytes of struct virtio_net_hdr, before each frame
 _LONGEST = _NOTES + 14 + 65536
-_ROOM = 64 << 20  # bytes that wait to be taken
-_TURN = 64  # frames from one port, then others have theirs
+_ROOM = 64 << 20  # bytes of the receive buffer
+_TURN = 64  # frames from one port before the next port
 
 
 class _Frame(NamedTuple):
@@ -33,7 +33,7 @@ class _Frame(NamedTuple):
 
 
 def _opened(port: str) -> socket.socket:
-    opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # takes nothing before it is bound
+    opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # receives nothing before bind
     opened.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
     opened.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
     opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _ROOM)
@@ -43,7 +43,7 @@ def _opened(port: str) -> socket.socket:
 
 
 class Switch:
-    """Knows behind which port an address is once it has sent something; until then all ports get it."""
+    """Learns the port of an address from its first frame; before that, all ports get its frames."""
 
     def __init__(self, seconds: float, ports: Sequence[socket.socket]) -> None:
         self.seconds = seconds
@@ -52,7 +52,7 @@ class Switch:
         self._waiting: collections.deque[_Frame] = collections.deque()
 
     def turn(self) -> None:
-        """Wait for what comes next, take it, and give what is due."""
+        """Wait for the next event, read frames, and forward the frames that are due."""
         left = self._waiting[0].due - time.monotonic() if self._waiting else None
         for port in select.select(self.ports, [], [], None if left is None else max(left, 0.0))[0]:
             self._take(port)

@@ -1,4 +1,4 @@
-"""Every sentence that an error of horovod.made_hosts says: see horovod.common.sentences."""
+"""All error messages of horovod.made_hosts; horovod.common.sentences explains the format."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from horovod.common.sentences import Explained
 
 
 class HostsError(Explained, RuntimeError):
-    """Hosts could not be made or changed; the message has the command and what it said."""
+    """Hosts could not be made or changed; the message has the command and its output."""
 
 
 class WrongHosts(HostsError):
-    """There is no such host or cluster, or there can be none as asked for."""
+    """The host or cluster does not exist, or the request is invalid."""
 
 
 not_possible = HostsError.says("{why}")

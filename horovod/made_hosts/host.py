@@ -1,4 +1,4 @@
-"""One host: its processes. Process 1 of a host is its sshd; when that dies the kernel kills all others."""
+"""A made host's processes. Process 1 of a host is its sshd; if it dies, the kernel kills all others."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from horovod.made_hosts.login import Login
 from horovod.made_hosts.system import path_of, processes_in
 
 BOOT_SECONDS = 10.0
-# Private folders for temporary files: Open MPI names its session folders by process numbers, which repeat
-# between hosts and between boots. /tmp itself is everyone's: a clone, or what a job reads, may lie there.
-# Logins read no ~/.bashrc: pyenv's line there takes a lock in the home, which is everyone's too. A host that
-# is cut just then leaves the lock, and all logins of this machine wait for it from then on.
+# Own folders for temporary files: Open MPI names session folders by process numbers, which repeat between
+# hosts and boots. /tmp stays shared, as jobs may read files there. Logins read no ~/.bashrc: pyenv's line
+# takes a lock in the shared home folder, and a host that is cut just then would block all later logins of
+# this machine.
 BOOT = """
 set -e
 name=$1 folder=$2 home=$3 sshd=$4
@@ -34,12 +34,12 @@ mount --bind "$folder/dot-ssh" "$home/.ssh"
 export TMPDIR="$folder/tmp"
 exec "$sshd" -D -e -f "$folder/sshd_config"
 """
-# Where the caller is, if the host has that folder: $TMPDIR is another one there.
+# In the caller's folder, if the host has it: $TMPDIR is a different folder there.
 ENTER = 'cd "$1" 2>/dev/null || cd /; shift; exec "$@"'
 
 
 class Host:
-    """A host. Its state is the kernel's: whoever names the same host finds the same."""
+    """A host. Its state is the kernel's, so all objects for the same host agree."""
 
     def __init__(self, name: str, namespace: str, login: Login) -> None:
         self.name = name
@@ -47,7 +47,7 @@ class Host:
         self.login = login
 
     def first_process(self) -> int | None:
-        """Process 1 of the host, by its number outside; None when the host is not up."""
+        """Return process 1 of the host, by its number outside; None if the host is not up."""
         for process in processes_in(self.namespace):
             with contextlib.suppress(OSError):  # it has ended meanwhile
                 status = Path(f"/proc/{process}/status").read_text()
@@ -57,7 +57,7 @@ class Host:
         return None
 
     def boot(self) -> None:
-        """Start the host and wait until one can log in. Nothing happens when it is up."""
+        """Start the host, and wait until logins are possible. No effect if it is up."""
         if self.first_process() is not None:
             return
         log = self.login.folder / f"{self.name}.log"
@@ -66,7 +66,7 @@ class Host:
         given = [self.name, str(self.login.folder), home, str(path_of("sshd"))]
         words = ["ip", "netns", "exec", self.namespace, "unshare", *apart, "sh", "-c", BOOT, "sh", *given]
         with log.open("wb") as said:
-            # A session of its own: an interrupt from the keyboard is not for the hosts.
+            # Its own session: an interrupt from the keyboard must not reach it.
             started = subprocess.Popen(
                 [str(path_of("ip")), *words[1:]],
                 stdin=subprocess.DEVNULL,
@@ -83,7 +83,7 @@ class Host:
             time.sleep(0.02)
 
     def listens(self) -> bool:
-        """Whether the host's sshd waits for connections: port 22 (hexadecimal 16) in state LISTEN (0A)."""
+        """Whether the host's sshd accepts connections: port 22 (hexadecimal 16) in state LISTEN (0A)."""
         process = self.first_process()
         if process is None:
             return False
@@ -98,7 +98,7 @@ class Host:
         first = self.first_process()
         if first is not None:
             _kill(first)
-        # The rest dies with it. What is left after a while stands in its network, but came from outside.
+        # The others die with it. Processes that remain have entered its network from outside.
         patience = time.monotonic() + 1.0
         while left := processes_in(self.namespace):
             now = time.monotonic()
@@ -110,11 +110,11 @@ class Host:
             time.sleep(0.01)
 
     def command(self, words: Sequence[str], folder: str) -> list[str]:
-        """The command line that runs `words` on the host, in `folder`. Ended, it ends what runs inside."""
+        """Return the command line that runs `words` on the host, in `folder`. Ending it ends the command."""
         process = self.first_process()
         if process is None:
             raise errors.not_up(host=self.name)
-        # nsenter waits for a child in the host; setpriv has the child told when nsenter is ended.
+        # nsenter waits for a child in the host; setpriv makes the kernel signal the child when nsenter ends.
         into = [str(path_of("nsenter")), "-t", str(process), "-m", "-u", "-i", "-n", "-p", "--"]
         private = ["env", f"TMPDIR={self.login.temporary}"]
         return [*into, "setpriv", "--pdeathsig", "TERM", *private, "sh", "-c", ENTER, "sh", folder, *words]

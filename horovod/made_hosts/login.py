@@ -1,4 +1,4 @@
-"""How hosts let each other in: one key for all hosts of a cluster, made for it, and nothing but that key."""
+"""Logins between the hosts of a cluster: its own key is the only one that sshd accepts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Host *
   ConnectTimeout 10
   LogLevel ERROR
 """
-# StrictModes looks at the folders above, which are not ours. MaxStartups: launchers log in all at once.
+# StrictModes checks parent folders, which others own. MaxStartups: launchers log in all at once.
 SERVER = """\
 Port 22
 HostKey {host_key}
@@ -35,7 +35,7 @@ SetEnv TMPDIR={temporary}
 
 @dataclass(frozen=True)
 class Login:
-    """Files of one cluster under `folder`, which hosts find at their usual places."""
+    """The login files of one cluster under `folder`; hosts find them at their usual places."""
 
     folder: Path
 
@@ -59,7 +59,7 @@ class Login:
         return self.folder / "tmp"
 
     def write(self, addresses: Mapping[str, str]) -> None:
-        """Keys and configuration for hosts of these names and addresses."""
+        """Write keys and configuration for hosts of these names and addresses."""
         self.user_folder.mkdir(mode=0o700)
         self.temporary.mkdir()
         user_key, host_key = self.user_folder / "id_ed25519", self.folder / "host_key"

@@ -1,4 +1,4 @@
-"""The network between hosts: a switch in a namespace of its own, and a cable to each host."""
+"""The network between hosts: a switch in its own namespace, and a cable to each host."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from horovod.made_hosts.system import NETWORK_NAMESPACES, path_of, processes_in,
 
 BRIDGE = "br0"
 DEVICE = "eth0"  # a host's end of its cable
-# A bucket of 256 KiB lets a fast sender's large segments pass whole. 50 ms of queue is 6 MB at 1 Gbit/s:
-# nothing is lost there as long as TCP's window is smaller.
+# A bucket of 256 KiB lets a fast sender's large segments pass whole. A queue of 50 ms is 6 MB at 1 Gbit/s,
+# which loses nothing as long as TCP's window is smaller.
 SHAPE = ("burst", "256k", "latency", "50ms")
-# One address for each host, so that one can say which was used. A kernel without IPv6 has no such files.
+# One address for each host, so that it is known which was used. A kernel without IPv6 has no such files.
 NO_IPV6 = "for file in /proc/sys/net/ipv6/conf/*/disable_ipv6; do [ ! -e $file ] || echo 1 >$file; done"
 
 
@@ -29,7 +29,7 @@ SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 def seconds_of(rtt: str) -> float:
-    """Of a text as "20ms"; 0 for "none". HostsError for what is no time."""
+    """Return the seconds of a text such as "20ms"; 0 for "none". HostsError for other text."""
     if rtt == "none":
         return 0.0
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s)", rtt)
@@ -41,7 +41,7 @@ def seconds_of(rtt: str) -> float:
 class Network:
     """Cables from hosts to one switch. Hosts are known here by the names of their network namespaces.
 
-    `rtt`: seconds of a round trip. Without, the switch is the kernel's bridge; else a process, see `delay`.
+    `rtt`: seconds of a round trip. If 0, the switch is the kernel's bridge, else a process; see `delay`.
     """
 
     def __init__(self, switch: str, rtt: float = 0.0) -> None:
@@ -57,7 +57,7 @@ class Network:
         run("ip", "-n", self.switch, "link", "set", BRIDGE, "up")
 
     def attach(self, host: str, port: str, address: str) -> None:
-        """Make a host's namespace and its cable. address: with the length of its network, as 10.77.0.1/24."""
+        """Make a host's namespace and its cable. address: with the prefix length, as 10.77.0.1/24."""
         run("ip", "netns", "add", host)
         run("ip", "-n", host, "link", "set", "lo", "up")
         run("ip", "netns", "exec", host, "sh", "-c", NO_IPV6)
@@ -70,7 +70,7 @@ class Network:
         run("ip", "-n", self.switch, "link", "set", port, "up")
 
     def switch_on(self, ports: Sequence[str], log: Path) -> None:
-        """When all hosts are attached: what makes round trips take their time. `log`: what it says."""
+        """After all hosts are attached, start the process that delays frames, if any; it logs to `log`."""
         if not self.rtt:
             return
         program = [sys.executable, "-m", "horovod.made_hosts.delay", str(self.rtt / 2), *ports]
@@ -88,7 +88,7 @@ class Network:
             raise errors.not_started(host="the switch", said=log.read_text(errors="replace").strip())
 
     def switch_seconds(self) -> float:
-        """Processor time that the process has taken which makes round trips take their time."""
+        """Return the processor seconds of the switch's process."""
         ticks = 0
         for process in processes_in(self.switch):
             fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
@@ -96,13 +96,13 @@ class Network:
         return ticks / os.sysconf("SC_CLK_TCK")
 
     def shape(self, host: str, port: str, rate: str) -> None:
-        """Limit what a host may send and receive. rate: as tc takes it ("1gbit", "100mbit"), or "none"."""
+        """Limit both directions of a host's cable. rate: as tc takes it ("1gbit", "100mbit"), or "none"."""
         limit = ["noqueue"] if rate == "none" else ["tbf", "rate", rate, *SHAPE]
-        for namespace, device in ((host, DEVICE), (self.switch, port)):  # what leaves it, what comes to it
+        for namespace, device in ((host, DEVICE), (self.switch, port)):  # sent by it, received by it
             run("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", *limit)
 
     def plug(self, host: str, plugged: bool) -> None:
-        """Put a host's cable in, or pull it out: then its peers hear nothing more."""
+        """Plug a host's cable in or pull it out, so that its peers receive nothing."""
         run("ip", "-n", host, "link", "set", DEVICE, "up" if plugged else "down")
 
     def is_plugged(self, host: str) -> bool:
@@ -110,9 +110,9 @@ class Network:
         return "UP" in link["flags"]
 
     def bytes(self, host: str) -> tuple[int, int]:
-        """Bytes that a host has received and sent by its cable since it was attached, headers included.
+        """Return the bytes that a host has received and sent by its cable since `attach`, headers included.
 
-        A large segment that the kernel hands over whole (up to 64 KiB) counts one header only.
+        A large segment that the kernel passes on whole (up to 64 KiB) counts one header only.
         """
         (link,) = json.loads(run("ip", "-n", host, "-j", "-s", "link", "show", DEVICE))
         counters = link["stats64"]
@@ -120,7 +120,7 @@ class Network:
 
 
 def remove(namespace: str) -> None:
-    """Remove a namespace, if it is there, with the cables that end in it."""
+    """Remove a namespace, if it exists, with the cables that end in it."""
     if (NETWORK_NAMESPACES / namespace).exists():
         try:
             run("ip", "netns", "del", namespace)

@@ -1,4 +1,4 @@
-"""Requirements of made hosts: programs, root, and a kernel that makes namespaces."""
+"""Requirements of made hosts: programs, root, and a kernel with namespaces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from horovod.made_hosts import errors
 from horovod.made_hosts.errors import HostsError
 
-# Where each program comes from on Debian and Ubuntu.
+# Program -> its package on Debian and Ubuntu.
 PROGRAMS = {
     "ip": "iproute2",
     "tc": "iproute2",
@@ -26,13 +26,13 @@ LIMIT = 30  # seconds for a command that takes milliseconds
 
 
 def path_of(program: str) -> str | None:
-    """The program's full path. sshd wants to be called by it, and /usr/sbin is not on everyone's PATH."""
+    """Return the program's full path, which sshd requires; /usr/sbin may be missing from PATH."""
     everywhere = [os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"]
     return shutil.which(program, path=os.pathsep.join(everywhere))
 
 
 def run(*words: str) -> str:
-    """Run a command of PROGRAMS and return its output. Raises HostsError when it fails."""
+    """Run a command of PROGRAMS and return its output. Raises HostsError if it fails."""
     program = path_of(words[0])
     if program is None:
         raise errors.not_installed(program=words[0], package=PROGRAMS[words[0]])
@@ -55,7 +55,7 @@ def run(*words: str) -> str:
 
 
 def why_not() -> str:
-    """Why there can be no hosts on this machine; "" if there can."""
+    """Return why this machine cannot have made hosts; "" if it can."""
     if os.geteuid() != 0:
         return "making hosts needs root"
     lacking = [program for program in PROGRAMS if path_of(program) is None]
@@ -72,7 +72,7 @@ def why_not() -> str:
 
 
 def processes_in(namespace: str) -> list[int]:
-    """The processes of a network namespace that has a name; none if there is no such namespace."""
+    """Return the processes of a named network namespace; an empty list if it does not exist."""
     try:
         wanted = (NETWORK_NAMESPACES / namespace).stat().st_ino
     except FileNotFoundError:
@@ -83,14 +83,14 @@ def processes_in(namespace: str) -> list[int]:
             try:
                 number = (folder / "ns" / "net").stat().st_ino
             except OSError:
-                continue  # ended
+                continue  # it has ended
             if number == wanted:
                 found.append(int(folder.name))
     return found
 
 
 def start_time(process: int) -> str:
-    """When a process started, in clock ticks; with its number this names it for ever. "" if it has ended."""
+    """Return a process' start time in clock ticks, unique with its number; "" if it has ended."""
     try:
         text = Path(f"/proc/{process}/stat").read_text()
     except OSError:

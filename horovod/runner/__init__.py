@@ -1,9 +1,9 @@
-"""horovodrun: starts a command on N ranks, shows their output, and says truthfully how they ended.
+"""horovodrun: starts a command on N ranks, shows their output, and reports how they ended.
 
-Stands apart from the rest: imports neither torch nor the native core. The way of a job: `launch` (command
-line and config file, held by the table of options) -> `starting` -> `by_agents` (agents of our own start the
-ranks; see `agents`) or `by_mpirun` (one command line, made by `launchers`). `run` does it with a Python
-function: `run_function` -> the same way -> `function_rank`.
+This package imports neither torch nor the native core. A job runs through these modules: `launch` (reads the
+command line and the config file by the table of options), `starting`, then `by_agents` (this package's agents
+start the ranks; see `agents`) or `by_mpirun` (one command line, made by `launchers`). `run` does the same
+with a Python function: `run_function`, the modules above, `function_rank`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    # Only when it is asked for: every rank imports this package.
+    # A lazy import, because every rank imports this package.
     if name == "run":
         from horovod.runner.run_function import run
 

@@ -1,4 +1,4 @@
-"""`python -m horovod.runner` is `horovodrun`."""
+"""`python -m horovod.runner` is the same as `horovodrun`."""
 
 import sys
 

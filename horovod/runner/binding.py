@@ -1,8 +1,8 @@
-"""Which processors each rank of a host gets with ``--bind auto``: pure functions of what Linux says in /sys.
+"""The processors of each rank of a host with ``--bind auto``: pure functions of Linux' files in /sys.
 
-A rank gets whole cores, of one NUMA node where that is possible, and its engine's thread a hyper-thread of
-its own where there are any. The first rank, which speaks for its host, is on the node of the fastest
-network card. Standard library only: ranks' wrappers load it.
+A rank gets whole cores, on one NUMA node if possible, and its engine's thread a hyper-thread if cores have
+two. The first rank, which talks to other hosts, is on the node of the fastest network card. Standard
+library only: ranks' wrappers import it.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ _SYS = Path("/sys")
 
 
 class Core(NamedTuple):
-    """A core: its NUMA node, and its hyper-threads' numbers."""
+    """A core: its NUMA node, and the numbers of its hyper-threads."""
 
     node: int
     processors: tuple[int, ...]
 
 
 class Place(NamedTuple):
-    """A rank's processors, and that of its engine's thread; None: any of them."""
+    """A rank's processors, and the processor of its engine's thread; None: any of them."""
 
     processors: tuple[int, ...]
     engine: int | None
 
 
 def processors_in(text: str) -> list[int]:
-    """Of a list as Linux writes it: "0-3,8" is 0, 1, 2, 3, 8. ValueError for another text."""
+    """Return the numbers in a list of Linux: "0-3,8" is 0, 1, 2, 3, 8. ValueError for other text."""
     found: list[int] = []
     for part in text.strip().split(","):
         if part:
@@ -41,8 +41,8 @@ def processors_in(text: str) -> list[int]:
 
 
 def cores_of(allowed: Iterable[int], sys: Path = _SYS) -> list[Core]:
-    """The cores that this process may use, node by node. A processor of which nothing is known is a core on
-    node 0.
+    """Return the cores that this process may use, node by node. A processor that /sys does not describe
+    counts as a core on node 0.
     """
     may, cores = set(allowed), set()
     nodes = {
@@ -58,7 +58,7 @@ def cores_of(allowed: Iterable[int], sys: Path = _SYS) -> list[Core]:
 
 
 def node_of_network(sys: Path = _SYS) -> int | None:
-    """The NUMA node of the fastest network card; None where no card has one."""
+    """Return the NUMA node of the fastest network card; None if no card has a node."""
     found = []
     for device in sorted((sys / "class/net").glob("*/device/numa_node")):
         node, speed = _number(_text(device)), _number(_text(device.parents[1] / "speed"))
@@ -68,10 +68,10 @@ def node_of_network(sys: Path = _SYS) -> int | None:
 
 
 def places(cores: Sequence[Core], ranks: int, first_node: int | None = None) -> list[Place]:
-    """For each rank of the host; none at all where ranks have to share cores.
+    """Return the place of each rank of the host; an empty list if ranks must share cores.
 
-    Cores are dealt out in the order of their nodes, from ``first_node`` on: evenly, so that where nodes have
-    equally many, and ranks divide among nodes or nodes among ranks, no rank lies across two.
+    Cores are dealt out evenly in the order of their nodes, beginning with ``first_node``. So no rank spans
+    two nodes if nodes have equally many cores and the number of ranks divides that of nodes, or the reverse.
     """
     if ranks < 1 or ranks > len(cores):
         return []
@@ -82,17 +82,17 @@ def places(cores: Sequence[Core], ranks: int, first_node: int | None = None) -> 
 
 
 def _place(cores: Sequence[Core]) -> Place:
-    """The engine gets the second hyper-thread of the last core; it encodes while the others compute."""
+    """Give the engine the second hyper-thread of the last core: it encodes while the others compute."""
     processors = tuple(sorted(processor for core in cores for processor in core.processors))
     last = cores[-1].processors
     return Place(processors, last[1] if len(last) > 1 else None)
 
 
 def bind(local_rank: int, local_size: int, sys: Path = _SYS) -> Place | None:
-    """Bind this process, and say so in the environment of what it starts; what the user has set stays.
+    """Bind this process, and set variables for its child processes; variables that the user set stay.
 
     Returns:
-        what it got, or None where ranks have to share cores, and nothing is done.
+        the processors that it got, or None if ranks must share cores and it did nothing.
     """
     all_places = places(cores_of(os.sched_getaffinity(0), sys), local_size, node_of_network(sys))
     if not all_places or not 0 <= local_rank < len(all_places):
@@ -109,7 +109,7 @@ def bind(local_rank: int, local_size: int, sys: Path = _SYS) -> Place | None:
 def _text(path: Path) -> str:
     try:
         return path.read_text()
-    except OSError:  # a card that is down has no speed; a container may hide all of it
+    except OSError:  # an inactive card has no speed; a container may hide all files
         return ""
 
 

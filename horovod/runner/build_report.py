@@ -1,4 +1,4 @@
-"""horovodrun --check-build: what this installation can do. Imports no torch: that would take seconds."""
+"""horovodrun --check-build: reports the abilities of this installation, without importing torch (slow)."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from horovod.common.build_info import ANY, FOUND, MpiInfo, build_info
 from horovod.common.mpi_here import family_of, mpi_here, version_text
 from horovod.common.unbuilt import why_unbuilt
 
-_NOT_LOADED = "the native core does not load"  # where it does, SIMD's level stands
+_NOT_LOADED = "the native core does not load"  # shown instead of the SIMD level
 
 
 def check_build() -> int:
-    """Prints the report. The command's exit status: 1 where nothing could be trained with this."""
+    """Print the report. Return the command's exit status: 1 if this installation cannot train."""
     text = report()
     print(text)
     return 1 if _NOT_LOADED in text else 0
 
 
 def report() -> str:
-    """Horovod's three blocks of [X] and [ ], and one with versions."""
+    """Return Horovod's three blocks of [X] and [ ], and a block of versions."""
     info = build_info()
     mpi = mpi_here(info.mpi)
     has_torch = find_spec("torch") is not None
@@ -79,7 +79,7 @@ def _no_mpi(recorded: MpiInfo) -> str:
 
 
 def _torch_has_cuda() -> bool:
-    """Whether the installed PyTorch serves GPUs, as its build has written down in a file."""
+    """Whether the installed PyTorch serves GPUs, as its version.py records."""
     spec = find_spec("torch")
     if spec is None or spec.origin is None:
         return False
@@ -94,7 +94,7 @@ def _nccl(found: str | None) -> str:
 
 
 def _simd_level() -> str:
-    """Asked of the core in a process of its own: the launcher does not load it."""
+    """Query the core in another process, as the launcher does not load it."""
     question = "from horovod import _native; print(_native.simd_level())"
     answer = subprocess.run([sys.executable, "-c", question], capture_output=True, text=True, check=False)
     if answer.returncode == 0:

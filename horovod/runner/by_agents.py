@@ -1,4 +1,4 @@
-"""A job whose ranks our agents start and watch over: what ranks are told, and the job's run."""
+"""A job whose ranks are started and watched by agents: the ranks' environment and the run."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from horovod.runner.streams import say
 
 _SECRET, _INTERFACES, _START_TIMEOUT = "HOROVOD_SECRET", "HOROVOD_TCP_INTERFACES", "HOROVOD_START_TIMEOUT"
 _ELASTIC, _ELASTIC_RESTART = "HOROVOD_ELASTIC", "HOROVOD_ELASTIC_RESTART"
-_MANY = 1 << 20  # workers, each of them one start of a process, that an elastic job may have in all
+_MANY = 1 << 20  # most workers (starts of processes) that an elastic job may have in all
 _OF_MPIRUN = ("mpi_args", "binding_args")
-_OF_MPI = ("OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL")  # to its ranks
+_OF_MPI = ("OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL")  # of MPI's ranks
 
 
 def run(
@@ -49,9 +49,9 @@ def run(
     environment: Mapping[str, str],
     payload: bytes = b"",
 ) -> Ending:
-    """To the job's end. Ranks find `payload`, if there is one, under the name in a variable.
+    """Run the job to its end. Ranks find `payload`, if any, by its name in a variable.
 
-    LaunchError when nothing can start; Interrupted when a signal comes before.
+    LaunchError if nothing can start; Interrupted by a signal before any rank has started.
     """
     for name in _OF_MPIRUN:
         if values.get(name):
@@ -84,7 +84,7 @@ def run(
             verbose=values.get("verbose", False),
             closing=closing,
         )
-        # -I and -S: a wrapper needs the standard library only, and starts in 20 ms.
+        # -I and -S: a wrapper needs only the standard library, and starts in 20 ms.
         words = [sys.executable, "-I", "-S", wrapper.__file__, os.getcwd(), *command]
         job = Job(_decisions(elastic, hosts), words, elastic is not None, _more_variables(of_ranks))
         discovering = None
@@ -108,7 +108,7 @@ def _tell_of(prepared: Prepared) -> None:
 
 @contextmanager
 def _descendants_ended() -> Iterator[None]:
-    """Nothing outlives agents that were killed, or an ssh that was."""
+    """At exit, end all descendants, including those of a killed agent or ssh."""
     processes.adopt_orphans()
     try:
         yield
@@ -117,7 +117,7 @@ def _descendants_ended() -> Iterator[None]:
 
 
 def _output(ranks: int, values: Mapping[str, Any]) -> RankOutput:
-    """To the standard streams, without Python's locks: their thread may be left behind in a write."""
+    """Output to the standard streams without Python's locks: the thread may be left blocked in a write."""
     stdout, stderr = (open(number, "wb", buffering=0, closefd=False) for number in (1, 2))  # noqa: SIM115
     folder, has_times = values.get("output_filename"), values.get("prefix_timestamp", False)
     return RankOutput(ranks, stdout, stderr, folder, has_times)
@@ -130,7 +130,9 @@ def _meeting(
     preparation: Preparation,
     told: dict[str, str],
 ) -> tuple[Sequence[Mapping[str, str]], str]:
-    """With --ddp, adds to `told` where ranks meet; returns what each is told besides, and a warning."""
+    """With --ddp, add to `told` the address at which ranks meet; return each rank's further variables, and a
+    warning.
+    """
     if not values.get("ddp"):
         return (), ""
     meeting = rendezvous.of(values, hosts, prepared, preparation.port)
@@ -144,9 +146,7 @@ def _meeting(
 def _hosts(
     elastic: ElasticSettings | None, values: Mapping[str, Any], environment: Mapping[str, str]
 ) -> JobHosts:
-    """Those of the beginning. In an elastic job each name is a host of its own. LaunchError where a script
-    finds none.
-    """
+    """Return the hosts at the start; in an elastic job each name is a host. LaunchError for none."""
     if elastic is None:
         return job_hosts_of(values, environment).with_one_name_here()
     refuse_other_hosts(values, environment)
@@ -161,11 +161,11 @@ def _hosts(
 
 
 def _prepared(preparation: Preparation, hosts: JobHosts, values: Mapping[str, Any]) -> Prepared:
-    """Asks the other hosts, if there are any. LaunchError names those that cannot take part."""
+    """Query other hosts, if there are any. LaunchError names the hosts that cannot take part."""
     wanted = tuple(values.get("network_interfaces", ()))
     if hosts.others():
         return preparation.prepare(hosts.names(), hosts.here(), wanted)
-    if wanted:  # a name that other hosts would refuse
+    if wanted:  # other hosts would refuse such a name
         refuse_absent(wanted)
     return Prepared(choice_here(wanted))
 
@@ -177,8 +177,10 @@ def rank_environment(
     choice: Choice,
     environment: Mapping[str, str],
 ) -> dict[str, str]:
-    """The variables of all ranks of a job: a secret that only they know, and the networks that connect them,
-    unless given; and how long they wait for each other.
+    """Return all ranks' variables.
+
+    These include a secret and the networks that connect the ranks, unless given, and how long ranks wait for
+    each other.
     """
     told = {
         **inherited(environment),
@@ -199,13 +201,13 @@ def rank_environment(
 
 
 def inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    """Our own environment for ranks, without an MPI's variables, which would count first."""
+    """Return this process' environment for ranks, without an MPI's variables, which would take precedence."""
     own = without_agents(environment)
     return {name: text for name, text in own.items() if not name.startswith(_OF_MPI)}
 
 
 def _told(variables: Mapping[str, str], payload: bytes) -> Told:
-    """In the form in which agents get it. Other hosts have variables of their own."""
+    """Return environment and payload as agents receive them. Other hosts get forwarded variables only."""
     encoded = {os.fsencode(name): os.fsencode(text) for name, text in variables.items()}
     sent = {os.fsencode(name) for name in forwarded_variables(variables)}
     elsewhere = {name: text for name, text in encoded.items() if name in sent}
@@ -214,7 +216,7 @@ def _told(variables: Mapping[str, str], payload: bytes) -> Told:
 
 
 def _decisions(elastic: ElasticSettings | None, hosts: JobHosts) -> Decisions:
-    """Those of the kind of job that this is: the others are not loaded, as hosts wait for us."""
+    """Return this job's decisions. Other kinds of jobs are not loaded, as that would delay the start."""
     if elastic is None:
         return FixedJob(hosts.slots())
     from horovod.runner.agents.restart_job import RestartJob
@@ -225,7 +227,9 @@ def _decisions(elastic: ElasticSettings | None, hosts: JobHosts) -> Decisions:
 
 
 def _more_variables(of_ranks: Sequence[Mapping[str, str]]) -> MoreVariables:
-    """Of a worker, besides its place: those of its rank, and which of rank 0's streams are terminals."""
+    """Return a function that gives a worker's variables apart from its place: the variables of its rank, and
+    for rank 0, which of its streams are terminals.
+    """
     terminals = _terminals()
 
     def more(host: str, place: Place) -> Mapping[str, str]:
@@ -238,7 +242,7 @@ def _more_variables(of_ranks: Sequence[Mapping[str, str]]) -> MoreVariables:
 
 
 def _terminals() -> str:
-    """As `wrapper` reads it; "" where neither of our streams is one."""
+    """Return the terminals as `wrapper` reads them; "" if neither output stream is a terminal."""
     kinds = "".join(kind for kind, descriptor in (("O", 1), ("E", 2)) if os.isatty(descriptor))
     if not kinds:
         return ""

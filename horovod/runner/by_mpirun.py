@@ -1,8 +1,8 @@
-"""A job whose ranks an MPI's mpirun starts and watches over (`--launcher mpi`), as a child of ours.
+"""A job whose ranks are started and watched by an MPI's mpirun (`--launcher mpi`), a child process.
 
-mpirun's words and exit code are the job's. What its options cannot do is refused, and what it lets others see
-is said before the start. Its messages are neither encrypted nor authenticated, and scripts need tokens: so it
-sends no secret to other hosts.
+The job has mpirun's messages and exit code. Options that mpirun lacks are refused. mpirun's traffic is
+neither encrypted nor authenticated: warnings name what is exposed, and variables that may hold secrets are
+not sent, except by an MPI that sends the whole environment.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from horovod.runner.processes import ENDING, end_with_parent, send
 from horovod.runner.starting import ByMpirun, forwarded_variables, without_agents
 from horovod.runner.streams import say
 
-# Options that only horovodrun's own agents serve, and what they would do.
+# Options that only horovodrun's agents serve -> their effect.
 _REFUSED = {
     "ddp": "tells ranks where they meet",
     "master_addr": "says where the ranks of --ddp meet",
@@ -37,17 +37,17 @@ _REFUSED = {
 }
 _REFUSED_VALUES = {"bind": ("auto", "binds ranks to cores")}
 _WITH_DEFAULTS = ("start_timeout", "exit_timeout")
-_SHARED_BY_RANK = 32 << 20  # bytes: Open MPI's 16 MiB, and ours
-# Settings of programs that ranks are made of: everybody may read them, unless a name says otherwise.
+_SHARED_BY_RANK = 32 << 20  # bytes: 16 MiB of Open MPI, 16 of this package
+# Settings of the ranks' programs, whose values are public unless a name matches _SECRET.
 _OPEN = re.compile(
     r"PATH|PYTHON\w*|LD_LIBRARY_PATH|DYLD_LIBRARY_PATH|LANG|LANGUAGE|LC_\w+|TZ|VIRTUAL_ENV|CONDA_\w+"
     r"|(HOROVOD|NCCL|GLOO|UCX|UCC|FI|OMP|GOMP|KMP|MKL|OPENBLAS|TORCH|TORCHELASTIC|PYTORCH|CUDA|CUBLAS|CUDNN)_\w+"
     r"|MASTER_ADDR|MASTER_PORT|WORLD_SIZE|ROLE_\w+|GROUP_WORLD_SIZE"
 )
 _SECRET = re.compile(r"TOKEN|SECRET|KEY|PASS|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
-# Their mpirun gives ranks its whole environment by its own messages.
+# Their mpirun sends its whole environment to ranks by its own messages.
 SENDING_EVERYTHING = ("MPICH", "Intel MPI")
-# Every host has its own of these, and no job misses them.
+# Variables that every host sets itself, and that no job misses.
 _OF_A_LOGIN = re.compile(
     r"HOME|USER|LOGNAME|SHELL|MAIL|TERM\w*|COLORTERM|LS_COLORS|LESS\w*|PAGER|EDITOR|VISUAL|DISPLAY|PS\d"
     r"|HIST\w+|XDG_\w+|DBUS_\w+|DEBIAN_FRONTEND"
@@ -56,9 +56,9 @@ _OF_A_LOGIN = re.compile(
 
 @dataclass(frozen=True)
 class Forwarding:
-    """`open`: names that mpirun sends itself, where everybody on the way can read their values.
+    """`open`: variables that mpirun sends itself, so that others on the network can read their values.
 
-    `withheld`: those that other hosts are not given.
+    `withheld`: variables that other hosts do not get.
     """
 
     open: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Forwarding:
 def run(
     way: ByMpirun, values: Mapping[str, Any], command: Sequence[str], environment: Mapping[str, str]
 ) -> Ending:
-    """To the job's end. LaunchError for an option that mpirun has nothing for."""
+    """Run the job to its end. LaunchError for an option that mpirun does not have."""
     _refuse(values)
     if way.why:
         say(way.why)
@@ -77,7 +77,7 @@ def run(
     job = job_of(way, values, command, told)
     words = launchers.command(job, way.flavour)
     if any(min(host.slots, job.ranks) > len(os.sched_getaffinity(0)) for host in job.hosts):
-        # Read by Open MPI only. A rank that waits must let another one work: 0.85 s instead of 12 s.
+        # Read by Open MPI only. A waiting rank must yield its core to another rank: 0.85 s instead of 12 s.
         told.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
     for warning in warnings_of_mpirun(
         told, way.flavour, words_of(values, "mpi_args"), job.is_remote()
@@ -91,7 +91,7 @@ def run(
 def job_of(
     way: ByMpirun, values: Mapping[str, Any], command: Sequence[str], environment: Mapping[str, str]
 ) -> Job:
-    """The job that the options describe. LaunchError where they contradict each other."""
+    """Return the job that the options describe. LaunchError if they contradict each other."""
     hosts = job_hosts_of(values, environment)
     binding, arguments = words_of(values, "binding_args"), words_of(values, "mpi_args")
     is_here = not hosts.others()
@@ -127,9 +127,9 @@ def _refuse(values: Mapping[str, Any]) -> None:
 
 
 def _code_of(words: Sequence[str], environment: Mapping[str, str]) -> int:
-    """mpirun's exit code, with its standard streams ours, and our signals passed on."""
+    """Run mpirun with this process' standard streams; return its exit code. Signals are passed on to it."""
     process: subprocess.Popen[bytes] | None = None
-    early: list[int] = []  # before we know its number
+    early: list[int] = []  # signals received before the child's process id is known
 
     def pass_on(number: int, _: FrameType | None) -> None:
         if process is None:
@@ -157,7 +157,7 @@ def words_of(values: Mapping[str, Any], name: str) -> list[str]:
 
 
 def has_memory_for(ranks: int, folder: str = "/dev/shm") -> bool:
-    """Whether Open MPI's shared memory has room for the ranks of this host; TCP takes its place otherwise."""
+    """Whether Open MPI's shared memory has room for this host's ranks; if not, ranks use TCP."""
     try:
         space = os.statvfs(folder)
     except OSError:
@@ -166,7 +166,7 @@ def has_memory_for(ranks: int, folder: str = "/dev/shm") -> bool:
 
 
 def sent_by_mpirun(environment: Iterable[str], arguments: Sequence[str]) -> Forwarding:
-    """The variables that mpirun sends to other hosts. `arguments`: those of the user for mpirun."""
+    """Return the variables that mpirun sends to other hosts. `arguments`: the user's arguments for mpirun."""
     asked = {name.partition("=")[0] for flag, name in pairwise(arguments) if flag == "-x"}
     names = [name for name in forwarded_variables(environment) if name not in asked]
     sent = tuple(name for name in names if _OPEN.fullmatch(name) and not _SECRET.search(name))
@@ -177,7 +177,7 @@ def sent_by_mpirun(environment: Iterable[str], arguments: Sequence[str]) -> Forw
 def warnings_of_mpirun(
     environment: Iterable[str], mpi: str, arguments: Sequence[str], is_remote: bool
 ) -> list[str]:
-    """Options that mpirun neither hides nor narrows if ranks are on other hosts."""
+    """Warnings about what mpirun exposes, and cannot hide or limit, if ranks are on other hosts."""
     if not is_remote:
         return []
     said = [f"mpirun of {mpi}, its daemons and its ranks listen on all networks of their hosts"]
@@ -193,7 +193,7 @@ def warnings_of_mpirun(
 
 
 def _exposure(environment: Iterable[str], mpi: str) -> str:
-    """For an MPI whose mpirun sends other hosts all that it has; "" where no name tells of a secret."""
+    """The warning for an MPI whose mpirun sends its whole environment; "" if no name suggests a secret."""
     secrets = [name for name in forwarded_variables(environment) if _SECRET.search(name)]
     if not secrets:
         return ""

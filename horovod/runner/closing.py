@@ -1,6 +1,6 @@
-"""The last lines of a job that ended well: --compression without effect, and the cost of its sums.
+"""The last lines of a successful job: --compression without effect, and the cost of its sums.
 
-It follows from the ranks' notes alone (see `horovod.common.notes`), whichever processes tell them.
+They depend only on the ranks' notes (see `horovod.common.notes`).
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 from horovod.common.variable_names import COMPRESSION, DDP_COMPRESSION
 
 BY_FLAG, OF_DDP_BY_FLAG = "--compression", "--ddp --compression"
-# Bytes of a job's sums: of fewer nothing is said, where they were compressed or not.
+# Bytes of a job's sums below which no line is printed: if they were compressed, and if not.
 LEAST_COMPRESSED, LEAST_PLAIN = 10**6, 10**8
-_LEAST_SAVED = 1.05  # times fewer bytes: less is no saving
+_LEAST_SAVED = 1.05  # times fewer bytes; less counts as uncompressed
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
 class _Traffic(NamedTuple):
-    """The processes' reports of their jobs, added up. Times are in microseconds."""
+    """Totals of the ranks' traffic notes, in bytes and microseconds."""
 
     given: int = 0
     sent: int = 0
@@ -28,9 +28,9 @@ class _Traffic(NamedTuple):
 
 
 def asked(values: Mapping[str, Any], environment: Mapping[str, str]) -> str:
-    """The source of a wish for compression: a flag (or the config file, by name), or variables; "" if none.
+    """Return how compression was requested: the flag (also for the config file), or variables; "" if not.
 
-    `environment` is what ranks are told.
+    `environment`: the ranks' variables.
     """
     if values.get("compression", "none") != "none":
         return OF_DDP_BY_FLAG if values.get("ddp") else BY_FLAG
@@ -39,9 +39,9 @@ def asked(values: Mapping[str, Any], environment: Mapping[str, str]) -> str:
 
 
 class Closing:
-    """Takes the notes of a job's ranks, and has its last lines.
+    """Collects the notes of a job's ranks, and makes the job's last lines.
 
-    `compression_asked`: as `asked` says. `quiet`: only warnings are wanted.
+    `compression_asked`: the result of `asked`. `quiet`: only warnings are wanted.
     """
 
     def __init__(self, compression_asked: str = "", quiet: bool = False) -> None:
@@ -51,14 +51,14 @@ class Closing:
         self._traffic = _Traffic()
 
     def hear(self, rank: int, report: str) -> None:
-        """A rank's report, which may be a note."""
+        """Take a rank's report, which may be a note."""
         kind, _, note = report.partition(" ")
         if kind == "note":
             word, _, rest = note.partition(" ")
             self.take(rank, word, rest)
 
     def take(self, rank: int, word: str, rest: str) -> None:
-        """A rank's note. ValueError for one that no rank tells."""
+        """Take a rank's note. ValueError if it is malformed."""
         if word == "uses":
             self._uses.add(rest)
         elif word == "traffic":
@@ -74,7 +74,6 @@ class Closing:
             )
 
     def lines(self) -> list[str]:
-        """The lines about a job that has ended well."""
         found = [] if self._quiet else [self._cost()]
         return [line for line in [self._without_effect(), *found] if line]
 
@@ -99,7 +98,7 @@ class Closing:
             return ""
         how = f"as {_size(sent)} ({fewer:.1f}x less)" if is_compressed else "uncompressed"
         line = f"gradients: {_size(given)} travelled {how}"
-        if is_on_gpu or not lasted:  # a host does not see how long its GPUs wait
+        if is_on_gpu or not lasted:  # a host cannot measure how long its GPUs wait
             return line
         return (
             f"{line}; ranks waited {min(100, round(100 * waited / lasted))} % of the time for communication"
@@ -107,7 +106,7 @@ class Closing:
 
 
 def _size(number: int) -> str:
-    """Of bytes, with two or three digits: 1.2 GB, 31 MB, 310 MB."""
+    """Return bytes as text with two or three digits: 1.2 GB, 31 MB, 310 MB."""
     value, power = float(number), 0
     while value >= 999.5 and power < len(_UNITS) - 1:
         value, power = value / 1000, power + 1

@@ -13,7 +13,7 @@ from horovod.common.options.launcher import COMPLETION_FILE
 from horovod.runner import errors
 from horovod.runner.mistakes import USAGE, explained_flag, with_hyphens
 
-# What is typed -> what it does; a test runs each.
+# Command -> description, for --help; a test runs each command.
 EXAMPLES = {
     "horovodrun -np 2 python train.py": "two ranks on this host",
     "horovodrun -np 2 --compression bit8 python train.py": "their gradients travel in 8 bits",
@@ -23,7 +23,7 @@ FLAGS = tuple(flag for option in OPTIONS for flag in (*option.flags, *option.off
 
 
 class _Refuse(argparse.Action):
-    """Ends with the reason why this option of Horovod is not served."""
+    """Exits with the reason why this option of Horovod is not served."""
 
     def __call__(
         self,
@@ -37,7 +37,7 @@ class _Refuse(argparse.Action):
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """With better words where argparse has none: for -host, which begins two flags, and for -np2."""
+        """Exit with the message, rewritten for -host, which begins two flags, and for -np2."""
         if match := re.match(r"ambiguous option: (\S+)", message):
             message = explained_flag(match[1], FLAGS)
         elif match := re.match(r"argument -np\S*: 'p(\d+)'", message):
@@ -46,7 +46,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """(what was given: option name -> converted value, the command). Wrong use ends with SystemExit(2)."""
+    """Return (name -> converted value of the given options, the command). SystemExit(2) for wrong use."""
     parser = _parser()
     words = list(arguments)
     while True:
@@ -61,9 +61,9 @@ def parse(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def completion(shell: str) -> str:
-    """A script that completes horovodrun's options in a shell. LaunchError where shtab is not installed.
+    """Return a script that completes horovodrun's options in a shell. LaunchError without shtab.
 
-    It is made once, from the parser, so that a key pressed starts no Python.
+    It contains all options, so completion starts no Python process.
     """
     try:
         import shtab
@@ -78,7 +78,7 @@ def completion(shell: str) -> str:
 
 
 def _with_own_instructions(script: str) -> str:
-    """bash's script, whose first comment says where it belongs as the pages do."""
+    """Replace the first comment of bash's script: it names the file to write it to, as the pages do."""
     lines = script.splitlines(keepends=True)
     first = next(number for number, line in enumerate(lines) if not line.startswith("#"))
     made_by, where = "# Made by `horovodrun --print-completion bash`.", f"# Write it to {COMPLETION_FILE}"
@@ -129,7 +129,7 @@ def _add(group: argparse._ActionsContainer, option: Option) -> None:
         type=_converter(option),
         nargs=option.words if option.words > 1 else None,
         action="extend" if option.type == "list" else "store",
-        choices=option.choices or None,  # for completion: the converter refuses with better words
+        choices=option.choices or None,  # for completion; the converter's error is clearer than argparse's
         metavar=(",".join(option.choices) and "{" + ",".join(option.choices) + "}") or option.type.upper(),
         help=text,
     )

@@ -1,4 +1,4 @@
-"""Prints docs/configuration.md, from the table of options: `make generated` writes it."""
+"""Prints docs/configuration.md, made from the table of options; `make generated` writes the file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ Made of the table in `horovod/common/options` by `make generated`; a test holds 
 may be given as a flag of `horovodrun`, as a key of the YAML file that `--config-file` names, or as a variable
 in the environment. The command line beats the file, and the file beats the environment. The core reads its
 variables in `hvd.init()`, so they hold under plain `mpirun` too. Those of *the job* all ranks must have
-alike: where they do not, each of them says who has what. *New* are those that Horovod has not.
+alike: where they do not, each of them says who has what. *New* are those that Horovod has not, and *tuned*
+those that the [autotuner](tuning.md#the-autotuner) tries, in all jobs or where that says.
 
 A variable whose name begins with `HOROVOD_` and is none of these is warned about, with the one that may be
 meant: by `horovodrun` before ranks start, else by rank 0.
@@ -48,7 +49,7 @@ Unknown keys are warned about by name. A section with `enabled: false` may hold 
 
 
 def page() -> str:
-    """The whole page, Markdown."""
+    """Return the whole page in Markdown."""
     served = [option for option in OPTIONS if option.part != UNSERVED]
     sections = [
         _INTRODUCTION,
@@ -87,13 +88,14 @@ def _table(options: Iterable[Option]) -> str:
 
 
 def _marks(option: Option) -> str:
-    """Whose it is, and whether Horovod has it, behind its meaning: a column more is wider than a screen."""
-    marks = [option.scope, "new" if option.is_new else ""]
+    """Scope, tuning and novelty, as a suffix of the meaning: another column would not fit on a screen."""
+    tuned = f"tuned {option.tried}".strip() if option.tries else ""
+    marks = [option.scope, tuned, "new" if option.is_new else ""]
     return "".join(f" (*{mark}*)" for mark in marks if mark)
 
 
 def _variables(meanings: Mapping[str, str]) -> str:
-    """A row for each meaning: some are those of several variables."""
+    """Return a table with a row for each meaning, which several variables may share."""
     named = {text: [name for name in meanings if meanings[name] == text] for text in meanings.values()}
     return _rows(("variable", "meaning"), ((_code(names), text) for text, names in named.items()))
 

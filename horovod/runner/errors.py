@@ -1,6 +1,6 @@
-"""Every sentence that an error of horovod.runner says: see horovod.common.sentences.
+"""All error messages of horovod.runner; horovod.common.sentences explains the format.
 
-Most end horovodrun before any rank has started, and are for the person who typed the command.
+Most of them end horovodrun before any rank starts, and address the person who typed the command.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from horovod.common.sentences import Explained
 
 
 class LaunchError(Explained):
-    """A job that cannot be started."""
+    """The job cannot start."""
 
 
 class NoMpi(LaunchError):
-    """No mpirun can be used here. Agents take its place, unless it was asked for by name."""
+    """No mpirun is usable here. Agents start the ranks instead, unless the user requested MPI by name."""
 
 
 class HostsRefused(LaunchError):
-    """Hosts cannot take part: ``facts["failures"]`` has each one's reason."""
+    """Hosts cannot take part: ``facts["failures"]`` has the reason for each."""
 
 
 class JobFailed(LaunchError):
-    """A job has ended, or was ended, before it had said what a step takes."""
+    """A job ended, or was ended, before it reported the duration of a step."""
 
 
 class Unreachable(Explained):
-    """Why one host cannot take part, and how many tries that is worth."""
+    """The reason why one host cannot take part, and how many tries it is worth."""
 
     @property
     def tries(self) -> int:
@@ -34,11 +34,11 @@ class Unreachable(Explained):
 
 
 class DiscoveryError(Explained, RuntimeError):
-    """Hosts could not be found; the message says why, and which script or line is the cause."""
+    """No hosts could be determined; the message has the reason and names the script or line."""
 
 
 class OutputError(Explained):
-    """Something cannot be written any more. `is_closed`: nobody reads it, and nobody need be told."""
+    """A stream cannot be written any more. `is_closed`: it has no reader, so no message is needed."""
 
     @property
     def is_closed(self) -> bool:
@@ -46,17 +46,19 @@ class OutputError(Explained):
 
 
 class FunctionFailed(Explained, RuntimeError):
-    """A job of horovod.run was not started, or failed. Where a rank's function raised, ``ranks`` is that
-    rank, and ``facts`` have ``type``, ``bases``, ``message`` and ``traceback`` of its exception.
+    """A job of horovod.run did not start, or failed. If a rank's function raised, ``ranks`` is that rank, and
+    ``facts`` have ``type``, ``bases``, ``message`` and ``traceback`` of its exception.
     """
 
 
 def flag_of(option: str) -> str:
-    """The flag of an option that is called as its flag: not of np, use_mpi, use_gloo, prefix_timestamp."""
+    """Return the flag of an option whose flag has the option's name; not for np, use_mpi, use_gloo,
+    prefix_timestamp.
+    """
     return f"--{option.replace('_', '-')}"
 
 
-# What was typed: options, variables, the config file.
+# The command line, variables and the config file.
 alone = LaunchError.says("{option} {about}", "give {other} too, or leave it out")
 wrong_value = LaunchError.says("{option} {value}: {why}")
 wrong_variable = LaunchError.says("{variable}: {why}")
@@ -136,7 +138,7 @@ slurm_no_counts = LaunchError.says(
 )
 lsf = LaunchError.says("the hosts of LSF jobs are not found automatically", "name them: -H {hosts}")
 
-# Other hosts, and the way to them.
+# Other hosts, and how to reach them.
 hosts_refused = HostsRefused.says("{count} cannot take part, asked by {shell}: {shown}")
 no_ssh = LaunchError.says(
     "ssh is not installed here, and other hosts are reached by it", "install an ssh client"
@@ -160,7 +162,7 @@ no_free_port = LaunchError.says(
     "{host} has no free port for rank 0 to listen at", "name one with --master-port"
 )
 
-# One host that cannot take part: words in the brackets behind its name.
+# One host that cannot take part: the text in brackets after its name.
 unknown_name = Unreachable.says("unknown host name")
 connection_refused = Unreachable.says("connection refused: no ssh server listens there")
 timed_out = Unreachable.says("timed out: the host is down, or a firewall is between")
@@ -250,8 +252,8 @@ failures_of_hosts = LaunchError.says(
     "--max-worker-failures is for --blacklist slot: with --blacklist host the first death costs the host",
     "leave one of them out",
 )
-elastic_in_slurm = LaunchError.says(
-    "elastic jobs do not take their hosts from Slurm",
+elastic_in_batch_job = LaunchError.says(
+    "elastic jobs do not take their hosts from {scheduler}",
     "name them with -H {hosts} (here alone: -H localhost:{np})",
 )
 elastic_few_slots = LaunchError.says(

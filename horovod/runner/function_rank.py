@@ -1,7 +1,7 @@
-"""The rank's side of horovod.run: takes the function out of its payload, calls it, and sends the result.
+"""The rank's side of horovod.run: unpacks the function, calls it, and sends the result.
 
-Started by its path, so that it is found where PYTHONPATH does not lead to this package. The result goes into
-the descriptor that the rank's wrapper opened for it, signed with the key of the payload (see `payload`).
+It is started by its path, so PYTHONPATH need not lead to this package. It writes the result to the descriptor
+that the rank's wrapper opened for it, signed with the key of the payload (see `payload`).
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Call the function; returns the exit code: 1 when it raised."""
-    # The first entry is this file's own folder, whose modules have names that others may have too.
+    """Call the function; return the exit code, which is 1 if it raised."""
+    # The first entry is this file's folder, whose module names may hide other packages' modules.
     sys.path[0] = str(Path(__file__).resolve().parents[2])
     from horovod.common.agent_messages import RANK
     from horovod.runner import payload
     from horovod.runner.agents import places
 
     rank = int(os.environ[RANK])
-    number = int(os.environ.pop(places.WORKER, -1))  # of an elastic job only
+    number = int(os.environ.pop(places.WORKER, -1))  # set in elastic jobs only
     descriptor = int(os.environ.pop(places.VALUE))
     os.set_inheritable(descriptor, False)
     key, header, function = payload.unpacked(payload.found(os.environ.pop(places.PAYLOAD)))
-    # As where horovod.run was called: functions of modules travel by the name of their module.
+    # The caller's path: pickle stores a module's function by the name of its module.
     sys.path[:] = [*header["path"], *(path for path in sys.path if path not in header["path"])]
     kind, body = _called(function) if number < 0 else _called_in_elastic_job(function, rank)
     with open(descriptor, "wb") as value:
@@ -39,9 +39,9 @@ def main() -> int:
 
 
 def _called_in_elastic_job(function: memoryview, rank: int) -> tuple[bytes, bytes]:
-    """As `_called`, with the place in the job's last membership; `rank`: of the worker's start.
+    """As `_called`, with the worker's place in the job's last membership; `rank`: at the worker's start.
 
-    The launcher is told of an exception, which would be raised again by whoever took this worker's place.
+    An exception is also reported to the launcher, because another worker would raise the same.
     """
     from horovod.common.agent_channel import Removed, agent_channel
     from horovod.runner import payload
@@ -63,7 +63,7 @@ def _called_in_elastic_job(function: memoryview, rank: int) -> tuple[bytes, byte
 
 
 def _called(function: memoryview, hear: Callable[[Exception], None] = lambda _: None) -> tuple[bytes, bytes]:
-    """(kind, body) of the result; `hear` is given what it raises. SystemExit and the like leave none."""
+    """Return (kind, body) of the result; `hear` gets the exception. SystemExit and the like pass through."""
     import cloudpickle  # type: ignore[import-untyped]
 
     from horovod.common.exceptions import follows_others
@@ -77,7 +77,7 @@ def _called(function: memoryview, hear: Callable[[Exception], None] = lambda _: 
         what = f"its function returned a {type(returned).__name__} that cannot be sent, and pickling it"
         return payload.RETURNED, cloudpickle.dumps(returned)
     except Exception as error:
-        trace = error.__traceback__ and error.__traceback__.tb_next  # without this file
+        trace = error.__traceback__ and error.__traceback__.tb_next  # without this file's frame
         text = "".join(traceback.format_exception(type(error), error, trace))
         print(text, end="", file=sys.stderr, flush=True)
         hear(error)
@@ -94,7 +94,7 @@ def _called(function: memoryview, hear: Callable[[Exception], None] = lambda _: 
 
 
 def _bases(error: BaseException | None) -> list[str]:
-    """Names of the classes that it is of, and of those that the errors are of which it was raised from."""
+    """Return the class names of an error and of the errors that it was raised from, base classes included."""
     names: dict[str, None] = {}
     seen: set[int] = set()
     while error is not None and id(error) not in seen:

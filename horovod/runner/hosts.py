@@ -1,27 +1,28 @@
 """Hosts and slots: from --hosts, --hostfile, a batch job, or this machine.
 
-Of a batch job of Slurm its allocation is read, from its SLURM_ variables; LSF's is refused.
+SCHEDULERS is the only table of batch systems, with the function that reads the allocation of a job of each.
 """
 
 from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import NoReturn
 
 from horovod.common import nodelists
 from horovod.common.sentences import facts_of
 from horovod.runner import errors
 
-# Names become arguments of ssh: nothing that a shell or ssh would read as something else.
+# Names become arguments of ssh: no character may have a meaning for a shell or ssh.
 _NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_-]{0,62}\.)*[A-Za-z0-9_][A-Za-z0-9_-]{0,62}\.?")
-_LONGEST_NAME = 253  # of the domain name system
+_LONGEST_NAME = 253  # the limit of the domain name system
 _MOST_DIGITS = 9  # of a number of slots
-_SHOWN = 80  # characters of what was given that a message repeats
-WRAPPER_BYTES = 4 << 20  # memory that a rank takes before it begins: the process that starts it
-_NUMBER = "[0-9]{1,9}"  # of more digits, none is meant
+_SHOWN = 80  # characters of the user's text that a message repeats
+WRAPPER_BYTES = 4 << 20  # memory of a rank before it begins: its wrapper process
+_NUMBER = "[0-9]{1,9}"  # longer numbers are mistakes
 _REPEATED = re.compile(rf"({_NUMBER})(?:\(x({_NUMBER})\))?")
 _HOSTFILE_LINE = re.compile(r"(\S+)(?:\s+slots\s*=\s*(\S+))?")
 
@@ -33,7 +34,7 @@ class Host:
 
 
 def from_text(text: str) -> list[Host]:
-    """host1:2,host2:4; a host without a number has one slot."""
+    """Parse host1:2,host2:4; a host without a number has one slot."""
     hosts = []
     for part in text.split(","):
         if len(part.split()) > 1:
@@ -44,7 +45,7 @@ def from_text(text: str) -> list[Host]:
 
 
 def from_file(path: str) -> list[Host]:
-    """One `host slots=N` a line; a host without slots has one; # begins a comment."""
+    """Parse one `host slots=N` a line; a host without slots has one; # begins a comment."""
     try:
         with open(path) as file:
             lines = file.read().splitlines()
@@ -65,7 +66,7 @@ def from_file(path: str) -> list[Host]:
 
 
 def checked_host(name: str, slots: str, where: str) -> Host:
-    """A host from texts that `where` holds. LaunchError when the name is none, or slots is no number."""
+    """Return a host, given texts found in `where`. LaunchError for an invalid name or number of slots."""
     if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
         hint = "; slots stand behind a colon, as node1:2" if re.fullmatch(r"[\w.-]+=\d+", name) else ""
         raise errors.host_name(where=where, host=shortened(name), hint=hint, most=_LONGEST_NAME)
@@ -76,7 +77,7 @@ def checked_host(name: str, slots: str, where: str) -> Host:
 
 
 def shortened(text: str) -> str:
-    """The given text, as a message repeats it."""
+    """Return the text, short enough for a message."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
 
 
@@ -91,19 +92,19 @@ def _without_repetition(hosts: list[Host], where: str) -> list[Host]:
 
 @cache
 def is_local(name: str) -> bool:
-    """Whether the name means this machine: no ssh is needed then, and mpirun uses none."""
+    """Whether the name means this machine, which is reached without ssh."""
     here = socket.gethostname().lower()
     if name == "localhost" or name.lower() in (here, here.partition(".")[0]):
         return True
     try:
         found = {str(entry[4][0]) for entry in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError):
-        return False  # who cannot be found is named later, with the others
+        return False  # a name that does not resolve is reported later, with the others
     return any(address.startswith("127.") or _is_own(address) for address in found)
 
 
 def _is_own(address: str) -> bool:
-    """Whether something here could listen at it. A driver asks too, which has the standard library only."""
+    """Whether this machine could listen at the address."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
@@ -114,17 +115,17 @@ def _is_own(address: str) -> bool:
 
 
 def named(text: str | None, file: str | None) -> list[Host]:
-    """Those of --hosts or --hostfile; none without."""
+    """Return the hosts of --hosts or --hostfile; an empty list if neither is given."""
     if text is not None and file is not None:
         raise errors.hosts_exclude(options=["--hosts", "--hostfile"])
     return from_text(text) if text is not None else from_file(file) if file is not None else []
 
 
 def chosen(ranks: int, text: str | None, file: str | None, found: Sequence[Host] = ()) -> list[Host]:
-    """The hosts that `ranks` ranks fill, in order: the last may have fewer ranks than slots.
+    """Return the hosts that `ranks` ranks fill, in order: the last may have fewer ranks than slots.
 
-    Without --hosts and --hostfile it is `found` (a batch job's), else this machine, with a slot for every
-    rank, however many cores it has. Several names of this machine are one host: Open MPI would take them for
+    Without --hosts and --hostfile they are `found` (a batch job's), else this machine with a slot for every
+    rank, regardless of its cores. Several names of this machine become one host; Open MPI would take them for
     two.
     """
     hosts = named(text, file) or list(found)
@@ -139,8 +140,8 @@ def chosen(ranks: int, text: str | None, file: str | None, found: Sequence[Host]
 
 
 def _this_machine(ranks: int) -> Host:
-    """With a slot for every rank. LaunchError when so many cannot even begin: they would try for long."""
-    import psutil  # not where a driver imports this module
+    """Return this machine with a slot for every rank. LaunchError if its memory cannot hold them."""
+    import psutil  # here: `elastic.discovery` imports this module without it
 
     memory = psutil.virtual_memory().total
     if ranks * WRAPPER_BYTES > memory:
@@ -165,22 +166,25 @@ def _listed(hosts: Sequence[Host]) -> str:
 
 @dataclass(frozen=True)
 class Allocation:
-    """`tasks`: hosts with the tasks that were asked for; `cores`: with their cores, if Slurm says them."""
+    """`tasks`: hosts with their numbers of tasks; `cores`: hosts with their cores, if known."""
 
     tasks: tuple[Host, ...]
     cores: tuple[Host, ...]
-    ranks: int | None  # SLURM_NTASKS, else the sum of tasks when Slurm says them
+    ranks: int | None  # the requested number, if the scheduler gives it
+    scheduler: str
 
     def hosts_for(self, ranks: int) -> list[Host]:
-        """With a slot for each task, or for each core when there are more ranks than tasks."""
+        """Return hosts with a slot per task, or per core if there are more ranks than tasks."""
         return list(self.tasks if ranks <= sum(h.slots for h in self.tasks) or not self.cores else self.cores)
 
 
 def allocation(environment: Mapping[str, str]) -> Allocation | None:
-    """The allocation we run in; None outside of Slurm. LaunchError when it cannot be understood."""
-    if "SLURM_JOB_ID" not in environment:
-        refuse_lsf(environment)
-        return None
+    """Return this process' allocation, None outside of batch jobs. LaunchError: malformed variables."""
+    return next((read(environment) for sign, read in SCHEDULERS.items() if sign in environment), None)
+
+
+def _of_slurm(environment: Mapping[str, str]) -> Allocation:
+    """The number of ranks is SLURM_NTASKS, else the sum of tasks if Slurm gives them."""
     text = environment.get("SLURM_JOB_NODELIST", environment.get("SLURM_NODELIST", ""))
     if not text:
         raise errors.slurm_no_hosts(job=environment["SLURM_JOB_ID"])
@@ -195,19 +199,26 @@ def allocation(environment: Mapping[str, str]) -> Allocation | None:
         tuple(map(Host, names, slots)),
         tuple(map(Host, names, cores)),
         int(wanted) if wanted else sum(tasks) or None,
+        "Slurm",
     )
 
 
-def refuse_lsf(environment: Mapping[str, str]) -> None:
-    """In a job of LSF the hosts must be named: silently taking this one alone would surprise."""
-    if "LSB_JOBID" in environment:
-        words = environment.get("LSB_MCPU_HOSTS", "").split()
-        listed = ",".join(f"{name}:{slots}" for name, slots in zip(words[::2], words[1::2], strict=False))
-        raise errors.lsf(hosts=listed or "host1:4,host2:4")
+def _of_lsf(environment: Mapping[str, str]) -> NoReturn:
+    """Refuse a job of LSF without named hosts: silently using only this host would surprise."""
+    words = environment.get("LSB_MCPU_HOSTS", "").split()
+    listed = ",".join(f"{name}:{slots}" for name, slots in zip(words[::2], words[1::2], strict=False))
+    raise errors.lsf(hosts=listed or "host1:4,host2:4")
+
+
+# A variable of the scheduler's jobs -> the function that reads their allocation. The first one set counts.
+SCHEDULERS: dict[str, Callable[[Mapping[str, str]], Allocation]] = {
+    "SLURM_JOB_ID": _of_slurm,
+    "LSB_JOBID": _of_lsf,
+}
 
 
 def node_names(text: str) -> list[str]:
-    """The hosts of a list of Slurm's, each checked."""
+    """Return the host names of a Slurm list, each checked."""
     try:
         names = nodelists.node_names(text)
     except ValueError as error:
@@ -216,7 +227,7 @@ def node_names(text: str) -> list[str]:
 
 
 def _counts(environment: Mapping[str, str], variables: tuple[str, ...], hosts: int) -> list[int]:
-    """A count for each host from the first of the variables that is set: `2(x3),1` or one number for all."""
+    """Return a count for each host, from the first variable that is set: `2(x3),1`, or one number for all."""
     for variable in variables:
         text = environment.get(variable, "")
         if not text:

@@ -1,4 +1,4 @@
-"""A job's hosts and ranks, from the options or the batch job that this process is in."""
+"""A job's hosts and ranks, from the options or from this process' batch job."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from horovod.runner.shell import Shell, shell_for
 
 @dataclass(frozen=True)
 class JobHosts:
-    """Ranks, and the hosts in the order in which they are filled. `shell`: None where all are this machine.
+    """Ranks, and the hosts in the order in which they are filled.
 
-    `may_lack`: where the others have slots for all ranks, the job begins without hosts that cannot take part;
-    these are `failed` then.
+    `shell`: None if all hosts are this machine. `may_lack`: the job may begin without the hosts that cannot
+    take part (`failed`), if the others have slots for all ranks.
     """
 
     ranks: int
@@ -50,14 +50,14 @@ class JobHosts:
         return replace(self, hosts=left, failed=tuple(failed))
 
     def with_one_name_here(self) -> JobHosts:
-        """All names of this machine are one host: the first of them stands for it."""
+        """Return the job with all names of this machine as one host."""
         here = self.here()
         named = (replace(host, name=here[0]) if host.name in here else host for host in self.hosts)
         return replace(self, hosts=tuple(named))
 
 
 def job_hosts_of(values: Mapping[str, Any], environment: Mapping[str, str]) -> JobHosts:
-    """Ranks and hosts from the options, or from the batch job that we are in."""
+    """Return ranks and hosts from the options, or from this process' batch job."""
     named = values.get("hosts") is not None or values.get("hostfile") is not None
     allocation = None if named else hosts.allocation(environment)
     ranks = values.get("np") or (allocation and allocation.ranks)
@@ -70,12 +70,12 @@ def job_hosts_of(values: Mapping[str, Any], environment: Mapping[str, str]) -> J
 
 
 def choice_here(wanted: Sequence[str]) -> Choice:
-    """Of a job on this machine, or whose hosts are not asked: as the user has it."""
+    """Return the user's choice, for a job on this machine, or one whose hosts are not queried."""
     return Choice(tuple(wanted), interfaces=tuple(word for word in wanted if "/" not in word))
 
 
 def refuse_absent(wanted: Sequence[str]) -> None:
-    """LaunchError where this host has none of the interfaces and networks that were named."""
+    """LaunchError if this host has none of the named interfaces and networks."""
     here = Description(tuple((name, address) for name, address, _ in interfaces.addresses()))
     named = ",".join(wanted)
     try:
@@ -90,7 +90,7 @@ def refuse_absent(wanted: Sequence[str]) -> None:
 def nccl_environment(
     values: Mapping[str, Any], choice: Choice, environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """NCCL's variables about networks, unless the user set them."""
+    """Return NCCL's variables about networks, except those that the user set."""
     found = {"NCCL_SOCKET_IFNAME": ",".join(choice.interfaces)} if choice.interfaces else {}
     if values.get("tcp"):
         found["NCCL_IB_DISABLE"] = "1"

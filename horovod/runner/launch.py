@@ -1,4 +1,4 @@
-"""horovodrun: from a command line to a job."""
+"""The entry point of horovodrun: from a command line to a job."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _main(arguments)
         finally:
             sys.stdout.flush()
-    except OSError as error:  # of our own few words; what ranks say is guarded elsewhere
+    except OSError as error:  # of horovodrun's own lines; ranks' output has its own handling
         discard(sys.stdout)
         if isinstance(error, BrokenPipeError):
             return OUTPUT_CLOSED
@@ -47,7 +47,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         print(horovod.__version__)
         return 0
     if given.get("check_build"):
-        from horovod.runner import build_report  # here, as jobs do without it
+        from horovod.runner import build_report  # here, as jobs do not need it
 
         return build_report.check_build()
     if given.get("topology"):
@@ -72,19 +72,20 @@ def _main(arguments: Sequence[str] | None) -> int:
     return ending.code
 
 
-run_commandline = main  # the console script, under the name that Horovod's has
+run_commandline = main  # the console script, under Horovod's name for it
 
 
 def _become_topology(arguments: Sequence[str]) -> NoReturn:
-    """It asks the native core about routes, which the launcher does not load; so it is another program."""
+    """Replace this process: the topology needs the native core, which the launcher does not load."""
     words = [sys.executable, "-c", _TOPOLOGY, json.dumps(sys.path), *arguments]
     sys.stdout.flush()
     os.execv(sys.executable, words)
 
 
 def _options(given: Mapping[str, Any], command: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Settings of the command line and the config file, and with the environment; prints warnings.
-    LaunchError for what makes no sense.
+    """Return the settings of command line and config file, and these merged with the environment.
+
+    Prints warnings. LaunchError for settings that contradict each other.
     """
     from_file, warnings = settings.load(given["config_file"]) if "config_file" in given else ({}, [])
     values = settings.merged(given, from_file, os.environ)
@@ -110,7 +111,7 @@ def start(
 ) -> Ending:
     """Run a job with the options `values` (as `settings.merged` makes them) to its end.
 
-    `payload`: of a function that ranks call. LaunchError when nothing can start.
+    `payload`: of a function that ranks call. LaunchError if nothing can start.
     """
     way = starting.way_of(values, command)
     if isinstance(way, starting.ByMpirun):

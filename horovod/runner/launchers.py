@@ -1,4 +1,4 @@
-"""How each MPI is asked to start ranks: pure functions from a job to a command line."""
+"""The mpirun command line of each MPI: pure functions of a job."""
 
 from __future__ import annotations
 
@@ -14,20 +14,25 @@ from horovod.runner.hosts import Host, is_local
 from horovod.runner.shell import Ssh
 
 MANY_HOSTS = 64
-# Unbound, as ranks bring threads of their own, and in containers several "hosts" would bind to the same core.
+# Not bound: ranks start threads, and in containers several "hosts" would bind to the same core.
 _UNBOUND = ("--bind-to", "none", "--map-by", "slot")
 _SPECTRUM_BINDING = ("-bind-to", "socket", "-map-by", "socket", "-rank-by", "core")
 
 
 @dataclass(frozen=True)
 class Job:
-    """Ranks, hosts in the order they are filled, and the command of each rank.
+    """Ranks, hosts in the order in which they are filled, and the command of each rank.
 
-    `variables` are names whose values mpirun itself sends to remote ranks, where others can read them; no
-    value shows in a command line. `binding` replaces the arguments that leave ranks unbound; `fabric` says
-    that there is InfiniBand or the like, and `tcp` that it is not to be used. `network_interfaces` are names,
-    or networks as 10.0.0.0/8, that connect the ranks. `memory`: shared memory alone connects the ranks, so
-    they listen to nobody. `output_folder`: for what ranks write, "" for none; `timestamps`: before each line.
+    Attributes:
+        variables: names whose values mpirun itself sends to remote ranks, where others can read them; no
+            value appears in a command line.
+        network_interfaces: names, or networks as 10.0.0.0/8, that connect the ranks.
+        binding: replaces the arguments that leave ranks unbound.
+        fabric: the host has InfiniBand or the like.
+        tcp: a fabric is not to be used.
+        memory: only shared memory connects the ranks, so they open no listening socket.
+        output_folder: for the ranks' output; "" for none.
+        timestamps: one before each line of output.
     """
 
     mpirun: str
@@ -53,21 +58,21 @@ class Job:
         return ",".join(f"{host.name}:{host.slots}" for host in self.hosts)
 
     def ssh_arguments(self) -> list[str]:
-        """As mpirun passes them on. LaunchError for an identity file that it would tear apart."""
+        """ssh's arguments as mpirun passes them on. LaunchError for a file name that mpirun would split."""
         name = self.ssh_identity_file or ""
         if any(character.isspace() or character in "'\"\\" for character in name):
             raise errors.torn_identity_file(path=name)
         return Ssh(self.ssh_port, self.ssh_identity_file).arguments()
 
 
-# Open MPI. Each setting was measured; "1 s" and the like are MPI_Init or a 100 MB allreduce.
+# Open MPI. Each setting was measured; times such as "1 s" are of MPI_Init or a 100 MB allreduce.
 
 
 def _open_mpi_5(job: Job) -> list[str]:
-    """With PRRTE. Lines begin with the rank; with a folder, they are written there too, as they are."""
+    """With PRRTE. Lines begin with the rank; an output folder, if given, gets them too."""
     words = _of_open_mpi(job, _UNBOUND) + _bytes_of_open_mpi(job, "sm")
     if job.tcp or not job.fabric:
-        # The ucx component for shared windows complains on stderr where it finds no device of its own.
+        # The ucx component for shared windows prints an error if it finds no device.
         words += ["--mca", "osc", "^ucx"]
     output = ["tag", *(["timestamp"] if job.timestamps else [])]
     output += [f"dir={job.output_folder}"] if job.output_folder else []
@@ -78,12 +83,12 @@ def _open_mpi_5(job: Job) -> list[str]:
 
 
 def _open_mpi_4(job: Job) -> list[str]:
-    """With ORTE: other names for what the newer one has."""
+    """With ORTE, whose options have other names than PRRTE's."""
     return _like_open_mpi_4(job, _UNBOUND) + _bytes_of_open_mpi(job, "vader")
 
 
 def _spectrum(job: Job) -> list[str]:
-    """IBM's, made from Open MPI 4. It brings its own transport (PAMI), so none is chosen."""
+    """IBM's MPI, derived from Open MPI 4. It has its own transport (PAMI), so none is selected here."""
     return _like_open_mpi_4(job, _SPECTRUM_BINDING) + (["-tcp"] if job.tcp else [])
 
 
@@ -100,7 +105,7 @@ def _of_open_mpi(job: Job, binding: tuple[str, ...]) -> list[str]:
 
 
 def _bytes_of_open_mpi(job: Job, memory: str) -> list[str]:
-    """Over TCP and shared memory: 0.01 s instead of 1.02 s, as the ofi component looks long for fabrics."""
+    """Over TCP and shared memory: 0.01 s instead of 1.02 s, in which the ofi component looks for fabrics."""
     btl = f"self,{memory}" if job.memory else f"self,{memory},tcp"
     return ["--mca", "pml", "ob1", "--mca", "btl", btl] if job.tcp or not job.fabric else []
 
@@ -109,7 +114,7 @@ def _remote_of_open_mpi(job: Job, flag: str, by_ssh: str, yes: str) -> list[str]
     if not job.is_remote():
         return []
     words = [flag, f"{by_ssh}_args", " ".join(job.ssh_arguments())]
-    # A host that falls silent is noticed in 4 s instead of 8 minutes.
+    # Detect a silent host in 4 s instead of 8 minutes.
     for name, value in (("time", 2), ("intvl", 1), ("probes", 3)):
         words += [flag, f"oob_tcp_keepalive_{name}", str(value)]
     if job.network_interfaces:
@@ -119,7 +124,7 @@ def _remote_of_open_mpi(job: Job, flag: str, by_ssh: str, yes: str) -> list[str]
     return [*words, *(word for name in job.variables for word in ("-x", name))]
 
 
-# MPICH and Intel MPI, whose mpirun is Hydra. Ranks get our whole environment by themselves.
+# MPICH and Intel MPI, whose mpirun is Hydra, which gives ranks the whole environment.
 
 
 def _mpich(job: Job) -> list[str]:
@@ -151,7 +156,7 @@ def _interface(job: Job) -> list[str]:
 
 
 def _hydra_output(job: Job) -> list[str]:
-    """Lines begin with the rank; a folder gets them too."""
+    """Lines begin with the rank; an output folder gets them too."""
     if job.timestamps:
         raise errors.no_timestamps()
     folder = job.output_folder
@@ -164,7 +169,7 @@ def _check_tcp(job: Job) -> None:
         raise errors.no_tcp_option()
 
 
-# Name of the flavour -> the options for its mpirun, all but the command.
+# Name of the flavour -> its mpirun's options, without the command.
 FLAVOURS: dict[str, Callable[[Job], list[str]]] = {
     "Open MPI 5": _open_mpi_5,
     "Open MPI 4": _open_mpi_4,
@@ -175,12 +180,12 @@ FLAVOURS: dict[str, Callable[[Job], list[str]]] = {
 
 
 def command(job: Job, flavour: str) -> list[str]:
-    """The whole command line that starts the job; LaunchError when this MPI cannot start it."""
+    """Return the command line that starts the job. LaunchError if this MPI cannot start it."""
     return [job.mpirun, *FLAVOURS[flavour](job), *job.more_arguments, *job.rank_command]
 
 
 def flavour_of(version_text: str) -> str:
-    """The flavour that `mpirun --version` shows; "" for none that we know."""
+    """Return the flavour that `mpirun --version` shows; "" for an unknown one."""
     if "Spectrum MPI" in version_text:
         return "Spectrum MPI"
     if "Open MPI" in version_text or "OpenRTE" in version_text:
@@ -193,7 +198,7 @@ def flavour_of(version_text: str) -> str:
 
 
 def installed_mpirun() -> str:
-    """The mpirun of the MPI that this installation uses: one job never mixes two."""
+    """Return the mpirun of the MPI that this installation uses: one job must not mix two."""
     if why := why_unbuilt():
         raise errors.unbuilt(why=why)
     recorded = build_info().mpi

@@ -1,4 +1,4 @@
-"""Common mistakes on the command line, and a message for each, before anything is started."""
+"""Common mistakes on the command line, each with a message before anything starts."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from horovod.runner.settings import COMPRESSIONS
 
 USAGE = "horovodrun -np N [options] COMMAND [ARGUMENT ...]"
 
-# What books and word processors make of a hyphen, or of two: hyphens, dashes, and the minus sign.
+# Hyphens, dashes and minus signs by which books and word processors replace hyphens.
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d"
 _DASHED = re.compile(rf"[{_DASHES}]+-?([A-Za-z].*)", re.DOTALL)
-# Options of mpirun, torchrun and Slurm -> what takes their place.
+# Options of mpirun, torchrun and Slurm -> horovodrun's equivalent.
 _ELSEWHERE = {
     **dict.fromkeys(("--nproc_per_node", "--nproc-per-node"), "-np N, the number of ranks of all hosts"),
     **dict.fromkeys(("--nnodes", "-N", "--npernode", "-ppn"), "-H host1:2,host2:2, hosts with their slots"),
@@ -37,7 +37,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("--allow-run-as-root", "--oversubscribe"), "nothing: it is so anyway"),
     "-x": "nothing: ranks get the environment as it is",
 }
-# Option -> the one that it is about, and what it says of that.
+# Option -> the option that it requires, and its effect.
 _NEEDS = {
     "topology_file": ("topology", "says where --topology draws"),
     "tune_launch_steps": ("tune_launch", "says how many steps each job of --tune-launch makes"),
@@ -54,7 +54,7 @@ def explained_flag(flag: str, known: Iterable[str]) -> str:
 
 
 def with_hyphens(word: str, known: Iterable[str]) -> str:
-    """A flag that begins with a dash, as printed books have it, with the hyphens that are meant; else ""."""
+    """Return the flag with proper hyphens if it begins with a typographic dash; else ""."""
     match = _DASHED.fullmatch(word)
     if match is None:
         return ""
@@ -63,7 +63,7 @@ def with_hyphens(word: str, known: Iterable[str]) -> str:
 
 
 def check_command(command: Sequence[str], flags: Iterable[str], knows_ranks: bool) -> None:
-    """LaunchError where the command is certainly none, or has the options that are missing."""
+    """LaunchError if the command cannot be one, or contains options of horovodrun that are missing."""
     if not command:
         raise errors.no_command(usage=USAGE)
     first = command[0]
@@ -78,14 +78,14 @@ def check_command(command: Sequence[str], flags: Iterable[str], knows_ranks: boo
 
 
 def refuse_without_other(given: Mapping[str, Any]) -> None:
-    """LaunchError for a flag that means nothing without another one."""
+    """LaunchError for a flag that has no meaning without another one."""
     for name, (other, about) in _NEEDS.items():
         if name in given and not given.get(other):
             raise errors.alone(option=flag_of(name), about=about, other=flag_of(other))
 
 
 def command_warnings(command: Sequence[str]) -> list[str]:
-    """A sentence for each argument of the command that looks like a flag with a dash of a printed book."""
+    """Return a sentence for each argument of the command that looks like a flag with a typographic dash."""
     return [
         f"the argument {word} of the command begins with a dash (U+{ord(word[0]):04X}) that is no hyphen; if "
         f"it is a flag, type {with_hyphens(word, ())}"
@@ -95,16 +95,16 @@ def command_warnings(command: Sequence[str]) -> list[str]:
 
 
 def variable_warnings(environment: Mapping[str, str]) -> list[str]:
-    """A sentence for each variable HOROVOD_* that nobody knows."""
+    """Return a sentence for each unknown variable HOROVOD_*."""
     return [f"{sentence} (docs/configuration.md lists all)" for sentence in variables.unknown(environment)]
 
 
 def compression_warnings(
     values: Mapping[str, Any], environment: Mapping[str, str], command: Sequence[str]
 ) -> list[str]:
-    """Warnings about compressors that only the script could know. LaunchError for one that nobody knows.
+    """Return warnings about compressors that only the script may know. LaunchError for a certain mistake.
 
-    A script may register compressors of its own; in one that does so, names are its business.
+    A script may register compressors; then its names are not checked.
     """
     given = values.get("compression")
     texts = (
@@ -123,7 +123,7 @@ def compression_warnings(
 
 
 def ddp_warnings(values: Mapping[str, Any], command: Sequence[str]) -> list[str]:
-    """A sentence where the script is for torch.distributed, and --ddp is missing; or the other way round."""
+    """Return a sentence if --ddp is missing for a torch.distributed script, or wrong for a Horovod script."""
     script = script_of(command)
     if script is None or asks_for_elastic(values):
         return []
@@ -139,7 +139,7 @@ def ddp_warnings(values: Mapping[str, Any], command: Sequence[str]) -> list[str]
 
 
 def _registers(word: str) -> bool:
-    """Whether it is a file that registers a compressor."""
+    """Whether the word is a file that registers a compressor."""
     if not word.endswith(".py") or not os.path.isfile(word):
         return False
     try:

@@ -1,17 +1,17 @@
 """The messages between horovod.run and its ranks. Standard library only: every rank and agent imports it.
 
-A payload is a file that ranks of a host read: the function with its arguments, and the key that results are
-signed with. It reaches other hosts over ssh, and is kept in a folder that only its owner can enter. Each
-result is signed with HMAC-SHA256, and verified before anything of it is unpickled: a rank runs whatever
-programs its function starts, which could write to its descriptors.
+A payload is a file that the ranks of a host read: the function with its arguments, and the key that signs
+results. It reaches other hosts by ssh, and lies in a folder that only its owner can enter. Each result is
+signed with HMAC-SHA256 and verified before unpickling, because programs that a function starts could write
+to the rank's descriptors.
 
     payload := key:32 bytes  length of header:8  header (JSON)  function (pickle)
     result := signature:32 bytes  kind:1  body          signature: of rank:8, kind and body
     kind   := "R" (body: pickled return value) | "E" (body: JSON of the exception: see `function_rank`)
 
-In an elastic job the rank is a worker's number, and a body begins with its place, generation:8 rank:8, in the
-last membership that it was in (generation 0 and the rank of its start without one). There is a kind more, "O"
-(nothing follows the place): the worker was told that it is no part of the job any more, and had to end.
+In an elastic job the rank is a worker's number. A body begins with the worker's place in its last
+membership, generation:8 rank:8 (without a membership: generation 0 and the rank of its start). There is
+another kind, "O" (nothing follows the place): the job removed the worker, which had to end.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def packed(key: bytes, header: dict[str, Any], function: bytes) -> bytes:
 
 
 def unpacked(payload: bytes) -> tuple[bytes, dict[str, Any], memoryview]:
-    """(key, header, pickled function). ValueError for what `packed` does not make."""
+    """Return (key, header, pickled function). ValueError for a malformed payload."""
     start = KEY_SIZE + 8
     end = start + int.from_bytes(payload[KEY_SIZE:start], "big")
     try:
@@ -61,7 +61,7 @@ def signature(key: bytes, rank: int, kind: bytes, body: bytes | memoryview) -> b
 
 
 def verified(key: bytes, rank: int, result: bytes | memoryview) -> tuple[bytes, memoryview] | None:
-    """(kind, body) of a result that this rank signed; None for anything else."""
+    """Return (kind, body) of a result that this rank signed; None for anything else."""
     view = memoryview(result)
     kind, body = bytes(view[SIGNATURE_SIZE : SIGNATURE_SIZE + 1]), view[SIGNATURE_SIZE + 1 :]
     if kind not in (RETURNED, RAISED, OUT):
@@ -75,20 +75,20 @@ def packed_place(generation: int, rank: int) -> bytes:
 
 
 def unpacked_place(body: bytes | memoryview) -> tuple[int, int]:
-    """(generation, rank) at the beginning of a body that is PLACE_SIZE bytes or more."""
+    """Return (generation, rank) from the beginning of a body of at least PLACE_SIZE bytes."""
     return int.from_bytes(body[:8], "big"), int.from_bytes(body[8:PLACE_SIZE], "big")
 
 
 def fresh_name() -> str:
-    """Of a payload: nobody else can know it before."""
+    """Return an unpredictable name for a payload."""
     return f"horovod-run-{secrets.token_hex(16)}"
 
 
 @contextlib.contextmanager
 def stored(name: str, payload: bytes) -> Iterator[Path]:
-    """Keep the payload on this host as long as the context lasts."""
+    """Keep the payload on this host while the context lasts."""
     folder = Path(tempfile.gettempdir()) / name
-    # It may be there already: hosts may share the folder of temporary files, or two names be one host.
+    # The folder may exist: hosts may share the temporary folder, or two names may be one host.
     folder.mkdir(mode=0o700, exist_ok=True)
     _check_owner(folder)
     try:
@@ -102,8 +102,8 @@ def stored(name: str, payload: bytes) -> Iterator[Path]:
 
 
 def found(name: str) -> bytes:
-    """The payload of that name on this host. FileNotFoundError, or PermissionError when it is not ours."""
-    # A launcher may change TMPDIR between the agent that stored it and the rank.
+    """Return the payload of this name. FileNotFoundError; PermissionError if its folder is not private."""
+    # TMPDIR may differ between the agent that stored the payload and the rank.
     for folder in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm")):
         path = Path(folder) / name
         if (path / _FILE).exists():

@@ -1,6 +1,6 @@
-"""Processes of Linux as horovodrun and its ranks need them: children end with us, and orphans are adopted.
+"""Linux processes, for horovodrun and its ranks: children end with their parent, and orphans are adopted.
 
-Standard library only and few imports: every rank's wrapper needs it (see `agents.wrapper`).
+Standard library only and few imports: every rank's wrapper imports it (see `agents.wrapper`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from contextlib import suppress
 
 from horovod.common import time_limits
 
-ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # what asks a program to end
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # signals that ask a program to end
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def process_control(option: int, value: int) -> None:
-    """prctl(2). Where it is missing (not Linux) processes that outlive their parent are not ended for us."""
+    """Call prctl(2). Without it (not on Linux), processes may outlive their parent."""
     import ctypes
 
     if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
@@ -26,7 +26,7 @@ def process_control(option: int, value: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """From now on, descendants whose parent ends become children of this process."""
+    """Make descendants whose parent ends children of this process from now on."""
     process_control(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -36,7 +36,7 @@ def end_with_parent(signal_number: int) -> None:
 
 
 def children() -> list[int]:
-    """Process ids of this process' children that still run."""
+    """Return the process ids of this process' running children."""
     mine, found = os.getpid(), []
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -44,16 +44,16 @@ def children() -> list[int]:
                 with open(f"/proc/{name}/stat", "rb") as file:
                     state, parent = file.read().rpartition(b")")[2].split()[:2]
             except OSError:
-                continue  # it ended while we looked
+                continue  # it ended meanwhile
             if int(parent) == mine and state != b"Z":
                 found.append(int(name))
     return found
 
 
 def end_descendants(patience: float = time_limits.ORPHANS_END) -> None:
-    """Wait for our children's end, then SIGTERM, then SIGKILL. Needs adopt_orphans().
+    """Wait for the children's end, then send SIGTERM, then SIGKILL. Requires adopt_orphans().
 
-    Whom we adopt meanwhile gets the signal too: a child that is killed leaves us its own.
+    Children adopted meanwhile get the signal too: a killed child leaves its own children to this process.
     """
     for signal_number in (None, signal.SIGTERM, signal.SIGKILL):
         deadline, told = time.monotonic() + patience, set[int]()
@@ -71,7 +71,7 @@ def end_descendants(patience: float = time_limits.ORPHANS_END) -> None:
 
 
 def send(pid: int, signal_number: int) -> bool:
-    """Send a signal; False when the process has ended already."""
+    """Send a signal; return False if the process has already ended."""
     try:
         os.kill(pid, signal_number)
     except ProcessLookupError:
@@ -80,7 +80,7 @@ def send(pid: int, signal_number: int) -> bool:
 
 
 def processor_time(pid: int) -> int:
-    """Ticks (sysconf's SC_CLK_TCK) that a process, and children that have ended, have used; 0 for none."""
+    """Return the clock ticks (SC_CLK_TCK) that a process and its ended children used; 0 if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return sum(map(int, file.read().rpartition(b")")[2].split()[11:15]))
@@ -89,7 +89,7 @@ def processor_time(pid: int) -> int:
 
 
 def ended_children() -> list[tuple[int, int]]:
-    """Process id and wait status of children that have ended, adopted ones too."""
+    """Return process id and wait status of children that have ended, adopted ones included."""
     found = []
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:

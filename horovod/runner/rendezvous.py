@@ -1,4 +1,4 @@
-"""`horovodrun --ddp`: where ranks of torch.distributed meet, and what each is told, as by torchrun."""
+"""`horovodrun --ddp`: the address at which ranks of torch.distributed meet, and variables as of torchrun."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from horovod.runner.errors import flag_of
 from horovod.runner.hosts import is_local
 from horovod.runner.job_hosts import JobHosts
 
-# What torch asks of the packages that are installed when it is imported.
+# The variable and the entry point group by which torch loads installed packages when it is imported.
 AUTOLOAD, TORCH_GROUP, PACKAGE = "TORCH_DEVICE_BACKEND_AUTOLOAD", "torch.backends", "horovod"
 LOOPBACK, HIGHEST_PORT = "127.0.0.1", 65535
 OPTIONS_OF_IT = ("master_addr", "master_port")
@@ -23,14 +23,14 @@ _GLOO, _THREADS = "GLOO_SOCKET_IFNAME", "OMP_NUM_THREADS"
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """`address` and `port` of rank 0's host, ranks and gloo's interfaces of each host, in order of ranks."""
+    """`address` and `port` of rank 0's host; each host's number of ranks and interfaces for gloo."""
 
     address: str
     port: int
     hosts: tuple[tuple[int, tuple[str, ...]], ...]
 
     def variables(self, run_id: str) -> dict[str, str]:
-        """The variables of all ranks. The run's id tells libraries that ask for it that ranks are started."""
+        """Return all ranks' variables. Libraries take the run's id as a sign of a launcher."""
         size = str(sum(ranks for ranks, _ in self.hosts))
         return {
             "MASTER_ADDR": self.address,
@@ -46,7 +46,7 @@ class Rendezvous:
         }
 
     def variables_of_ranks(self, environment: Mapping[str, str]) -> list[dict[str, str]]:
-        """Each rank's further variables, unless the user's environment sets them."""
+        """Return each rank's further variables, except those that the user's environment sets."""
         found: list[dict[str, str]] = []
         for group, (size, interfaces) in enumerate(self.hosts):
             for local_rank in range(size):
@@ -54,7 +54,7 @@ class Rendezvous:
                 place = {"RANK": rank, "ROLE_RANK": rank, "LOCAL_RANK": local_rank, "LOCAL_WORLD_SIZE": size}
                 place |= {"GROUP_RANK": group, "NODE_RANK": group}
                 usual = {_GLOO: ",".join(interfaces)} if interfaces else {}
-                if size > 1:  # a rank starts a thread per core otherwise
+                if size > 1:  # the default is a thread per core for each rank
                     usual[_THREADS] = "1"
                 own = {name: text for name, text in usual.items() if name not in environment}
                 found.append({**own, **{name: str(number) for name, number in place.items()}})
@@ -62,7 +62,7 @@ class Rendezvous:
 
 
 def refuse_without_ddp(given: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """LaunchError for flags that say how --ddp meets where --ddp is not asked for."""
+    """LaunchError for flags that set the meeting place of --ddp, without --ddp."""
     for name in OPTIONS_OF_IT:
         if name in given and not values.get("ddp"):
             about = "says where the ranks of --ddp meet"
@@ -70,10 +70,10 @@ def refuse_without_ddp(given: Mapping[str, Any], values: Mapping[str, Any]) -> N
 
 
 def compression_warning(environment: Mapping[str, str]) -> str:
-    """Why HOROVOD_DDP_COMPRESSION would not count in scripts that say nothing of it; "" where it does."""
+    """Return why HOROVOD_DDP_COMPRESSION would not affect an unchanged script; "" if it would."""
     if environment.get(DDP_COMPRESSION, "none") in ("", "none"):
         return ""
-    from importlib.metadata import entry_points  # here, as few jobs need it, and all would start later
+    from importlib.metadata import entry_points  # here, as few jobs need it, and it delays the start
 
     why = ""
     if environment.get(AUTOLOAD, "1") != "1":
@@ -93,9 +93,10 @@ def of(
     prepared: Prepared,
     free_port: Callable[[str | None, int], int],
 ) -> Rendezvous:
-    """The meeting place of this job's ranks. LaunchError when the port that the user named is taken there.
+    """Return the meeting place of this job's ranks. LaunchError if the user's port is in use there.
 
-    `free_port`: that port if it is free on a host (None: this one), or for 0 another one; 0 for none.
+    `free_port(host, port)` returns that port if it is free on the host (None: this one), else 0; for port 0
+    it returns any free port.
     """
     ways = prepared.choice.networks
     described = [prepared.descriptions.get(host.name) for host in hosts.hosts]
@@ -103,7 +104,7 @@ def of(
     address = values.get("master_addr") or _address(hosts, along[0])
     port = _port(hosts, values.get("master_port", 0), free_port)
     interfaces = [tuple(dict.fromkeys(name for name, _ in ends)) for ends in along]
-    if not prepared.descriptions:  # nobody was asked: as the user has it
+    if not prepared.descriptions:  # no hosts were queried: use the user's choice
         interfaces = [prepared.choice.interfaces] * len(hosts.hosts)
     return Rendezvous(address, port, tuple(zip((h.slots for h in hosts.hosts), interfaces, strict=True)))
 
@@ -113,12 +114,12 @@ def _address(hosts: JobHosts, along: list[tuple[str, str]]) -> str:
         return LOOPBACK
     if along:
         return along[0][1]
-    first = hosts.hosts[0].name  # no network was found, of which there was a warning
+    first = hosts.hosts[0].name  # no network was found, and a warning has told the user
     return socket.gethostname() if is_local(first) else first
 
 
 def _port(hosts: JobHosts, wanted: int, free_port: Callable[[str | None, int], int]) -> int:
-    """`wanted`, or else one that is free on rank 0's host."""
+    """Return `wanted`, or a free port of rank 0's host if it is 0."""
     first = hosts.hosts[0].name
     if wanted > HIGHEST_PORT:
         why = f"ports end at {HIGHEST_PORT}"

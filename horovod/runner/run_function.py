@@ -1,14 +1,14 @@
-"""horovod.run: calls a function on N ranks from a script or notebook, and returns what each returned.
+"""horovod.run: calls a function on N ranks from a script or notebook, and returns the ranks' results.
 
-A process of its own runs the job, as it adopts and ends whatever its ranks leave behind, and listens to
-signals: in the caller's process, a notebook perhaps, that would be rude. It unpickles nothing.
+A separate process runs the job: it adopts and ends the processes that ranks leave behind, and handles
+signals, which would disturb the caller (a notebook, for example). It unpickles nothing.
 
     standard input  := length:8  request (JSON)  payload
-    descriptor N    := length:8  ending (JSON)   values of the ranks, one behind the other
+    descriptor N    := length:8  ending (JSON)   values of the ranks, one after the other
 
-N is its argument. request: {"options": .., "command": [..]}, ending: {"error": .., "row": .., "facts": ..}
-when nothing was started, else {"code": .., "message": .., "culprit": .., "values": [[rank, length], ..],
-"ends": [[rank, code], ..], "is_elastic": ..}. In an elastic job a worker's number stands for a rank.
+N is its argument. request: {"options": .., "command": [..]}. ending: {"error": .., "row": .., "facts": ..}
+if nothing was started, else {"code": .., "message": .., "culprit": .., "values": [[rank, length], ..],
+"ends": [[rank, code], ..], "is_elastic": ..}. In an elastic job a worker's number takes the place of a rank.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _START_JOB = (
 )
 _FLAG = re.compile(r"(?<![\w-])(?:-np|-H|--[a-z]+(?:-[a-z]+)*)\b")
 _OF_OTHERS = "horovod.common.exceptions.HorovodInternalError"
-# Parameters that have another name than the option of horovodrun, and than Horovod's older ones.
+# Parameters whose names differ from horovodrun's options, and from Horovod's older names.
 _OPTION_NAMES = {
     "num_proc": "np",
     "min_num_proc": "min_np",
@@ -96,23 +96,31 @@ def run(
     launcher: str | None = None,
     elastic_timeout: int | None = None,
 ) -> list[Any]:
-    """Call `func(*args, **kwargs)` on `num_proc` ranks; returns what they returned, by rank.
+    """Call `func(*args, **kwargs)` on `num_proc` ranks; return their results, by rank.
 
-    Function, arguments and results travel by cloudpickle, so lambdas and closures work. What ranks print is
-    shown as by horovodrun, whose flags of the same names the other parameters are. `executable`: the Python
-    that ranks run, by default this one. `np`, `min_np`, `max_np` and `network_interface` are older names.
-    `ddp`: as the flag --ddp, for a function that calls torch.distributed.init_process_group("gloo"), or with
-    "nccl".
-    `compression`: as a text, for instance "bit8" or "int4:error_feedback=1". `launcher`: "tcp", as the flag
-    --launcher; `use_gloo` says the same. "mpi", and `use_mpi`, are refused: results come back by agents.
+    Function, arguments and results travel by cloudpickle, so lambdas and closures work. Output is shown as by
+    horovodrun. Parameters not listed here are horovodrun's flags of the same names.
 
-    With `min_num_proc` or `host_discovery_script` the job is elastic: `slots` are those of a host for which
-    the script says none, `cooldown_range` seconds after which what failed is used again, `elastic_timeout`
-    seconds that are waited for workers. Where `num_proc` is 1, it is `min_num_proc`. Returned is what those
-    of the last membership have returned, by their last rank; behind that what others had returned before.
+    With `min_num_proc` or `host_discovery_script` the job is elastic. It returns the results of the last
+    membership by last rank, then the earlier results of other workers.
 
-    RuntimeError when a rank fails, with its rank, and the traceback if the function raised; ValueError for
-    parameters that contradict each other.
+    Args:
+        num_proc: number of ranks; in an elastic job 1 means `min_num_proc`.
+        executable: the Python that ranks run; default: this one.
+        np, min_np, max_np, network_interface: older names of `num_proc`, `min_num_proc`, `max_num_proc`,
+            `network_interfaces`.
+        ddp: the flag --ddp, for a function that calls torch.distributed.init_process_group() with "gloo" or
+            "nccl".
+        compression: a text such as "bit8" or "int4:error_feedback=1".
+        launcher: "tcp", as the flag --launcher; `use_gloo` is the same. "mpi" and `use_mpi` are refused:
+            results come back by agents.
+        slots: in an elastic job, slots of a host for which the script gives no number.
+        cooldown_range: in an elastic job, seconds until a failed host or slot is used again.
+        elastic_timeout: in an elastic job, seconds to wait for workers.
+
+    Raises:
+        RuntimeError: a rank failed; names the rank, and has the traceback if the function raised.
+        ValueError: parameters contradict each other.
     """
     given = dict(locals())
     _check(given)
@@ -130,14 +138,14 @@ def run_with_options(
     kwargs: Mapping[str, Any] | None = None,
     executable: str | None = None,
 ) -> list[Any]:
-    """As run(), with options of horovodrun by name, as `command_line.parse` gives them; `np` among them."""
+    """As run(), with horovodrun's options by name, `np` included, as `command_line.parse` returns them."""
     _check_elastic(options)
     call = _pickled(func, tuple(args), dict(kwargs or {}))
     key = secrets.token_bytes(payload.KEY_SIZE)
     command = [executable or sys.executable, function_rank.__file__]
     request = {"options": dict(options), "command": command}
     ending, values = _job(request, payload.packed(key, {"path": sys.path}, call))
-    if ending.get("is_elastic"):  # as its options say together with variables, which are read there
+    if ending.get("is_elastic"):  # by options and variables together; the job's process reads the variables
         return _elastic_results(key, ending, values)
     return _results(key, options["np"], ending, values)
 
@@ -154,7 +162,7 @@ def _check_elastic(options: Mapping[str, Any]) -> None:
 
 
 def _parameter_of(flag: re.Match[str]) -> str:
-    """The parameter of `run` that stands for a flag which an error names; else the flag."""
+    """Return the parameter of `run` for a flag in an error message; the flag if there is none."""
     names = [option.name for option in OPTIONS if flag[0] in option.flags]
     parameter = _PARAMETER_NAMES.get(names[0], names[0]) if names else ""
     return parameter if parameter in inspect.signature(run).parameters else flag[0]
@@ -168,7 +176,7 @@ def _check(given: Mapping[str, Any]) -> None:
 
 
 def _options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of horovodrun among the parameters, converted. ValueError names the parameter."""
+    """Return horovodrun's options among the parameters, converted. ValueError names the parameter."""
     both = _by_option_names(given)
     options = {}
     for option in OPTIONS:
@@ -190,7 +198,7 @@ def _by_option_names(given: Mapping[str, Any]) -> dict[str, Any]:
         if given.get(older) is not None and is_unset:
             both[_OPTION_NAMES.get(name, name)] = given[older]
     if both.get("np") == 1 and both.get("min_np"):
-        both["np"] = both["min_np"]  # 1 is what nobody said
+        both["np"] = both["min_np"]  # 1 is the default
     return both
 
 
@@ -208,7 +216,7 @@ def _pickled(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def _job(request: dict[str, Any], contents: bytes) -> tuple[dict[str, Any], dict[int, bytes]]:
-    """Run the job in a process of its own; returns its ending and the values of its ranks."""
+    """Run the job in a separate process; return its ending and the values of its ranks."""
     answer, answer_end = os.pipe()
     process = subprocess.Popen(
         [sys.executable, "-c", _START_JOB, json.dumps(sys.path), str(answer_end)],
@@ -227,13 +235,13 @@ def _job(request: dict[str, Any], contents: bytes) -> tuple[dict[str, Any], dict
         thread.start()
     try:
         with open(answer, "rb") as file:
-            with suppress(BrokenPipeError), process.stdin:  # what it writes on standard error tells why
+            with suppress(BrokenPipeError), process.stdin:  # its standard error tells why it ended
                 write_record(process.stdin, request)
                 process.stdin.write(contents)
             ending = read_record(file)
             values = {rank: file.read(length) for rank, length in ending.get("values", ())}
         process.wait()
-    finally:  # not yet at its end after an interrupt: in a terminal it got that too, in a notebook it did not
+    finally:  # after an interrupt the job still runs: a terminal interrupts it too, a notebook does not
         _end(process)
         for thread in shown:
             thread.join()
@@ -261,7 +269,7 @@ def _show(stream: IO[bytes], shown_on: TextIO) -> None:
 
 
 def _refuse_unstarted(ending: Mapping[str, Any]) -> None:
-    """FunctionFailed, with the facts of what kept the job from starting."""
+    """Raise FunctionFailed if the job did not start, with the facts of the error."""
     if "error" in ending:
         known = {"code": ending.get("row", ""), "remedy": ending.get("remedy", "")}
         raise FunctionFailed(ending["error"], facts=ending.get("facts"), **known)
@@ -282,7 +290,7 @@ def _results(key: bytes, ranks: int, ending: Mapping[str, Any], values: Mapping[
 
 
 def _elastic_results(key: bytes, ending: Mapping[str, Any], values: Mapping[int, bytes]) -> list[Any]:
-    """As `_results`, by last ranks. A worker that was lost has none, and others have done its work."""
+    """As `_results`, by last ranks. A lost worker has no result, and others have done its work."""
     _refuse_unstarted(ending)
     signed = {number: payload.verified(key, number, value) for number, value in values.items()}
     if ending["code"] != 0:
@@ -305,7 +313,7 @@ def _lack(has_sent: bool) -> str:
 def _explained_elastic(
     ending: Mapping[str, Any], signed: Mapping[int, tuple[bytes, memoryview] | None]
 ) -> FunctionFailed:
-    """The driver's sentence, with the last traceback; one that comes of another rank counts last."""
+    """The driver's sentence, with the last traceback; an exception caused by another rank counts last."""
     raised = []
     for result in signed.values():
         if result is not None and result[0] == payload.RAISED:
@@ -322,7 +330,7 @@ def _explained_elastic(
 def _explained(
     ending: Mapping[str, Any], signed: Mapping[int, tuple[bytes, memoryview] | None]
 ) -> FunctionFailed:
-    """About the first rank that raised, unless another one was killed."""
+    """The error about the first rank that raised, unless another rank was killed."""
     raised = {
         rank: json.loads(bytes(result[1]))
         for rank, result in signed.items()
@@ -331,7 +339,7 @@ def _explained(
     end, culprit = {"exit_code": ending["code"]}, ending["culprit"]
     if not raised or (culprit is not None and culprit not in raised):
         return errors.rank_lost(**end, why=ending["message"], ranks=[] if culprit is None else [culprit])
-    # A rank that misses another one raises too, and its word may arrive first.
+    # A rank that loses another one raises too, and its report may arrive first.
     causes = [rank for rank, told in raised.items() if _is_cause(rank, told)]
     first = (causes or list(raised))[0]
     told = raised.pop(first)
@@ -340,11 +348,11 @@ def _explained(
 
 
 def _is_cause(rank: int, told: Mapping[str, Any]) -> bool:
-    """False for an exception that comes of other ranks: of Horovod's or gloo's, and not about this rank."""
+    """False if another rank caused the exception: it is Horovod's or gloo's, and not about this rank."""
     return not (told["follows"] or _OF_OTHERS in told["bases"]) or rank in told["ranks"]
 
 
-# In the process of the job.
+# The functions below run in the job's process.
 
 
 def run_job(descriptor: int) -> None:
@@ -379,7 +387,7 @@ def write_record(file: IO[bytes], record: dict[str, Any]) -> None:
 
 
 def read_record(file: IO[bytes]) -> dict[str, Any]:
-    """The next record; {} where the file ends."""
+    """Return the next record; {} at the end of the file."""
     length = int.from_bytes(file.read(8), "big")
     record: dict[str, Any] = json.loads(file.read(length) or "{}")
     return record

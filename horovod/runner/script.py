@@ -1,6 +1,7 @@
-"""Analysis of a job's script before the start: which library starts its ranks.
+"""A look at a job's script before the start: the library that starts its ranks.
 
-A glance, for warnings only: a script may import what it does from elsewhere, or never run what is there.
+A script may import its functions from elsewhere, or never run the code that is found. So the results serve
+warnings, and the choice of mpirun (mpi4py).
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from pathlib import Path
 
 _PYTHON = re.compile(r"(.*/)?python[\d.]*")
 _MPI4PY = re.compile(r"^[ \t]*(?:import|from)[ \t]+mpi4py\b", re.MULTILINE)
-_WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")  # Python's own options with a word of their own
+_WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")  # options of Python whose value is a separate word
 _HVD, _DDP = "horovod.torch", "horovod.torch.ddp"
 _INIT_GROUP, _WRAPPER = "init_process_group", "DistributedDataParallel"
-# Where ranks of torch.distributed may meet without the variables that --ddp sets; in a call, and in the text.
+# Signs that ranks of torch.distributed meet without the variables of --ddp: in a call, and in the text.
 _OWN_PLACE = {"init_method", "store", "rank"}
 _OWN_MEANS = re.compile(
     r"OMPI_COMM_WORLD|PMI_RANK|SLURM_PROCID|mpi4py|\bspawn\b|putenv"
     r"|(?:setdefault\(|environ\[)\s*[\"'](?:MASTER_ADDR|RANK)[\"']\s*(?:,|\]\s*=[^=])"
 )
-# What has gradients reduced by torch.distributed, or stands for scripts that do.
+# Signs that torch.distributed reduces gradients, or that the script starts such a script.
 _OF_TORCH = re.compile(rf"{_WRAPPER}|{_INIT_GROUP}|fully_shard|\bDDP\b|\bddp\b|FSDP|Accelerator|Trainer\(")
 
 
@@ -42,16 +43,16 @@ class Script:
 
 
 def script_of(command: Sequence[str]) -> Script | None:
-    """The script that a command has Python run; None where it is another command, or cannot be read."""
+    """Return the script that a command runs with Python; None if there is none or it is unreadable."""
     name = _name(command)
     try:
         return _seen(name, Path(name).read_text(encoding="utf-8")) if name else None
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
-        return None  # Python says what is wrong with it
+        return None  # Python reports the error
 
 
 def imports_mpi4py(command: Sequence[str]) -> str:
-    """The script that a command has Python run, or "the code after -c", if it imports mpi4py; else ""."""
+    """Return the script of a Python command, or "the code after -c", if it imports mpi4py; else ""."""
     name = _name(command)
     if not name and "-c" in command and _PYTHON.fullmatch(command[0]):
         code = command[command.index("-c") + 1 :][:1]
@@ -59,11 +60,11 @@ def imports_mpi4py(command: Sequence[str]) -> str:
     try:
         return name if name and _MPI4PY.search(Path(name).read_text(encoding="utf-8")) else ""
     except (OSError, ValueError):
-        return ""  # Python says what is wrong with it
+        return ""  # Python reports the error
 
 
 def _seen(name: str, text: str) -> Script:
-    """Analyses a text. SyntaxError and the like if it is not Python."""
+    """Analyse a script's text. SyntaxError and the like if it is not Python."""
     tree = ast.parse(text)
     names = _imported(tree)
     of_horovod = {each for each in names.values() if each.split(".")[0] == "horovod"}
@@ -77,7 +78,7 @@ def _seen(name: str, text: str) -> Script:
 
 
 def _name(command: Sequence[str]) -> str:
-    """Of the file, as the command has it; "" for another command."""
+    """Return the script's file name as the command has it; "" for another command."""
     words = iter(command)
     for word in words:
         if word.endswith(".py"):
@@ -93,7 +94,7 @@ def _name(command: Sequence[str]) -> str:
 
 
 def _imported(tree: ast.AST) -> dict[str, str]:
-    """Name in the script -> what it stands for, with dots."""
+    """Return name in the script -> dotted name of the imported thing."""
     found = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -106,7 +107,7 @@ def _imported(tree: ast.AST) -> dict[str, str]:
 
 
 def _called(function: ast.expr, names: dict[str, str]) -> str:
-    """The called function with dots, in its modules' names; "" if it has no name."""
+    """Return the called function's dotted name, modules unabbreviated; "" if it has none."""
     parts: list[str] = []
     while isinstance(function, ast.Attribute):
         parts.insert(0, function.attr)
@@ -121,7 +122,7 @@ def _called(function: ast.expr, names: dict[str, str]) -> str:
 
 
 def _has_no_place(call: ast.Call) -> bool:
-    """Whether an init_process_group() is told nowhere to meet, or to go by the variables."""
+    """Whether init_process_group() gets no meeting place as an argument, so that it reads the variables."""
     given = {word.arg: word.value for word in call.keywords}
     if len(call.args) > 1:
         given["init_method"] = call.args[1]

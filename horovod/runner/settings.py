@@ -1,4 +1,4 @@
-"""A job's settings: from the command line, the config file and the environment, in this order of weight.
+"""A job's settings. The command line takes precedence over the config file, and both over the environment.
 
 The config file is YAML, with the keys of the table of options.
 """
@@ -19,15 +19,17 @@ from horovod.common.variables import refuse_what_is_no_text
 from horovod.runner import errors
 from horovod.runner.elastic.settings import without_restart_of_others
 
-MOST_BYTES = 1 << 20  # of a config file: this says all keys a hundred times
+MOST_BYTES = 1 << 20  # of a config file: room for all keys a hundred times
 COMPRESSIONS = (COMPRESSION, DDP_COMPRESSION)
 
 
 def merged(
     given: Mapping[str, Any], file: Mapping[str, Any], environment: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Option name -> value: the command line's, else the file's, else (launcher) variable or default. The
-    variable HOROVOD_ELASTIC_RESTART counts only in jobs that are elastic without it.
+    """Return option name -> value: of the command line, else the file, else (launcher's options) the variable
+    or default.
+
+    HOROVOD_ELASTIC_RESTART counts only in jobs that other options make elastic.
     """
     values = {**file, **given}
     for option in OPTIONS:
@@ -39,12 +41,12 @@ def merged(
                 value = option.convert(text)
             except ValueError as error:
                 raise errors.wrong_variable(**facts_of(error, variable=option.variable)) from None
-            if option.part == LAUNCHER:  # the others are read by ranks, and would be refused there
+            if option.part == LAUNCHER:  # ranks read the others, and refuse wrong values themselves
                 values[option.name] = value
     told = {**environment, **rank_environment(values)}
     try:
         refuse_what_is_no_text(told)
-    except WrongSetting as error:  # as every rank would say
+    except WrongSetting as error:  # as every rank would report
         raise errors.no_text(**facts_of(error)) from None
     if values.get("compression_force") and not any(told.get(name) for name in COMPRESSIONS):
         about = "lets --compression count wherever gradients are compressed"
@@ -53,19 +55,19 @@ def merged(
 
 
 def rank_environment(values: Mapping[str, Any]) -> dict[str, str]:
-    """The variables that flags and file set for ranks; one that is set already stays otherwise."""
+    """Return the variables that flags and file set for ranks."""
     found = {
         option.variable: option.variable_text(values[option.name])
         for option in OPTIONS
         if option.part in (CORE, PYTHON) and option.name in values
     }
-    if values.get("ddp") and COMPRESSION in found:  # of DistributedDataParallel's gradients then
+    if values.get("ddp") and COMPRESSION in found:  # then it is for DistributedDataParallel's gradients
         found[DDP_COMPRESSION] = found.pop(COMPRESSION)
     return found
 
 
 def environment_warnings(environment: Mapping[str, str]) -> list[str]:
-    """A sentence for each of Horovod's variables that is set and cannot be honoured."""
+    """Return a sentence for each of Horovod's variables that is set and not supported."""
     return [
         f"{option.variable}={environment[option.variable]} is not served: {option.unserved}"
         for option in OPTIONS
@@ -76,7 +78,7 @@ def environment_warnings(environment: Mapping[str, str]) -> list[str]:
 
 
 def load(path: str) -> tuple[dict[str, Any], list[str]]:
-    """(option name -> converted value, warnings about unknown keys). LaunchError names file and key."""
+    """Return (option name -> converted value, warnings of unknown keys). LaunchError names file and key."""
     try:
         text = _bytes_of(path).decode()
     except OSError as error:
@@ -87,7 +89,7 @@ def load(path: str) -> tuple[dict[str, Any], list[str]]:
 
     try:
         content = yaml.safe_load(text)
-    except Exception as error:  # for 2001-99-99, `!!float x` or [[[[.. it is not PyYAML's own
+    except Exception as error:  # PyYAML raises other errors for 2001-99-99, `!!float x` and [[[[..
         raise errors.config_no_yaml(path=path, why=str(error) or type(error).__name__) from None
     if content is None:
         return {}, []
@@ -97,8 +99,8 @@ def load(path: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def _bytes_of(path: str) -> bytes:
-    """All of a regular file, or of what a symbolic link leads to. LaunchError for anything else: a device may
-    have no end, and a pipe would be opened when somebody writes to it.
+    """Return the content of a regular file, also by a symbolic link. LaunchError otherwise: a device may be
+    endless, and opening a pipe would wait for a writer.
     """
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -132,7 +134,7 @@ def _convert(path: str, content: dict[Any, Any]) -> tuple[dict[str, Any], list[s
 
 
 def _flat(content: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
-    """Keys of a section as section.key."""
+    """Yield the keys of a section as section.key."""
     for key, value in content.items():
         if isinstance(value, dict):
             yield from ((f"{_text(key)}.{_text(inner)}", of_inner) for inner, of_inner in value.items())
@@ -141,7 +143,7 @@ def _flat(content: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _is_scalar(value: Any) -> bool:
-    """Whether it is short as a text: by aliases, a list or mapping of few bytes can be one of terabytes."""
+    """Whether the value is short as text: YAML's aliases make terabytes of a few bytes."""
     is_huge = isinstance(value, int) and abs(value) >= 2**64
     return not is_huge and not isinstance(value, list | dict | tuple | set)
 
@@ -151,11 +153,11 @@ def _text(key: Any) -> str:
 
 
 def _section_is_on(content: dict[Any, Any], key: str) -> bool:
-    """Horovod's sample files keep the settings of a section that they switch off with `enabled: false`."""
+    """False for `enabled: false`: Horovod's sample files keep the settings of an inactive section."""
     section = content.get(key.partition(".")[0])
     return not (isinstance(section, dict) and section.get("enabled") is False)
 
 
 def asks_for_something(value: Any) -> bool:
-    """False for what switches an option off: this is honoured where there is nothing to switch on."""
+    """False if the value switches an option off, which is allowed for an option that is not served."""
     return str(value).lower() not in ("none", "", "0", "false", "no", "off")

@@ -1,4 +1,4 @@
-"""How a command is run on another host: over ssh, or in a Slurm job by srun."""
+"""Running a command on another host: by ssh, or by srun in a Slurm job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from horovod.runner import errors
 
 @dataclass(frozen=True)
 class Ssh:
-    """BatchMode: a question about a password or an unknown host key is an error, no hanging job."""
+    """BatchMode turns questions about passwords and host keys into errors, so that no job hangs."""
 
     port: int | None = None
     identity_file: str | None = None
@@ -26,7 +26,7 @@ class Ssh:
         return words if self.identity_file is None else [*words, "-i", self.identity_file]
 
     def command(self, host: str, words: Sequence[str]) -> list[str]:
-        """A command that runs the words on the host, whatever shell the user has there."""
+        """Return a command that runs the words on the host, whichever shell the user has there."""
         return ["ssh", *self.arguments(), "--", host, shlex.join(words)]
 
     def __str__(self) -> str:
@@ -35,7 +35,7 @@ class Ssh:
 
 @dataclass(frozen=True)
 class Srun:
-    """In a Slurm job mpirun starts its daemons with srun, and hosts may know no ssh."""
+    """srun, by which mpirun too starts its daemons in a Slurm job, whose hosts may have no ssh server."""
 
     port: int | None = None
 
@@ -51,7 +51,7 @@ Shell = Ssh | Srun
 
 
 def shell_for(values: Mapping[str, Any], environment: Mapping[str, str]) -> Shell:
-    """srun inside of a Slurm job that has it; ssh otherwise. LaunchError when neither is installed."""
+    """Return srun inside a Slurm job that has it, ssh otherwise. LaunchError if neither is installed."""
     if "SLURM_JOB_ID" in environment and shutil.which("srun", path=environment.get("PATH")):
         return Srun(values.get("ssh_port"))
     if not shutil.which("ssh", path=environment.get("PATH")):

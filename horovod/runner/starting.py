@@ -1,5 +1,6 @@
-"""Which launcher starts a job's ranks: agents of our own, or an MPI's mpirun where something needs that; and
-what ranks get of our environment.
+"""The choice of a job's launcher, and the variables that ranks inherit.
+
+Agents start the ranks, unless an MPI's mpirun is required.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from horovod.runner.script import imports_mpi4py
 
 MPI, TCP = "mpi", "tcp"
 _ELASTIC_RESTART = "HOROVOD_ELASTIC_RESTART"
-# Horovod's own list, and what describes the machine that horovodrun runs on.
+# Horovod's own list, and variables that describe horovodrun's machine.
 _NOT_FORWARDED = ("OLDPWD", "PWD", "SHLVL", "_", "HOSTNAME", "TMPDIR", "_HOROVOD_SECRET_KEY")
 _NOT_FORWARDED_BEGINNINGS = ("BASH_FUNC_", "SSH_", "OMPI_", "PMIX_", "PRTE_", "PMI_", "HYDRA_", "SLURM_")
 
 
 @dataclass(frozen=True)
 class ByMpirun:
-    """`why`: a sentence, where the user has not asked for it; else ""."""
+    """`why`: a sentence if mpirun was not the user's choice; else ""."""
 
     mpirun: str
     flavour: str
@@ -35,7 +36,7 @@ class ByMpirun:
 
 
 def launcher_of(values: Mapping[str, Any]) -> str:
-    """The launcher that the options name, MPI or TCP; "" for none. LaunchError where they name both."""
+    """Return the launcher that the options name, MPI or TCP; "" for none. LaunchError if they name both."""
     by_flags = {MPI: values.get("use_mpi"), TCP: values.get("use_gloo")}
     named = {values.get("launcher", ""), *(name for name, is_asked in by_flags.items() if is_asked)} - {""}
     if len(named) > 1:
@@ -44,8 +45,10 @@ def launcher_of(values: Mapping[str, Any]) -> str:
 
 
 def way_of(values: Mapping[str, Any], command: Sequence[str] = ()) -> ByMpirun | ElasticSettings | None:
-    """As the options say; by mpirun, too, for a script that imports mpi4py, where there is an MPI. By agents
-    otherwise, of an elastic job with its settings. LaunchError: what was asked for cannot be used.
+    """Return how ranks start: by mpirun, or by agents (an elastic job's settings; None for another job).
+
+    mpirun starts them by option, or for a script that imports mpi4py if there is an MPI. LaunchError if the
+    requested launcher is unusable.
     """
     named = launcher_of(values)
     if why := why_unbuilt():
@@ -71,8 +74,10 @@ def _by_mpirun(why: str) -> ByMpirun:
 
 
 def without_agents(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without what agents have told this process, if it is a rank: the new ones would take it for theirs. Nor
-    HOROVOD_ELASTIC_RESTART, which has counted already: only ranks of torchrun read it.
+    """Return the environment without the variables that agents set for this process, if it is a rank.
+
+    New ranks would take them for theirs. HOROVOD_ELASTIC_RESTART is dropped too: only torchrun's ranks read
+    it.
     """
     of_agents = (AGENT_VARIABLE, COMMITS_VARIABLE, *PLACE_VARIABLES)
     names = {MARK, WORKER, _ELASTIC_RESTART, *(of_agents if AGENT_VARIABLE in environment else ())}
@@ -80,7 +85,7 @@ def without_agents(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def forwarded_variables(environment: Iterable[str]) -> tuple[str, ...]:
-    """The names that remote ranks are given: all but what belongs to this machine, shell or another job."""
+    """Return the names that remote ranks get: all but those of this machine, this shell or another job."""
     return tuple(
         name
         for name in sorted(environment)

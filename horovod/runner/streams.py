@@ -1,4 +1,4 @@
-"""horovodrun's own standard streams, and other files that it writes: any may be closed, full, or not read."""
+"""horovodrun's standard streams and other output files, any of which may be closed, full or unread."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any, BinaryIO
 from horovod.runner import errors
 from horovod.runner.errors import OutputError
 
-_MOST_WAITING = 1 << 20  # bytes of a sink that are not written yet
+_MOST_WAITING = 1 << 20  # unwritten bytes that a sink holds at most
 
 
 def cannot_write(name: str, error: OSError) -> OutputError:
-    """For what cannot be written any more."""
+    """The error for a failed write to `name`."""
     number = error.errno or 0
     return errors.cannot_write(
         name=name,
@@ -29,9 +29,9 @@ def cannot_write(name: str, error: OSError) -> OutputError:
 
 
 class Sink:
-    """A file or stream that is written until that fails. From then on what it is given goes nowhere.
+    """A file or stream that is written until a write fails. It drops all data after that.
 
-    What is given is written by `flush` at the latest. OutputError where it cannot be, once.
+    Data is buffered, and written by `flush` at the latest. The first failed write raises OutputError.
     """
 
     def __init__(self, name: str, stream: BinaryIO | io.RawIOBase) -> None:
@@ -54,7 +54,7 @@ class Sink:
         self._guarded(self._stream.close)
 
     def _write_whole(self, data: bytes) -> None:
-        """Whatever kind of stream it is: some take a part; one that does not block, what it has room for."""
+        """Write all data: some streams take a part; a non-blocking one takes only what it has room for."""
         rest = memoryview(data)
         while rest:
             try:
@@ -84,7 +84,7 @@ class Sink:
 
 
 def discard(stream: Any) -> None:
-    """Have the stream write nowhere: it would complain of what it could not write for ever after."""
+    """Redirect the stream to /dev/null. Otherwise every later flush of unwritten data would fail again."""
     with suppress(io.UnsupportedOperation):
         number = stream.fileno()
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -93,14 +93,14 @@ def discard(stream: Any) -> None:
 
 
 def discard_full(stream: Any) -> None:
-    """As `discard`, where the next word would wait for a reader."""
+    """As `discard`, but only if the next write would wait for a reader."""
     with suppress(io.UnsupportedOperation):
         if not select.select([], [stream.fileno()], [], 0)[1]:
             discard(stream)
 
 
 def _path_of(stream: Any) -> str:
-    """As " (/some/file)"; "" for a pipe and the like."""
+    """Return " (/some/file)", or "" for a pipe and the like."""
     with suppress(OSError):
         path = os.readlink(f"/proc/self/fd/{stream.fileno()}")
         return f" ({path})" if path.startswith("/") else ""
@@ -108,7 +108,7 @@ def _path_of(stream: Any) -> str:
 
 
 def say(text: str) -> None:
-    """A line of horovodrun's own, on standard error. Where nothing can be said, the exit code has to."""
+    """Print a line of horovodrun's own on standard error. If that fails, only the exit code is left."""
     try:
         print(f"horovodrun: {text}", file=sys.stderr, flush=True)
     except OSError:
@@ -116,9 +116,9 @@ def say(text: str) -> None:
 
 
 def open_closed_ones() -> bool:
-    """Put /dev/null where standard input or error is closed: the next file would get their number.
+    """Open /dev/null for a closed standard stream, whose number the next opened file would get otherwise.
 
-    Returns whether there is a standard output: it is not for us to send that nowhere.
+    Returns whether standard output was open: the caller must not drop output silently.
     """
     is_closed = []
     for number in range(3):
@@ -126,7 +126,7 @@ def open_closed_ones() -> bool:
             os.fstat(number)
         except OSError:
             is_closed.append(number)
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
     if sys.stderr is None:
-        sys.stderr = open(2, "w")  # noqa: SIM115 -- for good
+        sys.stderr = open(2, "w")  # noqa: SIM115 -- stays open
     return 1 not in is_closed

@@ -1,7 +1,7 @@
-"""``horovodrun --tune-launch``: tries what only a fresh process can change, with the user's own script.
+"""``horovodrun --tune-launch``: tries settings that only a new process can have, with the user's own script.
 
-Each candidate is a job of its own, which is ended when rank 0 has said what a step takes. Jobs of the same
-options without a candidate's stand between, so that what the machine does meanwhile falls on both.
+Each candidate runs as a job, which ends when rank 0 has reported the duration of a step. Jobs without the
+candidate alternate with it, so that other load on the machine affects both.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from horovod.runner.streams import say
 from horovod.tune.paired import Gain, gain_of
 
 STEPS_VARIABLE = "HOROVOD_TUNE_LAUNCH_STEPS"
-_SAID = re.compile(r"horovod: a step takes ([\d.e+-]+) s, the median of \d+")  # by horovod.torch.autotune
+_SAID = re.compile(r"horovod: a step takes ([\d.e+-]+) s, the median of \d+")  # of horovod.torch.autotune
 STEPS = 30
-NOT_COUNTED = 11  # steps of a job before those that count, by horovod.torch.autotune
-_PAIRS = 3  # of each candidate, before it may win
+NOT_COUNTED = 11  # warm-up steps of a job, as in horovod.torch.autotune
+_PAIRS = 3  # of jobs for each candidate
 _LAST_WORDS = 15  # lines
-_WORTH = 1.01  # a gain below that is none
+_WORTH = 1.01  # a smaller gain does not count
 KEEP_BLOCKS = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=18446744073709551615"
 HUGE_PAGES = "glibc.malloc.hugetlb=1"
 
@@ -41,23 +41,23 @@ Measure = Callable[[Mapping[str, str]], float]
 
 
 class Candidate(NamedTuple):
-    """A name for the table, and the variables that make it."""
+    """A name for the table, and the variables to set."""
 
     name: str
     variables: Mapping[str, str]
 
 
 class _Stopped(Exception):
-    """A signal asks us to end."""
+    """A signal asks this process to end."""
 
 
 def candidates(
     said: Mapping[str, Any], environment: Mapping[str, str], jemalloc: str | None
 ) -> list[Candidate]:
-    """The candidates: none that the user has decided, as its variable would then count for nothing, or
-    contradict.
+    """Return the candidates, except those that the user has decided: the candidate's variable would have no
+    effect or contradict the user.
 
-    ``said``: by the command line and the config file. ``jemalloc``: its file, if there is one.
+    ``said``: options of the command line and the config file. ``jemalloc``: its file, if there is one.
     """
     found = []
     binds_by_mpirun = bool(said.get("binding_args")) or "bind-to" in (said.get("mpi_args") or "")
@@ -72,11 +72,11 @@ def candidates(
 
 
 def tune(tried: Sequence[Candidate], measure: Measure, pairs: int = _PAIRS) -> tuple[dict[str, str], str]:
-    """The variables that made steps faster, and a table.
+    """Return the variables that made steps faster, and a table.
 
-    One after the other, in pairs of jobs without and with it; what has won is kept for the next ones, unless
-    both set the same variable. One of whose jobs fails is out. JobFailed where the very first one does:
-    that is the user's own.
+    Each candidate is measured in pairs of jobs, without and with it. Winners stay for the next candidates,
+    unless both set the same variable. A candidate with a failed job is out. JobFailed if the very first job
+    fails, which has no candidate.
     """
     kept: dict[str, str] = {}
     rows = [("tried", "seconds a step", "gain (95 %)", "")]
@@ -116,13 +116,13 @@ def _shown(gain: Gain) -> str:
 
 
 def seconds_in(line: str) -> float | None:
-    """A step's time in a line of rank 0; None for another line."""
+    """Return a step's time in a line of rank 0; None for another line."""
     said = _SAID.search(line)
     return float(said[1]) if said else None
 
 
 def without_own(words: Sequence[str], command_length: int) -> list[str]:
-    """The words of a command line, whose last ones are the command, without those of this module."""
+    """Return the words of a command line without this module's options. Its last words are the command."""
     options, command = list(words[: len(words) - command_length]), words[len(words) - command_length :]
     while "--tune-launch" in options:
         options.remove("--tune-launch")
@@ -135,8 +135,10 @@ def without_own(words: Sequence[str], command_length: int) -> list[str]:
 def main(
     words: Sequence[str], command_length: int, said: Mapping[str, Any], values: Mapping[str, Any]
 ) -> int:
-    """``words``: horovodrun's command line, at whose end the command has so many. ``said``: what it says, and
-    the config file; ``values``: that, and what variables say.
+    """Run --tune-launch, and return the exit code.
+
+    ``words``: horovodrun's command line, which ends with the ``command_length`` words of the command.
+    ``said``: the options in it and in the config file; ``values``: these and the variables' values.
     """
     ranks = values.get("np") or job_hosts_of(values, os.environ).ranks
     if ranks < 2:
@@ -162,14 +164,12 @@ def main(
 
 
 class _Jobs:
-    """Of one command line, one after the other. A signal ends the one that runs, as horovodrun's own do, and
-    none begins any more.
-    """
+    """Runs jobs of one command line, one at a time. A signal ends the running job and the series."""
 
     def __init__(self, arguments: Sequence[str], steps: int) -> None:
         self._words = [sys.executable, "-m", "horovod.runner", *arguments]
         self.steps = steps
-        self.stopped_by = 0  # the signal
+        self.stopped_by = 0  # the number of a signal
         self._running: subprocess.Popen[str] | None = None
         self._is_late = False
 
@@ -195,7 +195,7 @@ class _Jobs:
             job.terminate()
 
     def seconds(self, variables: Mapping[str, str]) -> float:
-        """A step's time, measured by a job that is ended when it has said so. JobFailed, _Stopped."""
+        """Run a job until it reports a step's time, and return that. Raises JobFailed, _Stopped."""
         self._refuse_when_stopped()
         self._is_late = False
         job = subprocess.Popen(
@@ -213,7 +213,7 @@ class _Jobs:
         limit = Timer(time_limits.TUNE_JOB, self._end_late_one)
         limit.start()
         try:
-            self._refuse_when_stopped()  # before there was a job to end
+            self._refuse_when_stopped()  # the signal may have come before there was a job to end
             assert job.stdout is not None
             for line in job.stdout:
                 said.append(line)
@@ -245,7 +245,7 @@ class _Jobs:
 
 
 def _end(job: subprocess.Popen[str]) -> None:
-    """And wait for it, so that its ranks are gone before the next ones begin."""
+    """End the job and wait for it, so that its ranks are gone before the next ones start."""
     job.terminate()
     assert job.stdout is not None
     job.stdout.close()

@@ -1,4 +1,4 @@
-"""`horovodrun --topology`, also `python -m horovod.topology`: draws a topology, and says what it means."""
+"""`horovodrun --topology`, also `python -m horovod.topology`: draws a topology, and explains it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from horovod.topology.facts import Host
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the drawing, the links and the routes; returns the exit code."""
+    """Print the drawing, the links and the routes. Returns the exit code."""
     try:
         options = job.options_of(sys.argv[1:] if arguments is None else arguments)
         options, remark = job.with_ranks(options)
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RuntimeError as error:
         say(str(error))
         return 1
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `--topology | head` is no error
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `--topology | head` is not an error
     chosen = routes.routes(ranks)
     remarks = [f"{line}\n\n" for line in (remark, note, _about_gpus(hosts)) if line]
     whole = "".join(remarks) + text.drawing(hosts, ranks) + "\n" + explanation.explanation(ranks, chosen)

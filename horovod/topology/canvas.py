@@ -1,4 +1,4 @@
-"""Parts of a drawing of hosts: boxes, wires and texts, each of a kind that has its colours."""
+"""Elements of a drawing of hosts: boxes, wires and texts, each of a kind with its colours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from horovod.drawing.svg import SMALL
 from horovod.topology.language import ENGLISH, Language
 
 NORMAL, LARGE = 13.0, 17.0  # sizes of text beside SMALL
-LINE = 16.0  # from one line of small text to the next
+LINE = 16.0  # between lines of small text
 # kind: (fill, edge) of a box
 BOXES = {
     "card": ("plain", "line"),
@@ -18,7 +18,7 @@ BOXES = {
     "nic": ("pale_blue", "blue"),
     "rank": ("pale_pink", "pink"),
 }
-# kind: (colour, width) of a line; None: each says its own
+# kind: (colour, width) of a line; None: each line sets its own
 _LINES = {
     "pcie": ("line", 1.5),
     "between": ("line", 4),
@@ -32,7 +32,7 @@ _TEXTS = ("ink", "quiet")
 
 @dataclass
 class Canvas:
-    """Collects elements; `prefix` begins all names, so that several drawings fit on one page."""
+    """Collects elements. `prefix` begins all class names, so that one page can have several drawings."""
 
     width: float
     prefix: str
@@ -43,11 +43,11 @@ class Canvas:
         self.elements.append(svg.box(x, y, width, height, radius, class_=f"{self.prefix}-{kind}"))
 
     def path(self, kind: str, *points: tuple[float, float]) -> None:
-        """Straight from point to point."""
+        """Draw straight lines from point to point."""
         self.elements.append(svg.line(points, class_=f"{self.prefix}-{kind}"))
 
     def arc(self, kind: str, start: float, end: float, y: float, depth: float, thickness: float) -> None:
-        """From one place on a level to another one, bent upwards."""
+        """Draw an arc between two points at height y, bent upwards."""
         top = y - depth * 4 / 3  # a cubic curve reaches three quarters of the way to its handles
         curve = f"M{start:g} {y:g} C{start:g} {top:g} {end:g} {top:g} {end:g} {y:g}"
         self.elements.append(
@@ -60,13 +60,13 @@ class Canvas:
     def text(
         self, x: float, y: float, text: str, kind: str = "ink", size: float = SMALL, anchor: str = "start"
     ) -> None:
-        """`y` is the line that letters stand on. `kind` is a colour, followed by "-bold" for bold text."""
+        """Draw text. `y` is its baseline. `kind` is a colour, with "-bold" for bold text."""
         look = f"{self.prefix}-{kind.removesuffix('-bold')}"
         is_bold = kind.endswith("-bold")
         self.elements.append(svg.text((x, y), text, size, anchor, is_bold=is_bold, class_=look))
 
     def lines(self, x: float, y: float, lines: list[str], kind: str = "quiet") -> float:
-        """Lines of small text below y; returns where they end."""
+        """Draw lines of small text below y. Returns their lower end."""
         for line in lines:
             self.text(x, y + 12, line, kind)
             y += LINE

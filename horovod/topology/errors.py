@@ -1,4 +1,4 @@
-"""Every sentence that an error of horovod.topology says: see horovod.common.sentences."""
+"""All error messages of horovod.topology: see horovod.common.sentences."""
 
 from __future__ import annotations
 

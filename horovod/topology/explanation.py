@@ -11,7 +11,7 @@ from horovod.topology.routes import Route, meaning
 
 
 def explanation(ranks: Ranks, routes: Sequence[Route]) -> str:
-    """Links, a table of routes by size and compression, and a paragraph for each route in it."""
+    """Links, a table of routes by size and compression, and a paragraph for each of these routes."""
     parts = ["\n".join(links_lines(ranks)), "\n".join(_table(ranks, routes))]
     names = dict.fromkeys(route.name for route in routes)
     width = max(map(len, names)) + 2
@@ -52,7 +52,7 @@ def _table(ranks: Ranks, routes: Sequence[Route]) -> list[str]:
 
 
 def _rules(ranks: Ranks, routes: Sequence[Route]) -> list[str]:
-    """Why it is not the cheapest, where it is not."""
+    """The reasons why a route is not the cheapest."""
     if len(ranks.hosts) == 1:
         return []
     reasons = dict.fromkeys(route.reason for route in routes)

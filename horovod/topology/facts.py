@@ -1,4 +1,4 @@
-"""Hosts and their parts, and ranks on them. What could not be found out is None or empty, never guessed."""
+"""Hosts and their parts, and ranks on them. Unknown facts are None or empty, never guessed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 class Socket:
     """A processor package and the memory beside it."""
 
-    number: int | None  # None: the machine does not tell its sockets apart, and this stands for all of them
+    number: int | None  # None: the machine does not distinguish its sockets, and this one represents all
     model: str | None
     cores: int | None
-    threads: int  # that the kernel can run at once: two for each core with SMT
+    threads: int  # hardware threads: two for each core with SMT
     memory_bytes: int | None  # of its NUMA nodes
 
 
@@ -20,33 +20,33 @@ class Socket:
 class Gpu:
     index: int
     model: str
-    memory_bytes: int | None  # None where it has none of its own
+    memory_bytes: int | None  # None if it has no memory of its own
     pci_address: str  # "0000:3b:00.0"
-    socket: int | None  # whose PCIe root it hangs on
+    socket: int | None  # that has its PCIe root
 
 
 @dataclass(frozen=True)
 class GpuLink:
-    """How two GPUs of a host reach each other."""
+    """The connection between two GPUs of a host."""
 
     first: int  # index
     second: int
     kind: str  # "NVLink", or by PCIe: "switch" (of both), "root" (of their socket), "sockets" (across them)
-    links: int = 1  # how many NVLinks
+    links: int = 1  # number of NVLinks
     bytes_per_second: int | None = None  # of each NVLink, in one direction
 
 
 @dataclass(frozen=True)
 class Nic:
-    """A network interface that is not the loopback."""
+    """A network interface other than the loopback."""
 
     name: str
     model: str | None  # None for a virtual one
     driver: str | None
-    bits_per_second: int | None  # None where the driver does not say, as of most virtual ones
+    bits_per_second: int | None  # None if the driver does not know, as most virtual ones
     addresses: tuple[str, ...]  # with prefix, "10.0.0.1/24"
     socket: int | None
-    is_rdma: bool = False  # InfiniBand, RoCE, or the like
+    is_rdma: bool = False  # InfiniBand, RoCE, or similar
     is_up: bool = True
 
 
@@ -59,7 +59,7 @@ class Host:
     gpus: tuple[Gpu, ...] = ()
     gpu_links: tuple[GpuLink, ...] = ()
     nics: tuple[Nic, ...] = ()
-    notes: tuple[str, ...] = ()  # of what was there and could not be asked
+    notes: tuple[str, ...] = ()  # of parts that exist but gave no answer
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,11 @@ class Links:
 
 @dataclass(frozen=True)
 class Ranks:
-    """The ranks of a job: where they are, and how they reach each other."""
+    """The ranks of a job: their hosts, and their connections."""
 
-    hosts: tuple[int, ...]  # by rank: which of the hosts it is on
+    hosts: tuple[int, ...]  # by rank: index of its host
     shares_memory: bool  # all of them
-    has_host_windows: bool  # the ranks of each host share memory, though not all ranks are on one host
+    has_host_windows: bool  # ranks of each host share memory, but not all ranks are on one host
     links: Links
     algorithm: str = "auto"  # HOROVOD_ALLREDUCE_ALGORITHM
     is_deterministic: bool = False

@@ -1,4 +1,4 @@
-"""Network interfaces, from /sys/class/net and what the kernel tells of addresses."""
+"""Network interfaces, from /sys/class/net and the kernel's list of addresses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from horovod.topology.machine import Interface, Machine
 
 
 def nics(machine: Machine, sockets: tuple[Socket, ...]) -> tuple[Nic, ...]:
-    """All but the loopback, and virtual ones without an address: nothing can go through those."""
+    """All interfaces except the loopback, and virtual ones without an address, which carry nothing."""
     found = []
     for name, interface in sorted(machine.interfaces.items()):
         if name == "lo" or _is_loopback(interface):
@@ -49,14 +49,14 @@ def _is_loopback(interface: Interface) -> bool:
 
 
 def _pci_address(machine: Machine, folder: str) -> str | None:
-    """Of the device, or of the one that it is a part of, as a virtio one is."""
+    """The PCI address of the device, or of the device that contains it (virtio)."""
     device = machine.target(f"{folder}/device")
     parts = device.relative_to(machine.root.resolve()).parts if device else ()
     return next((part for part in reversed(parts) if pci.ADDRESS.fullmatch(part)), None)
 
 
 def _speed(machine: Machine, folder: str) -> int | None:
-    """In bits per second. What virtual ones name means nothing, but a bond adds up its members."""
+    """Bits per second. A virtual interface's number means nothing, but a bond adds up its members'."""
     is_real = bool(machine.names_in(f"{folder}/device") or machine.names_in(f"{folder}/bonding"))
     megabits = machine.number(f"{folder}/speed")
     if is_real and megabits is not None and megabits > 0:

@@ -1,4 +1,4 @@
-"""Asks ranks, on the hosts that arguments of horovodrun name, started as horovodrun starts them."""
+"""Asks ranks on the hosts that horovodrun's arguments name, started as horovodrun starts them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from horovod.topology.probe import probe
 
 T = TypeVar("T")
 
-# Options about what ranks print, or do later: here they print nothing, and end.
+# Options about output, or about the later life of a job: these ranks print nothing, and end at once.
 _WITHOUT_MEANING = {
     "output_filename": "--output-filename",
     "prefix_timestamp": "--prefix-output-with-timestamp",
@@ -35,7 +35,7 @@ _WITHOUT_MEANING = {
 
 
 def options_of(arguments: Sequence[str]) -> dict[str, Any]:
-    """The options by name, with those of a config file. LaunchError for those that make no sense here."""
+    """The options by name, with a config file's. LaunchError for options that make no sense here."""
     given, command = command_line.parse(arguments)
     if command:
         raise errors.takes_no_command(command=" ".join(command))
@@ -51,13 +51,13 @@ def options_of(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def ask(options: Mapping[str, Any], question: Callable[[], T]) -> list[T]:
-    """The answer of each rank to a function of a module. RuntimeError when a rank or the job fails."""
+    """Each rank's answer to a function of a module. RuntimeError if a rank or the job fails."""
     passed = {name: value for name, value in options.items() if name not in ("topology", "topology_file")}
     return run_function.run_with_options(passed, question)
 
 
 def with_ranks(options: Mapping[str, Any], here: Callable[[], Host] = probe) -> tuple[dict[str, Any], str]:
-    """The options with a number of ranks, and a sentence about it if it is our choice, not the user's."""
+    """The options with a number of ranks, and a sentence about the number unless the user chose it."""
     chosen = dict(options)
     if chosen.get("np"):
         return chosen, ""
@@ -69,7 +69,7 @@ def with_ranks(options: Mapping[str, Any], here: Callable[[], Host] = probe) -> 
     allocation = hosts.allocation(os.environ)
     if allocation is not None and allocation.ranks:
         chosen["np"] = allocation.ranks
-        return chosen, f"{chosen['np']} ranks, as this Slurm job asks for."
+        return chosen, f"{chosen['np']} ranks, as this {allocation.scheduler} job asks for."
     host = here()
     chosen["np"] = len(host.gpus) or min(2, host.usable_cores)
     why = "one for each GPU" if host.gpus else "one would have nobody to talk to"

@@ -1,6 +1,6 @@
-"""The language of what a drawing and the lab's tables say: English stands where it is said, others are here.
+"""The language of a drawing's and the lab's tables' texts. English texts are in the code, translations here.
 
-A text is a pattern, `say("{memory} of memory", memory="24 GiB")`; what is not to be translated is a value.
+A text is a pattern, `say("{memory} of memory", memory="24 GiB")`; values are not translated.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ __all__ = ["CHINESE", "ENGLISH", "LANGUAGES", "Language"]
 
 
 class Language:
-    """Says a text in a language. KeyError where its phrases lack the text."""
+    """Translates texts. KeyError if the phrases lack a text."""
 
     def __init__(self, phrases: Mapping[str, str] | None = None) -> None:
         self._phrases = phrases
@@ -21,7 +21,7 @@ class Language:
 
 
 _CHINESE = {
-    # Numbers of something
+    # Counts
     "{count} core": "{count} 核",
     "{count} cores": "{count} 核",
     "{count} thread": "{count} 线程",
@@ -31,7 +31,7 @@ _CHINESE = {
     "{count} link": "{count} 条链路",
     "{count} links": "{count} 条链路",
     "{count} GPUs: {numbers}": "{count} 个 GPU：{numbers}",
-    # Hosts and what they have
+    # Hosts and their parts
     "Topology of {count} host: {hosts}": "{count} 台主机的拓扑：{hosts}",
     "Topology of {count} hosts: {hosts}": "{count} 台主机的拓扑：{hosts}",
     "{count} × the same": "{count} 台相同的主机",
@@ -44,7 +44,7 @@ _CHINESE = {
     "speed unknown": "速率未知",
     "switch": "交换芯片",
     "Network {networks}": "网络 {networks}",
-    # How GPUs are connected
+    # Connections of GPUs
     "{way}, between any two GPUs": "{way}，任意两个 GPU 之间",
     "PCIe through a switch that both are on": "PCIe，经由两者共用的交换芯片",
     "PCIe through the root of their socket": "PCIe，经由所在插槽的根",

@@ -1,4 +1,4 @@
-"""The machine that facts are read off: files, interfaces, and programs that know more. Tests make one up."""
+"""The source of a machine's facts: files, interfaces, and programs. Tests make one up."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from horovod.topology import errors
 from horovod.topology.nvml import Nvml, opened
 
 _COMMAND_SECONDS = 30.0
-MOST_NUMBERS = 1 << 16  # in a list: no kernel has as many processors
+MOST_NUMBERS = 1 << 16  # in a list: more than any kernel has processors
 
 
 @dataclass(frozen=True)
 class Interface:
-    """A network interface as the kernel tells this process of it."""
+    """A network interface in this process' network namespace."""
 
     hardware_address: str  # "02:fc:00:00:00:01", "" if it has none
-    addresses: tuple[str, ...]  # with prefix; without those that hold on one cable only
+    addresses: tuple[str, ...]  # with prefix; without link-local ones
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Output of a command. `code` is None when there is no such command."""
+    """Output of a command. `code` is None if the command does not exist."""
 
     code: int | None
     output: str = ""
@@ -38,7 +38,7 @@ class Answer:
 
 
 def run_command(words: Sequence[str]) -> Answer:
-    """Run a command in English; one that hangs has failed."""
+    """Run a command in the C locale. A timeout counts as a failure."""
     try:
         done = subprocess.run(
             words,
@@ -59,7 +59,7 @@ def run_command(words: Sequence[str]) -> Answer:
 
 @dataclass(frozen=True)
 class Machine:
-    """`root` is the folder that /proc, /sys and /usr are in."""
+    """A machine. `root` is the folder that contains /proc, /sys and /usr."""
 
     root: Path = Path("/")
     name: str = field(default_factory=socket.gethostname)
@@ -69,10 +69,10 @@ class Machine:
     nvml: Callable[[], AbstractContextManager[Nvml | None]] = opened
 
     def text(self, path: str) -> str | None:
-        """A file's text, without space around it; None if it is missing, empty, or cannot be read."""
+        """A file's text, stripped; None if it is missing, empty, or unreadable."""
         try:
             return (self.root / path).read_text(errors="replace").strip() or None
-        except OSError:  # many files of /sys answer EINVAL where the question has no meaning
+        except OSError:  # many files of /sys answer EINVAL if the question has no meaning
             return None
 
     def number(self, path: str, base: int = 10) -> int | None:
@@ -86,13 +86,12 @@ class Machine:
         return sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
 
     def target(self, path: str) -> Path | None:
-        """The target of a link of /sys; None if there is none."""
+        """The target of a link in /sys, or None."""
         link = self.root / path
         return Path(os.path.realpath(link)) if link.exists() else None
 
 
 def own_interfaces() -> dict[str, Interface]:
-    """Those of the network namespace that this process is in."""
     found = {}
     for name, entries in psutil.net_if_addrs().items():
         hardware = next((entry.address for entry in entries if entry.family == psutil.AF_LINK), "")
@@ -103,7 +102,7 @@ def own_interfaces() -> dict[str, Interface]:
 
 
 def with_prefix(address: str, netmask: str | None) -> str:
-    """ "10.0.0.1/24"; "" for an address that has a meaning on one cable only."""
+    """ "10.0.0.1/24"; "" for a link-local address."""
     own = ipaddress.ip_address(address.partition("%")[0])
     if own.is_link_local:
         return ""
@@ -113,7 +112,7 @@ def with_prefix(address: str, netmask: str | None) -> str:
 
 
 def numbers_in(text: str) -> list[int]:
-    """The kernel's lists of numbers: "0-3,8" is 0, 1, 2, 3 and 8. ValueError for another text."""
+    """Parse the kernel's lists of numbers: "0-3,8" is 0, 1, 2, 3 and 8. ValueError for another text."""
     numbers: list[int] = []
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")

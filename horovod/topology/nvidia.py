@@ -1,4 +1,4 @@
-"""GPUs and how they are connected, as NVML tells."""
+"""GPUs and their connections, from NVML."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from horovod.topology.facts import Gpu, GpuLink, Socket
 from horovod.topology.machine import Machine
 from horovod.topology.nvml import Nvml, asked
 
-_SWITCH = "switch"  # at the other end of an NVLink, in place of a GPU's address
+_SWITCH = "switch"  # the other end of an NVLink, instead of a GPU's address
 
 
 def gpus(
     machine: Machine, sockets: tuple[Socket, ...]
 ) -> tuple[tuple[Gpu, ...], tuple[GpuLink, ...], list[str]]:
-    """(GPUs, links between them, notes of what could not be asked). No driver is no GPU, and no note."""
+    """(GPUs, links between them, notes of failures). Without a driver: no GPUs, and no note."""
     try:
         with machine.nvml() as nvml:
             if nvml is None:
@@ -31,7 +31,7 @@ def gpus(
 
 
 def _gpu(nvml: Nvml, handle: Any, index: int) -> Gpu:
-    memory = asked(nvml, "nvmlDeviceGetMemoryInfo", handle)  # None: it shares the processor's
+    memory = asked(nvml, "nvmlDeviceGetMemoryInfo", handle)  # None: the GPU shares the processor's memory
     address = _address(nvml.nvmlDeviceGetPciInfo(handle))
     return Gpu(index, nvml.nvmlDeviceGetName(handle), None if memory is None else memory.total, address, None)
 
@@ -43,7 +43,7 @@ def _address(info: Any) -> str:
 
 
 def _links(nvml: Nvml, handles: list[Any], among: tuple[Gpu, ...]) -> tuple[GpuLink, ...]:
-    """One for each pair of GPUs of which NVML knows the way; in a virtual machine it may not."""
+    """A link for each pair of GPUs whose connection NVML knows; in a virtual machine it may not."""
     ends = [_nvlink_ends(nvml, handle) for handle in handles]
     found = []
     for first in among:
@@ -67,7 +67,7 @@ def _active_nvlinks(nvml: Nvml, handle: Any) -> list[int]:
 
 
 def _nvlink_ends(nvml: Nvml, handle: Any) -> Counter[str]:
-    """How many active NVLinks lead to a GPU, by its PCI address, and how many to a switch."""
+    """Numbers of active NVLinks to each GPU, by PCI address, and to a switch."""
     ends: Counter[str] = Counter()
     for number in _active_nvlinks(nvml, handle):
         kind = asked(nvml, "nvmlDeviceGetNvLinkRemoteDeviceType", handle, number)
@@ -84,13 +84,13 @@ def _reach_by_nvlink(nvml: Nvml, first: Any, second: Any) -> bool:
 
 
 def _nvlink_speed(nvml: Nvml, handle: Any) -> int | None:
-    """Bytes per second of one link in one direction, where all of this GPU's active links are alike."""
+    """Bytes per second of one link in one direction, if all of this GPU's active links are alike."""
     speeds = set()
     for number in _active_nvlinks(nvml, handle):
         field = (nvml.NVML_FI_DEV_NVLINK_GET_SPEED, number)
         values = asked(nvml, "nvmlDeviceGetFieldValues", handle, [field])
         is_known = values is not None and values[0].nvmlReturn == nvml.NVML_SUCCESS
-        speeds.add(values[0].value.uiVal * 10**6 if is_known else 0)  # it is in MB/s
+        speeds.add(values[0].value.uiVal * 10**6 if is_known else 0)  # in MB/s
     return (speeds.pop() or None) if len(speeds) == 1 else None
 
 
@@ -98,9 +98,9 @@ def _by_pcie(nvml: Nvml, first: Gpu, second: Gpu, pair: tuple[Any, Any]) -> str 
     level = asked(nvml, "nvmlDeviceGetTopologyCommonAncestor", *pair)
     if level is None:
         return None
-    if level <= nvml.NVML_TOPOLOGY_MULTIPLE:  # past one bridge, or several
+    if level <= nvml.NVML_TOPOLOGY_MULTIPLE:  # across one bridge, or several
         return "switch"
-    if level < nvml.NVML_TOPOLOGY_SYSTEM:  # past the host bridge, or between those of a NUMA node
+    if level < nvml.NVML_TOPOLOGY_SYSTEM:  # across the host bridge, or between host bridges of a NUMA node
         return "root"
     # Between NUMA nodes is not always between sockets: some sockets have several nodes.
     return "root" if first.socket is not None and first.socket == second.socket else "sockets"

@@ -1,4 +1,4 @@
-"""NVML, the part of NVIDIA's driver that knows its GPUs, by its Python package nvidia-ml-py."""
+"""NVML, the library of NVIDIA's driver with facts of GPUs, through its Python package nvidia-ml-py."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from horovod.topology import errors
 
 __all__ = ["Nvml", "asked", "opened"]
 
-Nvml = Any  # the module pynvml, which has no types
+Nvml = Any  # the module pynvml, which lacks types
 _DRIVER = Path("/proc/driver/nvidia/version")
 
 
 @contextmanager
 def opened() -> Iterator[Nvml | None]:
-    """pynvml, to be asked inside of the `with`, or None where there is no driver.
+    """pynvml, usable inside the `with`; None without a driver.
 
-    RuntimeError with the reason where there is one that cannot be asked, or that refuses an answer.
+    RuntimeError, with the reason, if there is a driver that cannot be used, or that fails.
     """
     try:
         import pynvml
@@ -44,7 +44,7 @@ def opened() -> Iterator[Nvml | None]:
 
 
 def asked(nvml: Nvml, function: str, *arguments: object) -> Any:
-    """The result of a function of NVML; None if this GPU or driver does not know."""
+    """The result of a function of NVML; None if this GPU or driver does not know it."""
     try:
         return getattr(nvml, function)(*arguments)
     except nvml.NVMLError:

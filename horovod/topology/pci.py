@@ -1,4 +1,4 @@
-"""Devices of the PCI bus: their names, and the NUMA nodes they are at."""
+"""Devices of the PCI bus: their names, and their NUMA nodes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _NAMES = ("usr/share/misc/pci.ids", "usr/share/hwdata/pci.ids", "var/lib/pciutil
 
 def numa_node(machine: Machine, address: str) -> int | None:
     number = machine.number(f"sys/bus/pci/devices/{address}/numa_node")
-    return number if number is not None and number >= 0 else None  # -1: the firmware does not say
+    return number if number is not None and number >= 0 else None  # -1: unknown to the firmware
 
 
 def model(machine: Machine, address: str) -> str | None:
-    """The name in the list of PCI ids, if this machine has that list and it knows the device."""
+    """The device's name in this machine's list of PCI ids, if both exist."""
     folder = f"sys/bus/pci/devices/{address}"
     vendor, device = machine.text(f"{folder}/vendor"), machine.text(f"{folder}/device")
     listed = next(filter(None, map(machine.text, _NAMES)), None)

@@ -1,4 +1,4 @@
-"""Detection of this host's hardware: sockets, memory, GPUs and their links, network interfaces."""
+"""Detection of a host's hardware: sockets, memory, GPUs and their links, network interfaces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from horovod.topology.machine import Machine
 
 
 def probe(machine: Machine | None = None) -> Host:
-    """The facts of a machine, by default of the one that this process is on."""
+    """The facts of a machine, by default of this process' machine."""
     machine = machine or Machine()
     sockets = processors.sockets(machine)
     gpus, links, notes = nvidia.gpus(machine, sockets)

@@ -11,7 +11,7 @@ from horovod.topology.machine import Machine, numbers_in
 
 CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"
-# ARM's /proc/cpuinfo has numbers in place of names: (implementer, part). From Arm's and the makers' manuals.
+# ARM's /proc/cpuinfo has numbers instead of names: (implementer, part). From Arm's and the makers' manuals.
 _ARM = {
     (0x41, 0xD03): "ARM Cortex-A53",
     (0x41, 0xD05): "ARM Cortex-A55",
@@ -29,13 +29,13 @@ _ARM = {
 
 
 def sockets(machine: Machine) -> tuple[Socket, ...]:
-    """The sockets by number; one without a number where the machine does not tell them apart."""
+    """The sockets by number; one without a number if the machine does not distinguish them."""
     records = _cpuinfo(machine)
     cpus = numbers_in(machine.text(f"{CPU}/online") or "") or sorted(records)
     by_socket: dict[int | None, list[int]] = {}
     for cpu in cpus:
         by_socket.setdefault(_socket_of_cpu(machine, cpu, records), []).append(cpu)
-    if None in by_socket:  # of some is as good as of none
+    if None in by_socket:  # known for some only: treat as unknown
         by_socket = {None: cpus}
     memory = _memory_by_socket(machine, by_socket)
     return tuple(
@@ -51,7 +51,7 @@ def sockets(machine: Machine) -> tuple[Socket, ...]:
 
 
 def socket_of_node(machine: Machine, node: int | None, known: tuple[Socket, ...]) -> int | None:
-    """The socket that a NUMA node belongs to, as PCI devices name nodes."""
+    """The socket of a NUMA node, or None. PCI devices name nodes."""
     if len(known) == 1:
         return known[0].number
     cpus = numbers_in(machine.text(f"{NODE}/node{node}/cpulist") or "") if node is not None else []
@@ -65,14 +65,14 @@ def memory_bytes(machine: Machine) -> int | None:
 
 
 def usable_cores(machine: Machine) -> int:
-    """Hardware threads that this process may use: its affinity, or less if its control group has a quota."""
+    """Hardware threads that this process may use: its affinity, or less by its control group's quota."""
     quota = _quota(machine)
     allowed = len(machine.affinity)
     return allowed if quota is None else max(1, min(allowed, int(quota)))
 
 
 def _cpuinfo(machine: Machine) -> dict[int, dict[str, str]]:
-    """Fields by processor. Some of ARM's name the model once, behind all processors."""
+    """Fields by processor. On some ARM machines one model name follows all processors."""
     records: dict[int, dict[str, str]] = {}
     for block in re.split(r"\n\s*\n", machine.text("proc/cpuinfo") or ""):
         pairs = (line.partition(":") for line in block.splitlines())
@@ -87,7 +87,7 @@ def _socket_of_cpu(machine: Machine, cpu: int, records: Mapping[int, dict[str, s
     if number is None:
         text = records.get(cpu, {}).get("physical id", "")
         number = int(text) if text.isdigit() else None
-    return number if number is not None and number >= 0 else None  # -1: the firmware does not say
+    return number if number is not None and number >= 0 else None  # -1: unknown to the firmware
 
 
 def _cores(machine: Machine, cpus: list[int], records: Mapping[int, dict[str, str]]) -> int | None:
@@ -100,7 +100,7 @@ def _cores(machine: Machine, cpus: list[int], records: Mapping[int, dict[str, st
 
 
 def _model(fields: Mapping[str, str]) -> str | None:
-    named = fields.get("model name") or fields.get("cpu")  # "cpu": of POWER
+    named = fields.get("model name") or fields.get("cpu")  # "cpu": on POWER
     if named:
         return named
     try:
@@ -111,7 +111,7 @@ def _model(fields: Mapping[str, str]) -> str | None:
 
 
 def _memory_by_socket(machine: Machine, by_socket: Mapping[int | None, list[int]]) -> dict[int | None, int]:
-    """Of the sockets whose NUMA nodes are theirs alone."""
+    """The memory of each socket that does not share its NUMA nodes."""
     owner = {cpu: number for number, members in by_socket.items() for cpu in members}
     found: dict[int | None, int] = {}
     unknown: set[int | None] = set()
@@ -135,7 +135,7 @@ def _kilobytes(meminfo: str) -> int | None:
 
 
 def _quota(machine: Machine) -> float | None:
-    """Processors' worth of time that control groups allow: the least of our group's and those above it."""
+    """The number of processors that control groups allow: the minimum over our group and its parents."""
     quotas = []
     for line in (machine.text("proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)

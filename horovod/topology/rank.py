@@ -20,11 +20,11 @@ from horovod.topology.routes import links_of, one_host
 
 @dataclass(frozen=True)
 class Told:
-    """By one rank. The first of each host describes it."""
+    """A rank's report. The first rank of each host describes the host."""
 
     host_name: str
     host: Host | None
-    shares_memory: bool  # all ranks, where there are several
+    shares_memory: bool  # all ranks, if there are several
     has_host_windows: bool
     links: Links
     algorithm: str
@@ -32,7 +32,7 @@ class Told:
 
 
 def tell() -> Told:
-    """Joins the job, so that its links are measured, and looks at the host."""
+    """Join the job, so that its links are measured, and examine the host."""
     basics.init()
     try:
         world = basics.running().world
@@ -52,9 +52,9 @@ def tell() -> Told:
 
 
 def topology_of(options: Mapping[str, Any]) -> tuple[tuple[Host, ...], Ranks, str]:
-    """Hosts, ranks, and a remark. Where nothing can start ranks it is this host alone, without measurement.
+    """Hosts, ranks, and a remark. If no ranks can be started: only this host, without measurement.
 
-    RuntimeError when a rank or the job fails; LaunchError when the options name what cannot be.
+    RuntimeError if a rank or the job fails; LaunchError if the options name impossible hosts.
     """
     try:
         starting.way_of(options)

@@ -13,12 +13,12 @@ _PARTS = {"sockets": Socket, "gpus": Gpu, "gpu_links": GpuLink, "nics": Nic}
 
 
 def to_record(host: Host) -> dict[str, Any]:
-    """A value that json.dumps takes."""
+    """A record for json.dumps."""
     return asdict(host)
 
 
 def from_record(record: Mapping[str, Any]) -> Host:
-    """The host that a record is of. ValueError names what is missing or not known."""
+    """The host in a record. ValueError names missing or unknown fields."""
     try:
         fields = dict(record)
         for name, kind in _PARTS.items():

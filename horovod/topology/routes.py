@@ -1,6 +1,6 @@
-"""Which route allreduces of some sizes take among some ranks, and why: the core's own choice, in words.
+"""The routes of allreduces of some sizes among some ranks, with the core's reasons.
 
-The routes are drawn in docs/architecture.md. Loads the native core, which needs no MPI for this.
+docs/architecture.md describes the routes. Loads the native core, which needs no MPI for this.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ COMPRESSIONS = ("none", "bit8")
 
 @dataclass(frozen=True)
 class Route:
-    """The choice for one size. Estimates are in milliseconds, of this route and of those not chosen."""
+    """The choice for one size. Estimates, in milliseconds, are of this route and of the others."""
 
     size: int
     compression: str
     name: str
-    is_encoded: bool  # whether the compression is used on it
+    is_encoded: bool  # whether the route uses the compression
     reason: str  # the core's
     estimates: Mapping[str, float] = field(default_factory=dict)
 
@@ -31,23 +31,21 @@ class Route:
         return self.estimates.get(self.name, 0.0)
 
     def next_best(self) -> tuple[str, float] | None:
-        """The cheapest of the routes that were not taken."""
         others = [(cost, name) for name, cost in self.estimates.items() if name != self.name]
         return (min(others)[1], min(others)[0]) if others else None
 
 
 def routes(ranks: Ranks) -> tuple[Route, ...]:
-    """By compression and size."""
     return tuple(_route(ranks, size, compression) for compression in COMPRESSIONS for size in SIZES)
 
 
 def meaning(name: str) -> str:
-    """A route, explained in one or two plain sentences."""
+    """A route, explained in one or two sentences."""
     return "There is one rank: nothing is sent." if name == "alone" else native.allreduce_patterns()[name]
 
 
 def assumed_links() -> Links:
-    """The core's assumptions if nothing was measured."""
+    """The core's assumptions without measurement."""
     return links_of(native.LinkCosts(), is_measured=False)
 
 
@@ -69,7 +67,7 @@ def _route(ranks: Ranks, size: int, compression: str) -> Route:
     plan = native.plan_allreduce(facts, ranks.algorithm, ranks.is_deterministic, costs)
     if facts.is_encoded and not plan.is_encoded:
         facts.is_encoded, facts.wire_bytes = False, size
-    # Without rules, of all routes that are possible.
+    # Without rules, so of all possible routes.
     estimates = {
         route: seconds * 1e3 for route, seconds in native.plan_allreduce(facts, costs=costs).estimates
     }
@@ -77,7 +75,7 @@ def _route(ranks: Ranks, size: int, compression: str) -> Route:
 
 
 def _facts(ranks: Ranks, size: int, compression: str) -> native.PlanFacts:
-    """As the core makes them of a bucket of one tensor."""
+    """The facts that the core derives from a bucket of one tensor."""
     on_hosts = [[rank for rank, at in enumerate(ranks.hosts) if at == host] for host in set(ranks.hosts)]
     facts = native.PlanFacts()
     facts.ranks, facts.hosts = len(ranks.hosts), len(on_hosts)

@@ -1,4 +1,4 @@
-"""The drawing as SVG: legible from 400 pixels' width on, on light and dark pages, in a file or inline."""
+"""The drawing as SVG: legible from a width of 400 pixels, on light and dark pages, in a file or inline."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:  # a drawing without routes needs no native core
     from horovod.topology.routes import Route
 
 WIDTH = 480.0
-MARGIN = 24.0  # beside the hosts: for cables
-_RAIL = 10.0  # of a margin: where the cables run
+MARGIN = 24.0  # beside the hosts, for cables
+_RAIL = 10.0  # within a margin: the place of cables
 _GAP = 16.0
 _INSET = 14.0  # of a host's contents
-_STACK = 8.0  # how far hosts that are drawn as one stand behind it
+_STACK = 8.0  # offset of the cards behind a stack of similar hosts
 _MOST_RANKS_DRAWN = 8
 
 
@@ -34,13 +34,13 @@ def drawing(
 ) -> str:
     """The hosts below each other, the networks between them, and a table of routes.
 
-    `prefix` begins the names of classes; give each drawing of a page another one. What is said of ranks and
-    routes is English in any language.
+    `prefix` begins the names of classes; it must differ between drawings on a page. Texts about ranks and
+    routes are always English.
     """
     canvas = Canvas(WIDTH, prefix, say)
     shared = words.shared_networks(hosts)
     y = 8.0
-    cables: list[tuple[float, float]] = []  # ends of interfaces that are in shared networks
+    cables: list[tuple[float, float]] = []  # ends of interfaces in shared networks
     for group in words.groups(hosts, ranks):
         y, ends = _host(canvas, group, y, frozenset(shared))
         cables += ends
@@ -56,7 +56,7 @@ def drawing(
 def _host(
     canvas: Canvas, group: words.Group, y: float, shared: frozenset[str]
 ) -> tuple[float, list[tuple[float, float]]]:
-    """Returns where it ends, and where its interfaces leave it."""
+    """Draw a group of hosts. Returns its lower end, and the exits of its interfaces."""
     of_host = Canvas(WIDTH, canvas.prefix, canvas.say)
     inside = HostDrawing(of_host, group, MARGIN + _INSET, _inner_width(group))
     top = y
@@ -87,7 +87,7 @@ def _header_end(group: words.Group, y: float) -> float:
 
 
 def _title_lines(group: words.Group) -> list[str]:
-    """Names of alike hosts, below the number of them."""
+    """The names of similar hosts, for the lines below their number."""
     if len(group.hosts) == 1:
         return []
     return wrapped(", ".join(host.name for host in group.hosts), _inner_width(group), 3)
@@ -107,7 +107,7 @@ def _header(canvas: Canvas, group: words.Group, y: float) -> None:
 
 
 def _ranks(canvas: Canvas, group: words.Group, right: float, y: float) -> float:
-    """Circles with the numbers of ranks, or the numbers in words; returns how far to the left they reach."""
+    """Draw circles with rank numbers, or the numbers as text. Returns their left end."""
     ranks = group.ranks
     if not ranks:
         return right
@@ -130,7 +130,7 @@ def _ranks(canvas: Canvas, group: words.Group, right: float, y: float) -> float:
 def _network(
     canvas: Canvas, networks: list[str], cables: Sequence[tuple[float, float]], ranks: Ranks | None, y: float
 ) -> float:
-    """The rails at both sides, and the bar in which they end; returns where it ends."""
+    """Draw the rails at both sides, and the network's bar. Returns its lower end."""
     for rail in {x for x, _ in cables}:
         canvas.path("cable", (rail, min(top for x, top in cables if x == rail)), (rail, y + 4))
     lines = wrapped(canvas.say("Network {networks}", networks=", ".join(networks)), WIDTH - 40, 3, NORMAL)
@@ -152,7 +152,7 @@ def _network(
 
 
 def _routes(canvas: Canvas, ranks: Ranks, routes: Sequence[Route], y: float) -> float:
-    """A row for each size, a column for each compression; returns where it ends."""
+    """Draw a row for each size, a column for each compression. Returns the lower end."""
     canvas.text(
         8,
         y + 18,

@@ -16,15 +16,15 @@ _GAP = 20.0  # between columns
 _GPU_HEIGHT = 28.0
 _BETWEEN_GPUS = 4.0
 _SWITCH_HEIGHT = 20.0
-_WIRE = 10.0  # the shortest one
+_WIRE = 10.0  # the shortest wire
 _LABELLED_WIRE = 20.0
 _MOST_GPUS_DRAWN = 8  # in a column
-_TREE = 20.0  # room for the wire from a socket to its interfaces
+_TREE = 20.0  # space for the wire from a socket to its interfaces
 _PAD = 8.0
 
 
 class HostDrawing:
-    """Draws into `canvas`, from `x` on. `exits`: (interface, y, x) where interfaces leave the host."""
+    """Draws into `canvas`, from `x` on. `exits`: (interface, y, x) at which interfaces leave the host."""
 
     def __init__(self, canvas: Canvas, group: words.Group, x: float, width: float) -> None:
         self.canvas = canvas
@@ -36,7 +36,7 @@ class HostDrawing:
         self._gpus: dict[int, tuple[float, float]] = {}  # index -> middle, top
 
     def draw(self, y: float) -> float:
-        """Returns where it ends."""
+        """Draw the host. Returns its lower end."""
         crowd = max(Counter(gpu.socket for gpu in self.host.gpus).values(), default=0)
         nvlinks = [link for link in self.host.gpu_links if link.kind == "NVLink"]
         y += _PAD + (_room_above(nvlinks) if crowd <= _MOST_GPUS_DRAWN else 0)
@@ -57,7 +57,7 @@ class HostDrawing:
         return y + _PAD
 
     def _sockets(self, row: Sequence[Socket], y: float) -> float:
-        """One or two sockets side by side, each with what hangs on it."""
+        """Draw one or two sockets side by side, each with its devices. Returns the lower end."""
         width = (self.width - _GAP * (len(row) - 1)) / len(row)
         columns = [(self.x + number * (width + _GAP), width) for number in range(len(row))]
         gpus = [[gpu for gpu in self.host.gpus if _is_on(gpu.socket, socket)] for socket in row]
@@ -85,14 +85,14 @@ class HostDrawing:
         return max(bottoms)
 
     def _switches(self, gpus: Sequence[Gpu]) -> list[list[int]]:
-        """PCIe switches with GPUs among these."""
+        """PCIe switches whose GPUs are all among these."""
         among = {gpu.index for gpu in gpus}
         return [together for together in words.switches(self.host) if among.issuperset(together)]
 
     def _gpu_tree(
         self, gpus: Sequence[Gpu], column: tuple[float, float], y: float, socket_top: float
     ) -> None:
-        """GPUs in a row, and wires from the socket up to them, some through switches."""
+        """Draw GPUs in a row, and wires from the socket up to them, some through switches."""
         middle, bus = column[0] + column[1] / 2, socket_top - _LABELLED_WIRE
         self.canvas.path("pcie", (middle, socket_top), (middle, bus))
         self.canvas.text(middle + 6, socket_top - 5, "PCIe", "quiet")
@@ -118,7 +118,7 @@ class HostDrawing:
         self.canvas.path("pcie", (min([middle, *ends]), bus), (max([middle, *ends]), bus))
 
     def _gpu_row(self, gpus: Sequence[Gpu], x: float, width: float, y: float) -> float:
-        """Boxes with the numbers of GPUs; returns the width of one."""
+        """Draw boxes with the numbers of GPUs. Returns the width of one."""
         middle = x + width / 2
         if len(gpus) > _MOST_GPUS_DRAWN:
             indices = words.numbers(gpu.index for gpu in gpus)
@@ -139,10 +139,10 @@ class HostDrawing:
         return each
 
     def _nvlink(self, links: Sequence[GpuLink]) -> None:
-        """A bar where all GPUs have the same links to all others, else an arc for each pair."""
+        """Draw a bar if all GPUs have the same links to all others, else an arc for each pair."""
         drawn = [link for link in links if {link.first, link.second} <= self._gpus.keys()]
         if not drawn or len({top for _, top in self._gpus.values()}) > 1:
-            return  # the sentence says it
+            return  # the text describes the links instead
         top = next(iter(self._gpus.values()))[1]
         middles = sorted(self._gpus[index][0] for link in drawn for index in (link.first, link.second))
         if _is_complete(links):
@@ -160,7 +160,7 @@ class HostDrawing:
         self.canvas.text(self.x, top - 46, "NVLink", "ink-bold")
 
     def _nic_tree(self, socket: Socket, column: tuple[float, float], y: float, to_left: bool) -> float:
-        """Interfaces below each other, and wires from the socket down to them. Returns where they end."""
+        """Draw interfaces below each other, and wires from the socket to them. Returns their lower end."""
         groups = _alike([nic for nic in self.host.nics if _is_on(nic.socket, socket)])
         if not groups:
             return y
@@ -179,7 +179,7 @@ class HostDrawing:
         return end - 6
 
     def _nic(self, nics: Sequence[Nic], span: tuple[float, float], y: float, to_left: bool) -> float:
-        """A box for one, or for several that are alike; returns where it ends."""
+        """Draw a box for one interface, or for several similar ones. Returns its lower end."""
         x, width = span
         first = nics[0]
         name = first.name if len(nics) == 1 else f"{len(nics)} × {', '.join(nic.name for nic in nics)}"
@@ -199,7 +199,7 @@ def _is_on(number: int | None, socket: Socket) -> bool:
 
 
 def _described(socket: Socket, is_one: bool, width: float, say: Language) -> list[str]:
-    """Lines; the first is its name."""
+    """Lines of text; the first is the socket's name."""
     name = say("Socket {number}", number=socket.number)
     if socket.number is None:
         name = say("Sockets: not told apart")
@@ -211,7 +211,7 @@ def _described(socket: Socket, is_one: bool, width: float, say: Language) -> lis
 
 
 def _alike(nics: Sequence[Nic]) -> list[list[Nic]]:
-    """Three and more neighbours that differ by name and address only together, others by themselves."""
+    """Groups of three or more neighbours that differ only by name and address; others alone."""
     found: list[list[Nic]] = []
     for _, part in itertools.groupby(nics, key=lambda nic: (words.nic_model(nic), words.speed(nic))):
         same = list(part)

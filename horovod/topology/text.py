@@ -1,4 +1,4 @@
-"""The drawing for a terminal: a box for each host, what hangs on its sockets, and the networks between."""
+"""The drawing for a terminal: a box for each host with its devices by socket, and the networks between."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from horovod.topology import words
 from horovod.topology.facts import Gpu, GpuLink, Host, Nic, Ranks, Socket
 
 WIDTH = 88  # of a host's box; networks are drawn to its right
-_MOST_NETWORKS = 4  # that are drawn; all are named
+_MOST_NETWORKS = 4  # drawn; the text names all
 _MOST_IN_MATRIX = 8
 _PLAIN = str.maketrans("─│┌┐└┘├┤┬┴┼…", "-|++++++++++"[:11] + "~")
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A line inside a box. `networks`: those that its interface is in."""
+    """A line inside a box. `networks`: of its interface."""
 
     text: str
     networks: frozenset[str] = frozenset()
 
 
 def drawing(hosts: Sequence[Host], ranks: Ranks | None = None, *, ascii_only: bool = False) -> str:
-    """The hosts, and where the ranks are. At most 100 columns wide."""
+    """The hosts, and the ranks on them. At most 100 columns wide."""
     shared = words.shared_networks(hosts)
     drawn = list(shared)[:_MOST_NETWORKS]
     lines: list[str] = []
@@ -45,7 +45,7 @@ def drawing(hosts: Sequence[Host], ranks: Ranks | None = None, *, ascii_only: bo
 
 
 def plain(text: str) -> str:
-    """In ASCII, with as many columns."""
+    """The drawing in ASCII, with the same number of columns."""
     return text.translate(_PLAIN).encode("ascii", "replace").decode()
 
 
@@ -74,7 +74,7 @@ def _socket_text(socket: Socket, has_others: bool) -> str:
     return f"{text}, {words.memory(socket.memory_bytes)}" if has_others and socket.memory_bytes else text
 
 
-_Branch = tuple[str, frozenset[str], list[str]]  # text, networks of its interface, what hangs on it
+_Branch = tuple[str, frozenset[str], list[str]]  # text, networks of its interface, devices below it
 
 
 def _hanging_on(group: words.Group, socket: int | None) -> list[_Branch]:
@@ -127,7 +127,7 @@ def _nic_text(group: words.Group, nic: Nic) -> tuple[str, frozenset[str]]:
 
 
 def _gpu_connections(host: Host) -> Iterator[str]:
-    """A sentence where all pairs are alike or few, else a table."""
+    """A sentence if all pairs are alike or few, else a table."""
     sentences = words.connections(host)
     if not sentences:
         return
@@ -157,7 +157,7 @@ def _edge(left: str, title: str, remark: str, right: str) -> str:
 
 
 def _with_cables(lines: list[str], networks: list[list[int]]) -> list[str]:
-    """A vertical line for each network, at the right of the boxes, joined to the rows of its interfaces."""
+    """The lines with a vertical line for each network right of the boxes, joined to its interfaces' rows."""
     shown = [rows for rows in networks if len(rows) > 1]
     grid = [list(line.ljust(WIDTH + 3 * len(shown))) for line in lines]
     for number, rows in enumerate(shown):

@@ -1,4 +1,4 @@
-"""Facts in words and figures, as both drawings and the lab's table have them."""
+"""Facts as words and figures, for both drawings and the lab's table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PCIE_WAYS = {
 
 
 def memory(size: int) -> str:
-    """In GiB or TiB, as memory is sold."""
+    """A size in GiB or TiB, as memory is sold."""
     gib = size / 2**30
     number, unit = (gib / 1024, "TiB") if gib >= 1000 else (gib, "GiB")
     return f"{number:.0f} {unit}" if number >= 100 else f"{number:.3g} {unit}"
@@ -39,7 +39,7 @@ def rate(bits_per_second: float) -> str:
 
 
 def size(count: int) -> str:
-    """Of a message: "1 MB" is a million bytes."""
+    """A size of a message: "1 MB" is a million bytes."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
         if count >= factor:
             return f"{count / factor:.3g} {unit}"
@@ -88,7 +88,7 @@ def rank_label(ranks: Sequence[int]) -> str:
 
 
 def processor(socket: Socket, say: Language = ENGLISH) -> str:
-    """ "Intel Xeon Gold 6348 @ 2.60GHz": without the marks that makers put in."""
+    """ "Intel Xeon Gold 6348 @ 2.60GHz": without the makers' trade marks."""
     if socket.model is None:
         return say("model unknown")
     plain = re.sub(r"\((R|TM|r|tm)\)|\bCPU\b|\bProcessor\b", "", socket.model)
@@ -101,7 +101,7 @@ def cores(socket: Socket, say: Language = ENGLISH) -> str:
 
 
 def speed(nic: Nic, say: Language = ENGLISH) -> str:
-    """ "25 Gbit/s, RDMA"; says so where it is unknown, or nothing is plugged in."""
+    """ "25 Gbit/s, RDMA"; also that the speed is unknown, or the cable is unplugged."""
     if not nic.is_up:
         return say("no link")
     told = say("speed unknown") if nic.bits_per_second is None else rate(nic.bits_per_second)
@@ -109,12 +109,12 @@ def speed(nic: Nic, say: Language = ENGLISH) -> str:
 
 
 def nic_model(nic: Nic) -> str:
-    """Its model, or at least its driver; "" if neither is known, as of most virtual ones."""
+    """Its model, else its driver; "" if neither is known, as for most virtual ones."""
     return re.sub(_LEGAL_FORMS, "", nic.model) if nic.model else nic.driver or ""
 
 
 def connections(host: Host, say: Language = ENGLISH) -> list[str]:
-    """How the GPUs reach each other: one sentence where all pairs are alike, else one for each kind."""
+    """The connections of the GPUs: one sentence if all pairs are alike, else one for each kind."""
     kinds: dict[tuple[str, int], list[GpuLink]] = {}
     for link in host.gpu_links:
         kinds.setdefault((link.kind, link.links), []).append(link)
@@ -149,7 +149,7 @@ def switches(host: Host) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class Group:
-    """Hosts that are alike, drawn as one when they are many, and the ranks on them."""
+    """Similar hosts that are drawn as one, or a single host, and the ranks on them."""
 
     hosts: tuple[Host, ...]
     ranks: tuple[int, ...]
@@ -168,17 +168,17 @@ class Group:
         return rank_label(self.ranks) + each
 
     def addresses(self, nic: Nic) -> str:
-        """Of one host, or the networks that all the hosts' interfaces of this name are in."""
+        """The interface's addresses; in a group of hosts, the networks of their interfaces of this name."""
         if len(self.hosts) == 1:
             return ", ".join(nic.addresses)
         return ", ".join(dict.fromkeys(str(ipaddress.ip_interface(text).network) for text in nic.addresses))
 
 
-FOLD_FROM = 3  # hosts that are alike: two are drawn both, as a picture of how they are connected
+FOLD_FROM = 3  # two similar hosts are drawn separately, to show their connection
 
 
 def groups(hosts: Sequence[Host], ranks: Ranks | None) -> list[Group]:
-    """Hosts in order; neighbours that are alike, and have as many ranks, together if they are many."""
+    """Hosts in order. Neighbours that are alike and have equally many ranks form a group if they are many."""
     singles = [Group((host,), tuple(ranks.of(n)) if ranks else ()) for n, host in enumerate(hosts)]
     found: list[Group] = []
     for _, part in itertools.groupby(singles, key=lambda one: (_shape(one.host), len(one.ranks))):
@@ -192,7 +192,7 @@ def groups(hosts: Sequence[Host], ranks: Ranks | None) -> list[Group]:
 
 
 def _shape(host: Host) -> tuple[Host, str]:
-    """Without what differs between hosts that are alike: names, addresses, and a few bytes of memory."""
+    """A host without the differences between similar hosts: names, addresses, a few bytes of memory."""
     nics = tuple(
         replace(nic, addresses=tuple(str(ipaddress.ip_interface(text).network) for text in nic.addresses))
         for nic in host.nics
@@ -203,7 +203,7 @@ def _shape(host: Host) -> tuple[Host, str]:
 
 
 def shared_networks(hosts: Sequence[Host]) -> dict[str, list[tuple[int, str]]]:
-    """Networks that several hosts are in: network -> (host, name of its interface)."""
+    """Networks with several hosts: network -> (index of host, name of its interface)."""
     found: dict[str, list[tuple[int, str]]] = {}
     for number, host in enumerate(hosts):
         for nic in host.nics:

@@ -1,4 +1,4 @@
-"""``import horovod.torch as hvd``: data-parallel training whose gradients travel compressed."""
+"""The API of ``import horovod.torch as hvd``: data-parallel training with compressed gradients."""
 
 from __future__ import annotations
 

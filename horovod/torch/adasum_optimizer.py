@@ -1,9 +1,9 @@
-"""DistributedOptimizer with op=Adasum: ranks combine the steps they would make, not the gradients.
+"""DistributedOptimizer with op=Adasum: ranks combine their optimizer steps instead of their gradients.
 
-Life of a step: when a parameter's gradient is due, the wrapped optimizer makes its step for that parameter
-alone, with the local gradient; the difference it makes (the delta) is Adasum-allreduced while the backward
-pass goes on, and the parameter goes back to where it was. ``step()`` waits for the deltas and adds them. What
-the optimizer remembers (momentum) stays local, and differs by rank.
+When a parameter's gradient is due, the wrapped optimizer makes its step for that parameter alone, with the
+local gradient. The change (the delta) is Adasum-allreduced while the backward pass continues, and the
+parameter gets its old value back. ``step()`` waits for the deltas and adds them. The optimizer's state
+(momentum) stays local and differs by rank.
 
 Adasum: Maleki et al., "Scaling Distributed Training with Adaptive Summation", 2020, arXiv:2006.02924.
 """
@@ -26,7 +26,7 @@ __all__ = ["DistributedAdasumOptimizer"]
 
 
 class DistributedAdasumOptimizer(OptimizerFront):
-    """Put in front of the user's optimizer class; ``super()`` is that class."""
+    """A mixin placed before the user's optimizer class, which ``super()`` therefore is."""
 
     _group_number: dict[torch.Tensor, int]
 
@@ -49,10 +49,13 @@ class DistributedAdasumOptimizer(OptimizerFront):
 
     @torch.no_grad()
     def _local_delta(self, parameter: torch.Tensor) -> torch.Tensor:
-        """The change that the wrapped optimizer's step would make to a parameter, which is left as it was."""
+        """Return the change that the wrapped optimizer's step would make to a parameter.
+
+        The parameter is restored.
+        """
         if parameter.grad is None or parameter not in self._group_number:
             return torch.zeros_like(parameter)
-        # SparseAdam's step takes sparse gradients only; what travels is the delta, which is dense.
+        # SparseAdam's step takes sparse gradients only. Its delta is dense.
         wants_sparse = isinstance(self, torch.optim.SparseAdam)
         if parameter.grad.is_sparse and self.sparse_as_dense and not wants_sparse:
             parameter.grad = parameter.grad.to_dense()
@@ -65,7 +68,7 @@ class DistributedAdasumOptimizer(OptimizerFront):
 
     @contextmanager
     def _holding_only(self, parameter: torch.Tensor) -> Iterator[None]:
-        """Inside the block the optimizer has a single parameter, in the group it belongs to."""
+        """Inside the block the optimizer has one parameter, in its group."""
         every_group = self.param_groups
         entry = every_group[self._group_number[parameter]]
         every_parameter = entry["params"]
@@ -76,7 +79,7 @@ class DistributedAdasumOptimizer(OptimizerFront):
             self.param_groups, entry["params"] = every_group, every_parameter
 
     def _step_of_wrapped_class(self) -> None:
-        """Without the user's step hooks, which belong to the step of all parameters."""
+        """Make a step without the user's step hooks, which belong to the step of all parameters."""
         step: Any = super().step.__func__  # type: ignore[attr-defined]
         if getattr(step, "hooked", False):
             step = step.__wrapped__
@@ -90,18 +93,18 @@ class DistributedAdasumOptimizer(OptimizerFront):
             raise errors.adasum_unscaled(ranks=[basics.rank()])
 
     def synchronize(self) -> None:
-        """Does nothing: there are no reduced gradients to look at before the step."""
+        """Do nothing: there are no reduced gradients before the step."""
 
     def skip_synchronize(self) -> Any:
-        """Raises AssertionError: the reduction of steps cannot be skipped."""
+        """Raise AssertionError: the reduction of steps cannot be skipped."""
         raise errors.adasum_synchronizes()
 
     @breaks_graphs
     @torch.optim.Optimizer.profile_hook_step
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Add to every parameter the Adasum of all ranks' steps. Returns what ``closure`` returns, or None.
+        """Add the Adasum of all ranks' steps to every parameter. Returns what ``closure`` returns, or None.
 
-        The local steps were made when gradients were due; gradients of ``closure`` are reduced too.
+        The local steps were made when gradients were due. Gradients of ``closure`` are reduced too.
         """
         loss = None
         if closure is not None:

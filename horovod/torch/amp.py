@@ -1,9 +1,9 @@
-"""GradScaler and reductions that are not over: gradients are reduced before they are unscaled.
+"""Make PyTorch's GradScaler wait for reductions before it unscales gradients.
 
-PyTorch's scaler changes gradients in place without raising their versions, so that nobody could tell
-afterwards. It looks at them in ``torch.amp.GradScaler.unscale_``, which ``step`` calls if the script has
-not, and for optimizers that unscale by themselves (``fused=True``) in ``_check_inf_per_device``. These two
-names of torch are needed here; both get the optimizer first.
+The scaler changes gradients in place without raising their versions, so the change cannot be detected later.
+This module wraps both methods that do so: ``torch.amp.GradScaler.unscale_``, which ``step`` calls if the
+script has not, and ``_check_inf_per_device``, for optimizers that unscale by themselves (``fused=True``).
+Both take the optimizer as their first argument.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NAMES = ("unscale_", "_check_inf_per_device")
 
 
 def settle_before_unscaling() -> None:
-    """Have scalers wait for a DistributedOptimizer's gradients, from now on. May be repeated."""
+    """Make all scalers wait for a DistributedOptimizer's gradients. Idempotent."""
     for name in NAMES:
         original = getattr(torch.amp.GradScaler, name)
         if not hasattr(original, "_horovod_original"):

@@ -1,9 +1,9 @@
-"""Collectives as autograd functions: what the gradient of each is.
+"""The collectives as autograd functions, with their gradients.
 
-allreduce's gradient is allreduced in the same way, and alltoall's goes back the way it came. The gradients of
-allgather and broadcast are *averaged* over ranks, and that of a reduce-scatter is multiplied by their
-number, as in Horovod; the true adjoints are the sum, and no factor. Operations of the backward pass have no
-names, so they must run in the same order on every rank.
+The gradient of an allreduce is allreduced in the same way, and that of an alltoall travels back by alltoall.
+The gradients of allgather and broadcast are *averaged* over ranks, and that of a reduce-scatter is multiplied
+by the number of ranks, as in Horovod. The true adjoints are the sum, and no factor. Operations of the
+backward pass have no names, so they must run in the same order on every rank.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ __all__ = [
 
 
 class OfItsJob(torch.autograd.Function):
-    """A function whose ``backward`` works for the job that ``forward`` did, on whatever thread."""
+    """A function whose ``backward`` works for the job of its ``forward``, on any thread."""
 
-    if TYPE_CHECKING:  # torch leaves it untyped
+    if TYPE_CHECKING:  # torch has no type for it
 
         @classmethod
         def apply(cls, *arguments: Any) -> Any: ...
@@ -60,7 +60,7 @@ class OfItsJob(torch.autograd.Function):
 
 
 class CompressedGroupedAllreduce(OfItsJob):
-    """Allreduce of a group by a compressor that the core or the gathered route works with, or by none."""
+    """Allreduce of a group, without compressor or with one of the core or of the gathered route."""
 
     @staticmethod
     def forward(
@@ -111,9 +111,7 @@ class HorovodAllreduce(OfItsJob):
 
 
 class HorovodGroupedAllreduce(OfItsJob):
-    """Allreduce of a group of tensors; the gradients are allreduced as a group, with the same op and
-    factors.
-    """
+    """Allreduce of a group. The gradients are allreduced as a group, with the same op and factors."""
 
     @staticmethod
     def forward(
@@ -140,7 +138,7 @@ class HorovodGroupedAllreduce(OfItsJob):
 
 
 class HorovodAllgather(OfItsJob):
-    """Allgather; the gradient is the average over ranks of the rows this rank contributed."""
+    """Allgather. The gradient is the average over ranks of the rows that this rank contributed."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> Any:
@@ -161,7 +159,7 @@ def _own_part(tensor: torch.Tensor, sizes: list[int], process_set: ProcessSet) -
 
 
 class HorovodGroupedAllgather(OfItsJob):
-    """Allgather of several tensors; gradients as those of HorovodAllgather."""
+    """Allgather of several tensors, with gradients as in HorovodAllgather."""
 
     @staticmethod
     def forward(ctx: Any, name: str | None, process_set: ProcessSet, *tensors: torch.Tensor) -> Any:
@@ -181,7 +179,7 @@ class HorovodGroupedAllgather(OfItsJob):
 
 
 class HorovodBroadcast(OfItsJob):
-    """Broadcast; the gradient is the average over ranks on root, and zero elsewhere."""
+    """Broadcast. The gradient is the average over ranks on the root, and zero on other ranks."""
 
     @staticmethod
     def forward(
@@ -197,9 +195,9 @@ class HorovodBroadcast(OfItsJob):
 
 
 class HorovodAlltoall(OfItsJob):
-    """Alltoall; the gradient goes back by alltoall with the splits that were received.
+    """Alltoall. The gradient goes back by alltoall, with the received splits.
 
-    Rows that went to nobody, because the splits left them out, have gradient zero.
+    Rows that the splits left out have gradient zero.
     """
 
     @staticmethod
@@ -209,7 +207,8 @@ class HorovodAlltoall(OfItsJob):
         ctx.process_set, ctx.rows = process_set, tensor.shape[0] if tensor.dim() else 0
         sizes: list[int] = []
         output, received = synchronize(start_alltoall(tensor, splits, name, process_set, sizes))  # type: ignore[misc]
-        ctx.received = torch.tensor(sizes, dtype=torch.int32)  # in host memory, where the way back wants them
+        # in host memory, as alltoall requires of splits
+        ctx.received = torch.tensor(sizes, dtype=torch.int32)
         ctx.mark_non_differentiable(received)
         return output, received
 
@@ -223,8 +222,9 @@ class HorovodAlltoall(OfItsJob):
 
 
 class HorovodReducescatter(OfItsJob):
-    """Reduce-scatter; the gradient is the allgather of the gradients, times the factors, and for Sum the
-    ranks.
+    """Reduce-scatter.
+
+    The gradient is the allgather of the gradients, times the factors and, for Sum, the number of ranks.
     """
 
     @staticmethod
@@ -253,7 +253,7 @@ class HorovodReducescatter(OfItsJob):
 
 
 class HorovodGroupedReducescatter(OfItsJob):
-    """Reduce-scatter of several tensors; gradients as those of HorovodReducescatter."""
+    """Reduce-scatter of several tensors, with gradients as in HorovodReducescatter."""
 
     @staticmethod
     def forward(

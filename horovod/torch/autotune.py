@@ -1,8 +1,8 @@
-"""The tuning of this rank's job: what horovod.tune has to know of it, and the end of each step.
+"""Connects horovod.tune to this rank's job: what may be tuned, and when each step ends.
 
-A DistributedOptimizer and a model under ``ddp.compress`` say when a step has ended. The first of a job that
-does is what steps are counted by; others, as the second optimizer of a GAN, take the settings that are found.
-All of it is off without HOROVOD_AUTOTUNE=1.
+A DistributedOptimizer and a model under ``ddp.compress`` report the end of each step. The first that makes
+one counts the steps. Others, such as the second optimizer of a GAN, take the settings that are found. Without
+HOROVOD_AUTOTUNE=1 all of this is off.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LAUNCH_STEPS = "HOROVOD_TUNE_LAUNCH_STEPS"
 
 
 def is_on() -> bool:
-    """As ranks of this job have found alike when they met."""
+    """Return whether tuning is on, as the ranks agreed when they met."""
     return basics.member().tuning["HOROVOD_AUTOTUNE"] == "1"
 
 
@@ -62,13 +62,17 @@ class _NoAgreement:
 
 
 class _CoreAgreements:
-    """By an operation of the core, which takes its own settings in the order of all operations."""
+    """Agreements by an operation of the core, which applies its settings in the order of operations."""
 
     def __init__(self, engine: native.Engine) -> None:
         self._engine = engine
 
     def start(self, text: str) -> Agreement:
-        """Others may have made their last step, and left: only who makes another one needs to hear of it."""
+        """Start an agreement on ``text``.
+
+        An error is kept until the text is read: other ranks may have left, and only a rank that makes another
+        step needs the answer.
+        """
         try:
             return _CoreAgreement(self._engine, self._engine.tune(_OPERATION, text))
         except HorovodInternalError as error:
@@ -79,7 +83,7 @@ class _CoreAgreements:
 
 
 class _Probe:
-    """For ``horovodrun --tune-launch``, which ends the job when it has read what a step takes."""
+    """Measures a step for ``horovodrun --tune-launch``, which then ends the job."""
 
     _WARMUP = 10
 
@@ -93,16 +97,17 @@ class _Probe:
             steps = [end - begin for begin, end in itertools.pairwise(self._times[self._WARMUP :])]
             print(
                 f"horovod: a step takes {statistics.median(steps):.6f} s, the median of {len(steps)}",
-                file=sys.__stdout__,  # where horovodrun reads, whatever the script prints to
+                file=sys.__stdout__,  # for horovodrun, even if the script redirects sys.stdout
                 flush=True,
             )
 
 
 class Tuned:
-    """An optimizer or a model whose steps are told of, and the settings of its own that it has.
+    """An optimizer or a model that reports its steps, and its own settings that may be tuned.
 
-    They change at the end of its steps, which ranks make in one order. A rank that had joined made fewer: so
-    before its first reduction after a join each takes what ranks had agreed on when that ended.
+    The settings change at the end of its steps, which all ranks make in the same order. A rank that had
+    joined made fewer steps. So before its first reduction after a join, each rank takes the settings that
+    were agreed on when the join ended.
     """
 
     def __init__(self, knobs: Sequence[OwnKnob] = ()) -> None:
@@ -111,12 +116,12 @@ class Tuned:
         self._since: Decision | None = None
 
     def add(self, own: OwnKnob) -> None:
-        """One more that may be tuned, or one again that is changed in another way; before the first step."""
+        """Add a knob, or replace the knob of that name, before the first step."""
         self.knobs = [known for known in self.knobs if known.knob.name != own.knob.name] + [own]
         self._has[own.knob.name] = own.start
 
     def before_reduction(self) -> None:
-        """Cheap: what may be tuned in Python seldom is anything."""
+        """Take the agreed settings if they have changed. Cheap, as knobs in Python are rare."""
         if self.knobs and self._since is not (agreed := belongings.own(Tuning).agreed()):
             self._since = agreed
             self.take(agreed.settings)
@@ -130,10 +135,10 @@ class Tuned:
 
 
 class _Leader:
-    """Whose steps count: the first that makes one, then whoever makes TAKES_OVER in a row without it.
+    """Chooses whose steps count: the first caller that makes one, until another makes TAKES_OVER in a row.
 
-    Ranks make the same calls in one order, so all have one leader. When objects go does not matter, as that
-    is the garbage collector's business, on each rank at another time.
+    Ranks make the same calls in one order, so all have the same leader. It does not depend on the garbage
+    collector, which runs at another time on each rank.
     """
 
     TAKES_OVER = 10
@@ -144,7 +149,7 @@ class _Leader:
         self._leader = self._other = self._in_a_row = 0
 
     def is_it(self, caller: Tuned) -> bool:
-        """Whether this step counts, which its maker may take over with."""
+        """Return whether this step counts. The call may make ``caller`` the leader."""
         number = self._number(caller)
         if number == self._leader:
             self._in_a_row = 0
@@ -157,7 +162,7 @@ class _Leader:
         return True
 
     def begin_afresh(self) -> None:
-        """Ranks that had joined have not made the others' calls: from here on all make the same again."""
+        """Forget the leader. Ranks that had joined missed calls; from here on all make the same."""
         self._leader = self._other = self._in_a_row = 0
 
     def _number(self, caller: Tuned) -> int:
@@ -167,7 +172,7 @@ class _Leader:
 
 
 class Tuning:
-    """Of one job on this rank (``belongings.own``)."""
+    """The tuning of one job on this rank (``belongings.own``)."""
 
     def __init__(self) -> None:
         wanted = os.environ.get(LAUNCH_STEPS, "")
@@ -179,11 +184,11 @@ class Tuning:
         self._watched: Watched | None = None
         self._joins = 0
         self._agreed = Decision("warming up" if self._is_on else "off", 1)
-        self._told = 0  # outcomes
+        self._told = 0  # reported outcomes
         self._searching_since: tuple[float, dict[str, int]] | None = None
 
     def agreed(self) -> Decision:
-        """The ranks' common decision when they last joined, or were all told at once."""
+        """Return the common decision of the last join, or of ``fix``."""
         member = basics.member()
         if self._joins != member.joins:
             self._joins = member.joins
@@ -195,7 +200,7 @@ class Tuning:
         return self._agreed
 
     def step_ended(self, tuned: Tuned, workload: Callable[[], Workload]) -> None:
-        """Ranks have made a step together, that of ``tuned``; of all that call this one is counted."""
+        """Count the step that all ranks have made with ``tuned``, if ``tuned`` is the leader."""
         if self._probe is not None:
             return self._probe.step_ended()
         if self._agreed.phase == "off" and not self._agreed.settings:
@@ -212,9 +217,7 @@ class Tuning:
         tuned.take((self._tuner.decision if self._tuner is not None else agreed).settings)
 
     def fix(self, settings: Mapping[str, str]) -> None:
-        """Stop tuning, and take these settings. All ranks call it between the same two steps; rank 0's
-        count.
-        """
+        """Stop tuning, and use rank 0's ``settings``. All ranks call it between the same two steps."""
         member = basics.member()
         self.agreed()
         if self._tuner is not None:
@@ -226,7 +229,7 @@ class Tuning:
             self._tuner.decision = self._agreed
 
     def data(self) -> dict[str, Any]:
-        """See ``hvd.tuning``."""
+        """Return the result of ``hvd.tuning``."""
         agreed = self.agreed()
         decision = self._tuner.decision if self._tuner is not None else agreed
         known = {"phase": decision.phase, "settings": dict(decision.settings)}
@@ -241,7 +244,7 @@ class Tuning:
             self._director = _director(member, workload, self._watched, self._say)
             member.before_leaving.append(self._say_how_far)
         self._tuner = Tuner(_CoreAgreements(member.engine), self._director)
-        if self._joins:  # others have made steps before, and begun afresh after them
+        if self._joins:  # the other ranks began afresh after steps before the join
             self._tuner.begin_afresh()
 
     def _say(self, line: str) -> None:
@@ -252,7 +255,7 @@ class Tuning:
             self._say(f"tuning ended early, {so_far}. Nothing is kept for the next job.")
 
     def _report(self, director: Director) -> None:
-        """The table and the log, once for each search that has ended, or was spared."""
+        """Write the table and the log once for each search that was completed or skipped."""
         if director.phase == "searching" and self._searching_since is None:
             self._searching_since = (time.perf_counter(), dict(basics.metrics(global_process_set)))
         if director.settled == self._told:
@@ -277,7 +280,7 @@ class Tuning:
             }
             for trial in director.trials
         ]
-        # The phase and the settings are those from the next step on.
+        # Phase and settings are those of the next step.
         now = {"phase": director.phase, "settings": director.settings(), "trials": trials}
         try:
             Path(path).write_text(json.dumps({**self.data(), **now}, indent=1) + "\n")
@@ -286,23 +289,23 @@ class Tuning:
 
 
 def nothing() -> dict[str, Any]:
-    """The result of ``tuning`` if nothing is tuned."""
+    """Return the result of ``tuning`` if nothing is tuned."""
     return {"phase": "off", "settings": {}}
 
 
 def step_ended(tuned: Tuned, workload: Callable[[], Workload]) -> None:
-    """Of the job that the caller is in; see Tuning."""
+    """Report the end of a step to the tuning of the caller's job. See Tuning."""
     belongings.own(Tuning).step_ended(tuned, workload)
 
 
 def tuning() -> dict[str, Any]:
-    """The state and results of tuning; see docs/tuning.md. Every rank may ask at any time.
+    """Return the state and results of tuning; see docs/tuning.md. Any rank may call it at any time.
 
     Returns:
-        phase ("off", "warming up", "searching", "watching") and settings (by variable, the text that counts
-        now). On rank 0, once a step was made, also began_with (the search), defaults, gain (ratio and the
-        ends of its interval, or None), steps (that trials of this job took), steps_allowed, why_it_ended,
-        duels, and is_reused: these figures are those of an earlier search, as nothing was tried.
+        phase ("off", "warming up", "searching", "watching") and settings (variable -> the text in use). On
+        rank 0, once a step was made, also began_with (the search), defaults, gain (ratio and the ends of its
+        interval, or None), steps (that trials of this job took), steps_allowed, why_it_ended, duels, and
+        is_reused (nothing was tried, and these figures are those of an earlier search).
 
     ValueError before init().
     """
@@ -328,7 +331,7 @@ def _director(
 def _cache(say: Callable[[str], None]) -> Cache | None:
     try:
         return Cache(Cache.usual_folder(os.environ), say)
-    except RuntimeError as error:  # a user without a home
+    except RuntimeError as error:  # a user without a home directory
         say(f"what is tuned is not kept for the next job, as HOROVOD_AUTOTUNE_CACHE names no folder: {error}")
         return None
 
@@ -338,7 +341,7 @@ def _read(variable: str) -> Any:
 
 
 def _shares(since: float, before: Mapping[str, int]) -> str:
-    """Of all that ranks did since then."""
+    """Return the shares of all that ranks did since ``since``."""
     now = basics.metrics(global_process_set)
     counted = {name: now[name] - count for name, count in before.items()}
     return str(shares_of(time.perf_counter() - since, counted))

@@ -1,13 +1,13 @@
-"""The arithmetic of a batch normalisation whose statistics come from elsewhere, by torch's own kernels.
+"""The arithmetic of a batch normalisation with given statistics, by torch's own kernels.
 
-Input is [N, C, *]; statistics and sums are vectors [C], float64 for float64 input and float32 for any other.
+Input is [N, C, *]. Statistics and sums are vectors [C], float64 for float64 input and float32 for any other.
 With x̂ = (x − mean) / sqrt(var + eps), y = weight·x̂ + bias, and means over the batch of all ranks, the
 gradient (Ioffe and Szegedy 2015, arXiv:1502.03167) is
 
     dx = weight / sqrt(var + eps) · (dy − mean(dy) − x̂·mean(dy·x̂))
 
-On CUDA the kernels are those of torch.nn.SyncBatchNorm: they take half precision as it is. Those of the CPU
-would give statistics of half precision too, so there the work is done in the statistics' dtype.
+On CUDA the kernels are those of torch.nn.SyncBatchNorm, which accept half precision. The CPU kernels would
+return half-precision statistics too, so the CPU works in the statistics' dtype.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of the batch of all ranks; ``var`` is biased."""
+    """The statistics of the batch of all ranks. ``var`` is biased."""
 
     mean: torch.Tensor
     var: torch.Tensor
-    count: int | torch.Tensor  # values of a channel; a tensor where the host does not know it: at least 2
+    count: int | torch.Tensor  # values per channel; a tensor, of at least 2, if the host does not know it
 
     @property
     def is_known(self) -> bool:
-        """Whether the host knows the count."""
+        """Return whether the host knows the count."""
         return isinstance(self.count, int)
 
 
@@ -42,12 +42,12 @@ def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def count_of(x: torch.Tensor) -> int:
-    """Values of a channel."""
+    """Return the number of values per channel."""
     return x.shape[0] * prod(x.shape[2:])
 
 
 def moments(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and biased variance of each channel; zeros for a batch of nothing."""
+    """Return the mean and the biased variance of each channel; zeros for an empty batch."""
     dtype = statistics_dtype(x.dtype)
     if x.numel() == 0:
         return x.new_zeros(x.shape[1], dtype=dtype), x.new_zeros(x.shape[1], dtype=dtype)
@@ -62,7 +62,7 @@ def normalized(
     statistics: Statistics,
     eps: float,
 ) -> torch.Tensor:
-    """weight·x̂ + bias, in the dtype and memory format of ``x``."""
+    """Return weight·x̂ + bias, in the dtype and memory format of ``x``."""
     if x.numel() == 0:
         return torch.empty_like(x)
     mean, var = statistics.mean, statistics.var
@@ -76,7 +76,7 @@ def normalized(
 def gradient_sums(
     dy: torch.Tensor, x: torch.Tensor, statistics: Statistics, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sums of dy and of dy·x̂ over this rank's batch: the gradients of bias and weight."""
+    """Return the sums of dy and of dy·x̂ over this rank's batch: the gradients of bias and weight."""
     mean, var = statistics.mean, statistics.var
     if x.numel() == 0:
         return torch.zeros_like(mean), torch.zeros_like(mean)
@@ -86,7 +86,7 @@ def gradient_sums(
             _dense(dy), _dense(x), mean, invstd, None, True, False, False
         )
         return sum_dy, sum_dy_xmu * invstd
-    # As in eval mode: there, too, mean and variance do not depend on x.
+    # As in eval mode, in which mean and variance do not depend on x either.
     _, sum_dy_xhat, sum_dy = torch.ops.aten.native_batch_norm_backward(
         dy.to(mean.dtype),
         x.to(mean.dtype),
@@ -110,7 +110,7 @@ def input_gradient(
     sums: tuple[torch.Tensor, torch.Tensor],
     eps: float,
 ) -> torch.Tensor:
-    """dx, from ``sums`` of dy and of dy·x̂ over the batch of all ranks."""
+    """Return dx, from ``sums`` of dy and of dy·x̂ over the batch of all ranks."""
     if x.numel() == 0:
         return torch.empty_like(x)
     mean, var, count = statistics.mean, statistics.var, statistics.count
@@ -123,7 +123,7 @@ def input_gradient(
             _dense(dy), _dense(x), mean, invstd, scale, sum_dy, sum_dy_xhat / invstd, counts
         )
     factor = invstd if scale is None else scale * invstd
-    # −factor·(mean(dy) + x̂·mean(dy·x̂)) is a normalisation itself, so torch's fused kernel computes it.
+    # −factor·(mean(dy) + x̂·mean(dy·x̂)) is a normalisation itself, for torch's fused kernel.
     dx = functional.batch_norm(
         x.to(mean.dtype),
         mean,
@@ -147,7 +147,7 @@ def _as(like: torch.Tensor, parameter: torch.Tensor | None) -> torch.Tensor | No
 
 
 def _dense(x: torch.Tensor) -> torch.Tensor:
-    """``x`` in a memory format that the CUDA kernels take."""
+    """Return ``x`` in a memory format that the CUDA kernels accept."""
     if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
         return x
     if x.dim() == 5 and x.is_contiguous(memory_format=torch.channels_last_3d):

@@ -18,9 +18,9 @@ class _Listener(Protocol):
 
 
 def register(listener: _Listener, parameter: torch.Tensor) -> Any:
-    """Have ``listener.before_accumulation(parameter)`` called in this job; returns the hook's handle.
+    """Call ``listener.before_accumulation(parameter)`` in this job, before each accumulation.
 
-    The hook keeps neither of the two alive.
+    Returns the hook's handle. The hook keeps neither object alive.
     """
     of_listener, of_parameter, job = weakref.ref(listener), weakref.ref(parameter), jobs.current()
 

@@ -1,13 +1,14 @@
-"""The checkpoint of compressed training besides model and optimizer. A DistributedOptimizer has it in
-state_dict()["horovod"], a compressed DistributedDataParallel in its CompressionState's state_dict():
+"""The part of a checkpoint that compressed training adds to model and optimizer.
 
-    form           the number of this form, checkpoint_form.FORM; without one it is the first
-    rank, size     whose checkpoint it is, and of how many ranks; positions among those that share the work
-    residuals      rank -> Residuals.state_dict(): this rank's, or, after ``consolidate``, everybody's
-    compressors    parameter -> what its compressor remembers; the same on every rank
+It is state_dict()["horovod"] of a DistributedOptimizer, and state_dict() of a CompressionState:
 
-Every rank's residuals are its own: a checkpoint that rank 0 alone writes would lose the others', so that they
-are gathered first. Peers is what that takes.
+    form           the version of this form, checkpoint_form.FORM; 1 if absent
+    rank, size     the position of the rank that saved it among its peers, and their number
+    residuals      position -> Residuals.state_dict(): this rank's, or, after ``consolidate``, every rank's
+    compressors    parameter -> the memory of its compressor; the same on every rank
+
+Every rank has its own residuals. They are gathered first, through Peers, if rank 0 alone writes the
+checkpoint.
 """
 
 from __future__ import annotations
@@ -26,41 +27,42 @@ __all__ = ["Checkpoint", "Peers"]
 
 
 class Peers(Protocol):
-    """The ranks that share a checkpoint, each with a position among them: 0, 1, ...
+    """The ranks that share a checkpoint. Each has a position among them: 0, 1, ...
 
-    ``owner``: what their script calls, as warnings name it: "optimizer".
+    ``owner`` names the object that the script calls, for warnings: "optimizer".
     """
 
     owner: str
 
     def ranks(self) -> list[int] | None:
-        """The ranks of the job in the order of their positions; None while they are unknown."""
+        """Return the ranks of the job in the order of positions; None while unknown."""
         ...
 
     def position(self) -> int | None:
-        """This rank's; None where it has none, or the job is over."""
+        """Return this rank's position; None if it has none, or the job is over."""
         ...
 
     def size(self) -> int | None:
-        """How many there are; None where the job is over."""
+        """Return the number of peers; None if the job is over."""
         ...
 
     def gathered(self, own: Any, at: int) -> list[Any] | None:
-        """Collective. Everybody's objects by position, at position ``at``; None elsewhere."""
+        """Collective. Return all peers' objects by position, at position ``at``; None elsewhere."""
         ...
 
 
 class Checkpoint:
-    """Saves and restores what a reduction remembers between steps.
+    """Saves and restores the state of a reduction between steps.
 
-    While ``peers`` are unknown it keeps what is loaded as it is, as residuals are of some rank.
+    While ``peers`` are unknown it keeps a loaded checkpoint unchanged, as residuals belong to ranks.
     """
 
     def __init__(self, residuals: Residuals, memory: Memory, peers: Peers | None) -> None:
         self._residuals, self._memory, self._known_peers = residuals, memory, peers
-        self._loaded: Mapping[str, Any] | None = None  # while peers are unknown
-        self._rank, self._size = 0, 1  # among the peers, also when the job is over
-        # Every rank's residuals as they were gathered or loaded, true until the next reduction.
+        # loaded before the peers were known
+        self._loaded: Mapping[str, Any] | None = None
+        self._rank, self._size = 0, 1  # among the peers; kept when the job is over
+        # Every rank's residuals as gathered or loaded, valid until the next reduction.
         self._everybodys: dict[int, Any] | None = None
 
     @property
@@ -69,7 +71,7 @@ class Checkpoint:
         return self._known_peers
 
     def meet(self, peers: Peers, names: Collection[str] | None = None) -> None:
-        """The peers are these from now on. Raises and warns as ``load_state_dict``, of what was loaded."""
+        """Set the peers. Raises and warns as ``load_state_dict``, of a checkpoint loaded before."""
         self._known_peers = peers
         if self._loaded is not None:
             self.load_state_dict(self._loaded, names)
@@ -80,12 +82,12 @@ class Checkpoint:
             self._rank, self._size = peers.position() or 0, peers.size() or 1
 
     def on_reduction(self) -> None:
-        """The residuals that this rank knows of others are no longer true."""
+        """Forget the residuals of other ranks, which the reduction changes."""
         self._look_around()
         self._everybodys = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Empty where there is nothing to save."""
+        """Return the checkpoint; empty if there is nothing to save."""
         if self._known_peers is None:
             return dict(self._loaded or {})
         residuals = dict(self._everybodys or {})
@@ -98,10 +100,11 @@ class Checkpoint:
         return {**whose, "residuals": residuals, "compressors": compressors}
 
     def load_state_dict(self, saved: Mapping[str, Any] | None, names: Collection[str] | None = None) -> None:
-        """Go on from what ``state_dict()`` returned, or from nothing.
+        """Continue from what ``state_dict()`` returned, or start from nothing.
 
-        Residuals that are not there for this rank, or of no parameter called one of ``names``, begin anew,
-        with a warning. ValueError for what ``state_dict()`` does not return: then nothing has changed.
+        Residuals that are missing for this rank start again from zero, and residuals of parameters not in
+        ``names`` are dropped, both with a warning. ValueError, without any change, if ``saved`` has another
+        form.
         """
         if self._known_peers is None:
             self._loaded = saved
@@ -132,10 +135,9 @@ class Checkpoint:
             )
 
     def forget_residuals(self) -> bool:
-        """Begin error feedback anew, as other ranks share the work now. Whether there was any.
+        """Start error feedback again, as other ranks share the work now. Return whether there was any.
 
-        Residuals are what this rank has lost of gradients that ranks have summed who have gone, or of sums
-        that others encode now.
+        Residuals are losses of sums with ranks that have left, or of sums that other ranks encode now.
         """
         had_any = bool(self._residuals)
         self._residuals.load_state_dict(None)
@@ -150,8 +152,9 @@ class Checkpoint:
             raise errors.damaged_checkpoint(owner=self._peers.owner, **facts_of(error)) from None
 
     def consolidate(self, to: int) -> None:
-        """Gather every rank's residuals on rank ``to`` of the job: there state_dict() has them until the next
-        reduction. All peers make the call; others do nothing.
+        """Gather every rank's residuals on rank ``to`` of the job. Collective for all peers.
+
+        ``to`` has them in its state_dict() until the next reduction. Ranks that are not peers do nothing.
         """
         ranks = self._peers.ranks()
         if ranks is None or self._peers.position() is None:
@@ -164,9 +167,9 @@ class Checkpoint:
             self._everybodys = dict(enumerate(received))
 
     def parts(self) -> dict[int, Any]:
-        """By rank of the job, what that rank needs in order to go on where this one does.
+        """Return, by rank of the job, the state with which that rank continues from this one.
 
-        Residuals are among it only where a checkpoint with everybody's was loaded here.
+        It has residuals only if a checkpoint with every rank's residuals was loaded here.
         """
         saved = self.state_dict()
         if not saved:
@@ -178,7 +181,7 @@ class Checkpoint:
         }
 
     def take(self, part: Mapping[str, Any] | None) -> None:
-        """Go on from what another rank's ``parts()`` has for this one; what it has not is forgotten."""
+        """Continue from another rank's ``parts()`` for this rank, and forget everything else."""
         own = part["residuals"] if part is not None else None
         if own is None and self._residuals:
             warnings.warn(

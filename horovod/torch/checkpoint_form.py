@@ -1,6 +1,6 @@
-"""Whether what a checkpoint holds has the form that `checkpoint.Checkpoint` writes.
+"""Checks that a loaded checkpoint has the form that `checkpoint.Checkpoint` writes.
 
-A file may be damaged, or of somebody else; what is wrong is said when it is loaded, not steps later.
+So a damaged or foreign file fails at loading, not steps later.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from horovod.torch.residuals import STAGES
 
 __all__ = ["FORM", "check_form"]
 
-FORM = 1  # raised when what is written cannot be read as before; older ones are read on
+FORM = 1  # raised when older versions could not read the form; older forms stay readable
 
 
 def check_form(saved: Any) -> None:
-    """ValueError, which says what is wrong, unless it is of the form of ``Checkpoint.state_dict()``."""
+    """Raise ValueError, with the reason, unless ``saved`` has the form of ``Checkpoint.state_dict()``."""
     if not isinstance(saved, Mapping) or type(saved.get("size")) is not int:
         raise errors.no_size()
-    form = saved.get("form", 1)  # which 0.29.0 does not say
+    form = saved.get("form", 1)  # 0.29.0 writes none
     if type(form) is not int or not 1 <= form <= FORM:
         raise errors.unknown_form(form=f"{form!r:.80}", newest=FORM)
     residuals, compressors = saved.get("residuals"), saved.get("compressors")
@@ -35,7 +35,7 @@ def check_form(saved: Any) -> None:
 
 
 def _check_compressors(compressors: Any) -> None:
-    """As ``Memory.state_dict()`` has them."""
+    """Check the form of ``Memory.state_dict()``."""
     if not isinstance(compressors, Mapping) or not all(
         isinstance(state, Mapping) for state in compressors.values()
     ):
@@ -49,7 +49,7 @@ def _check_compressors(compressors: Any) -> None:
 
 
 def _check_residuals(state: Any) -> None:
-    """Of one rank, as ``Residuals.state_dict()`` has them."""
+    """Check the form of one rank's ``Residuals.state_dict()``."""
     if not isinstance(state, Mapping) or not isinstance(state.get("parameters"), Mapping):
         raise errors.no_feedback_by_parameter()
     scale = state.get("loss_scale", "missing")
@@ -62,7 +62,7 @@ def _check_residuals(state: Any) -> None:
 
 
 def _wrong_with(values: torch.Tensor) -> str:
-    """Why nobody can go on from these numbers; "" where one can, whatever their strides are."""
+    """Return why these numbers cannot be used; "" if they can, with any strides."""
     if values.device.type == "meta":
         return "without data (on the device meta)"
     if values.layout != torch.strided or values.is_quantized or values.is_complex():
@@ -90,6 +90,6 @@ def _check_parameter(name: str, saved: Mapping[str, Any]) -> None:
 
 
 def _is_size(value: Any) -> bool:
-    """Whether it is a number of 0 or more that is finite."""
+    """Return whether ``value`` is a finite number of at least 0."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and 0 <= value <= sys.float_info.max

@@ -1,4 +1,4 @@
-"""torch.compile and the operations: its graphs end before each, and go on after it."""
+"""Ends torch.compile's graphs before each operation, and lets them continue after it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ import torch
 
 __all__ = ["breaks_graphs"]
 
-_is_compiling = torch.compiler.is_dynamo_compiling  # it knows the function when it traces, by whatever name
+# dynamo recognizes this function when it traces, under any name
+_is_compiling = torch.compiler.is_dynamo_compiling
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def breaks_graphs(function: Callable[P, T]) -> Callable[P, T]:
-    """Have torch.compile call a function as it is, and look at nothing it calls.
+    """Exclude a function, and all that it calls, from torch.compile.
 
-    ``torch.compiler.disable`` from the start would import the compiler, for seconds, where nobody compiles.
+    ``torch.compiler.disable`` at import time would load the compiler, which takes seconds, in every program.
     """
 
     @functools.wraps(function)

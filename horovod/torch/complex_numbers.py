@@ -1,7 +1,7 @@
-"""Complex tensors travel as pairs of reals: with one dimension more, of 2, and the dtype of their parts.
+"""Complex tensors travel as pairs of reals, with an additional last dimension of 2.
 
-The core knows reals only. What is added, moved and compressed are real and imaginary parts, each by itself;
-so compressors see twice the elements.
+The core knows reals only. It adds, moves and compresses real and imaginary parts independently, so
+compressors see twice the elements.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = [
 
 
 def _is_complex(tensor: Any) -> bool:
-    """Sparse ones are refused, or taken apart, before."""
+    """Return whether it is a dense complex tensor. Sparse ones were refused, or taken apart."""
     return isinstance(tensor, torch.Tensor) and tensor.dtype.is_complex and tensor.layout == torch.strided
 
 
@@ -31,32 +31,32 @@ def check_added(tensor: torch.Tensor, operation: str, op: int) -> None:
 
 
 def differentiable_reals(tensor: torch.Tensor) -> torch.Tensor:
-    """A complex tensor as pairs of reals, in sight of autograd; any other as it is."""
+    """Return a complex tensor as pairs of reals, visible to autograd; any other unchanged."""
     return torch.view_as_real(tensor.resolve_conj()) if _is_complex(tensor) else tensor
 
 
 def as_reals(tensor: torch.Tensor) -> torch.Tensor:
-    """As ``differentiable_reals``, without history: the same memory, or a copy of a conjugated tensor."""
+    """Like ``differentiable_reals``, but detached: the same memory, or a copy if conjugated."""
     return differentiable_reals(tensor.detach()) if _is_complex(tensor) else tensor
 
 
 def as_rows_of_reals(tensor: torch.Tensor, operation: str) -> torch.Tensor:
-    """As ``as_reals``, for what cuts tensors by rows. ValueError where a complex tensor has none."""
+    """Like ``as_reals``, for operations that cut tensors by rows. ValueError for a complex scalar."""
     if _is_complex(tensor) and tensor.dim() == 0:
         raise errors.no_rows(tensor=operation)
     return as_reals(tensor)
 
 
 def as_given(result: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """A new result as what was given: a complex tensor that has the memory of its pairs, or itself.
+    """Return ``result`` as complex if ``like`` is, in the same memory; otherwise unchanged.
 
-    It is no view: those that a function of autograd has made nobody may change.
+    It is not a view, because views that an autograd function returns cannot be changed in place.
     """
     if not _is_complex(like):
         return result
     pairs = result.contiguous()
     given = torch.empty(0, dtype=like.dtype, device=pairs.device)
-    begin = pairs.storage_offset() // 2  # results begin where 16 bytes do
+    begin = pairs.storage_offset() // 2  # exact: results are aligned to 16 bytes
     given.set_(pairs.untyped_storage(), begin, pairs.shape[:-1])  # type: ignore[call-overload]
     return given
 
@@ -64,20 +64,20 @@ def as_given(result: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 def real_target(
     tensor: torch.Tensor, reals: torch.Tensor, target: torch.Tensor | None
 ) -> torch.Tensor | None:
-    """The reals of a result's target: those of the tensor itself if the target is that."""
+    """Return the target as reals; ``reals`` if the target is the tensor itself."""
     if target is None or target is tensor:
         return None if target is None else reals
     return as_reals(target)
 
 
 def given_back(placed: torch.Tensor, tensor: torch.Tensor, target: torch.Tensor | None) -> torch.Tensor:
-    """The caller's result: its own tensor if it has given one, else a new one.
+    """Return the caller's result: ``target`` if it was given, else a new tensor.
 
-    ``placed`` is in its real target, or new.
+    ``placed`` lies in the target's reals, or is new.
     """
     if target is None:
         return as_given(placed, tensor)
-    if _is_complex(target) and target.is_conj():  # whose reals were a copy
+    if _is_complex(target) and target.is_conj():  # its reals were a copy
         with torch.no_grad():
             target.copy_(torch.view_as_complex(placed))
     return target

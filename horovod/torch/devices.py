@@ -1,16 +1,16 @@
-"""GPUs as the rest of this folder sees them: where a tensor is, and on which stream it is worked with.
+"""GPUs for the rest of this folder: the device of a tensor, and the stream that works on it.
 
-A GPU does later what a caller has put on a stream, and nothing here waits for it. An operation lives on the
-stream that was the caller's current one when it was started, its `Origin`: the core begins after what had
-been put there, and what becomes of the result is put there after the core's own work. `synchronize` has the
-caller's stream of that moment wait for the origin's.
+A GPU executes later what a caller enqueues on a stream, and nothing here waits for it. An operation belongs
+to the stream that was current when it started, its `Origin`. The core begins after the work on that stream,
+and the processing of the result is enqueued there after the core's work. `synchronize` makes the caller's
+current stream wait for the origin.
 
-So tensors need to be kept until `synchronize` only. torch's allocator gives a freed block to later work on
-the stream it was allocated on: on the origin, that is work behind the core's. Where the caller goes on on
-another stream, the allocator is told so of the outputs (`hand_over`); tensors that the caller itself brought
-from another stream are the caller's to mark (Tensor.record_stream), as for any other work of torch.
+So tensors must be kept alive until `synchronize` only. torch's allocator gives a freed block to later work on
+the stream on which it was allocated, which on the origin comes after the core's. If the caller continues on
+another stream, `hand_over` reports the outputs to the allocator. Tensors that the caller brought from another
+stream are the caller's to mark (Tensor.record_stream), as for any work of torch.
 
-Tests replace these functions to have tensors in host memory count as those of an emulated GPU.
+Tests replace these functions to use tensors in host memory as tensors of an emulated GPU.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ CPU = -1
 
 
 def device_of(tensor: torch.Tensor) -> int:
-    """The GPU that a tensor is on, by its number in this process; CPU for host memory."""
+    """Return the number of a tensor's GPU in this process; CPU for host memory."""
     return tensor.get_device() if tensor.is_cuda else CPU
 
 
 def check_reached(tensor: torch.Tensor, operation: str) -> None:
-    """ValueError for a tensor that is where the core cannot reach it."""
+    """Raise ValueError if the core cannot reach the tensor's memory."""
     device = str(tensor.device)
     if tensor.device.type not in ("cpu", "cuda"):
         raise errors.wrong_place(tensor=operation, device=device)
@@ -49,7 +49,7 @@ def check_reached(tensor: torch.Tensor, operation: str) -> None:
 
 
 def common_device(tensors: Sequence[torch.Tensor], operation: str) -> int:
-    """The device of all of an operation's tensors; ValueError if they have not one in common."""
+    """Return the device of all tensors of an operation. ValueError if they are on several."""
     devices = {device_of(tensor) for tensor in tensors}
     if len(devices) > 1:
         names = sorted({str(tensor.device) for tensor in tensors})
@@ -58,7 +58,7 @@ def common_device(tensors: Sequence[torch.Tensor], operation: str) -> int:
 
 
 def current_stream(device: int) -> int:
-    """The cudaStream_t on which this thread works with a GPU. RuntimeError while it captures a graph."""
+    """Return this thread's current cudaStream_t of a GPU. RuntimeError while it captures a graph."""
     if device == CPU:
         return 0
     if torch.cuda.is_current_stream_capturing():
@@ -67,8 +67,9 @@ def current_stream(device: int) -> int:
 
 
 def follow(device: int, streams: Iterable[int]) -> None:
-    """Have the current stream of a GPU go on after what is on others by now: cudaStream_t, also the current
-    one.
+    """Make the GPU's current stream wait for the work that is on ``streams`` now.
+
+    ``streams`` are cudaStream_t, and may include the current stream.
     """
     current = torch.cuda.current_stream(device)
     for stream in streams:
@@ -78,38 +79,38 @@ def follow(device: int, streams: Iterable[int]) -> None:
 
 
 def order(result: native.Result, device: int) -> None:
-    """Have the current stream go on after a result: host memory is there when the engine has said so."""
+    """Make the current stream wait for a result. In host memory, a result is complete already."""
     if device != CPU:
         result.order(current_stream(device))
 
 
 def copy_out(result: native.Result, offset: int, output: torch.Tensor) -> None:
-    """Copy what the core received, from a byte on, into a tensor on the GPU; the current stream does it."""
+    """Copy what the core received, from byte ``offset`` on, into a GPU tensor, on the current stream."""
     result.copy_to(offset, output.data_ptr(), output.nbytes, current_stream(device_of(output)))
 
 
 def torch_stream(device: int) -> torch.cuda.Stream | None:
-    """The current stream as torch has it."""
+    """Return the current stream as a torch object; None for host memory."""
     return None if device == CPU else torch.cuda.current_stream(device)
 
 
 def torch_device(device: int) -> torch.device:
-    """The device of a number that device_of() has given."""
+    """Return the torch device of a number that device_of() returned."""
     return torch.device("cpu") if device == CPU else torch.device("cuda", device)
 
 
 def new_stream(device: int) -> torch.cuda.Stream | None:
-    """One that nobody else uses."""
+    """Return a new stream; None for host memory."""
     return None if device == CPU else torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def new_future(device: int) -> torch.futures.Future[None]:
-    """A future. On a GPU whoever waits for it goes on behind what is on the stream where it is completed."""
+    """Return a future. On a GPU, a waiting stream continues after the stream that completed it."""
     return torch.futures.Future() if device == CPU else torch.futures.Future(devices=[torch_device(device)])
 
 
 def done_future(device: int) -> torch.futures.Future[None]:
-    """One that is done."""
+    """Return a future that is complete."""
     future = new_future(device)
     future.set_result(None)
     return future
@@ -128,17 +129,17 @@ class Origin:
 
     @classmethod
     def beside(cls, device: int) -> Origin:
-        """One on a stream of its own."""
+        """Return an origin on a new stream."""
         return cls(device, new_stream(device))
 
     def wait_for_caller(self) -> None:
-        """Work put on the stream from now on comes after the work on the caller's."""
+        """Make later work on this stream wait for the present work on the caller's stream."""
         caller = torch_stream(self.device) if self.stream is not None else None
         if caller is not None and self.stream is not None:
             self.stream.wait_stream(caller)
 
     def synchronize(self) -> None:
-        """Wait until the GPU has done what is on the stream."""
+        """Wait until the GPU has finished the work on the stream."""
         if self.stream is not None:
             self.stream.synchronize()
 
@@ -152,7 +153,7 @@ class Origin:
             yield
 
     def hand_over(self, tensors: Sequence[torch.Tensor]) -> None:
-        """The caller goes on, on its stream, with what was computed and allocated on this one."""
+        """Make the caller's stream wait for this one, and keep ``tensors`` until it has used them."""
         caller = torch_stream(self.device) if self.stream is not None else None
         if caller is not None and self.stream is not None and caller != self.stream:
             caller.wait_stream(self.stream)

@@ -1,4 +1,4 @@
-"""Every sentence that an error of horovod.torch and its elastic part says: see horovod.common.sentences."""
+"""All error messages of horovod.torch and its elastic part; see horovod.common.sentences."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from horovod.common.sentences import Explained
 
 
 class OutOfTurn(WrongUse, AssertionError):
-    """A call, or a backward pass, at a moment when gradients are on their way."""
+    """A call, or a backward pass, while gradients are being reduced."""
 
 
 class CommitLost(Explained, OSError):
-    """A commit could not be written where the host keeps it."""
+    """A commit could not be written to the host's storage."""
 
 
 class CommitUnreadable(Explained, MemoryError):
-    """There is no memory to read a commit with."""
+    """There is not enough memory to read a commit."""
 
 
-# Tensors that an operation gets.
+# Tensors that an operation receives.
 
 not_a_tensor = WrongArgument.says("{tensor}: expected a torch.Tensor, not {got}")
 one_tensor = WrongArgument.says(
@@ -253,7 +253,7 @@ feedback_in_use = OutOfTurn.says(
 )
 not_written = NotServed.says("{owner} does not say how {what}")
 
-# What is broadcast, and checkpoints.
+# Broadcasts and checkpoints.
 
 no_named_tensors = WrongArgument.says(
     "broadcast_parameters: expected a dict or a list of tensors, not {got}{hint}"

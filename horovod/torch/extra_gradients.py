@@ -1,8 +1,7 @@
-"""skip_extra_backward=True: gradients that another model's backward pass adds between steps are left out.
+"""skip_extra_backward=True: ignore gradients that another model's backward pass adds between steps.
 
-A discriminator's parameters get gradients when the generator's loss goes through it. They come when the
-discriminator's own gradients are reduced, or its step has been made; the script zeroes them before it goes
-on.
+In a GAN, the generator's loss passes through the discriminator and adds gradients to its parameters, after
+the discriminator's own were reduced, or after its step. The script zeroes them before it continues.
 """
 
 from __future__ import annotations
@@ -18,32 +17,34 @@ __all__ = ["ExtraGradients"]
 
 
 class ExtraGradients:
-    """Of one optimizer.
+    """Ignores the extra gradients of one optimizer.
 
-    Attribute ``hooks``: by parameter, what keeps extra gradients away.
+    Attributes:
+        hooks: by parameter, the hook that intercepts extra gradients.
     """
 
     def __init__(self) -> None:
         self.hooks: dict[torch.Tensor, Any] = {}
-        self._final: dict[torch.Tensor, SeenGradient] = {}  # those that are reduced, or that a step has used
+        # gradients that are reduced, or that a step has used
+        self._final: dict[torch.Tensor, SeenGradient] = {}
         self._kept: dict[torch.Tensor, torch.Tensor] = {}
 
     def listen_to(self, parameter: torch.Tensor) -> None:
-        """Keep extra gradients away from a parameter from now on."""
+        """Ignore extra gradients of a parameter from now on."""
         self.hooks[parameter] = before_accumulation.register(self, parameter)
 
     def note_final(self, parameter: torch.Tensor) -> None:
-        """Its gradient is reduced, or used by a step: what is added to it from here on is extra."""
+        """Note that its gradient is reduced, or used by a step. Later additions are extra."""
         self._final[parameter] = SeenGradient(parameter)
 
     def before_accumulation(self, parameter: torch.Tensor) -> None:
-        """Keep the gradient, unless it has been zeroed or changed: then the next step has begun."""
+        """Set the final gradient aside. If it was zeroed or changed, the next step has begun: do nothing."""
         final = self._final.get(parameter)
         if final is not None and parameter.grad is not None and final.is_untouched(parameter):
             self._kept[parameter], parameter.grad = parameter.grad, None
 
     def drop(self, parameter: torch.Tensor) -> bool:
-        """Give the gradient back that was kept, in place of the extra one; False if there is none."""
+        """Replace the extra gradient by the one set aside. Return False if there is none."""
         kept = self._kept.pop(parameter, None)
         if kept is None:
             self._final.pop(parameter, None)

@@ -1,4 +1,4 @@
-"""Making ranks start alike: broadcast of parameters, optimizer state and any object; gather of objects."""
+"""Broadcast of parameters, optimizer state and objects, so that ranks start alike; gather of objects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def broadcast_parameters(
 ) -> None:
     """Replace parameters on all ranks by those of ``root_rank``.
 
-    Only values are replaced: each tensor keeps its strides. Models are to have one memory format on all
+    Only values are replaced: each tensor keeps its strides. Models should have one memory format on all
     ranks, or their results may be rounded differently.
 
     Args:
@@ -55,7 +55,7 @@ def _named_tensors(params: Any) -> list[tuple[str | None, torch.Tensor]]:
 
 
 class _Slot(NamedTuple):
-    """Stands for a tensor in the pickled state, which travels by itself: between GPUs, or in host memory."""
+    """A placeholder in the pickled state for a tensor, which travels separately."""
 
     number: int
     shape: torch.Size
@@ -64,9 +64,9 @@ class _Slot(NamedTuple):
     kind: str
 
     def empty(self, device: torch.device | str) -> torch.Tensor:
-        """A tensor for the values, laid out as root's.
+        """Return an uninitialized tensor with root's layout.
 
-        A step may round differently in another layout, and ranks would drift apart.
+        In another layout a step may round differently, and ranks would drift apart.
         """
         return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=device)
 
@@ -76,15 +76,14 @@ def broadcast_optimizer_state(
 ) -> None:
     """Replace an optimizer's state and hyper-parameters on all ranks by those of ``root_rank``.
 
-    Parameters are not touched. State that root has and others have not is made on the others; state that root
-    has not is forgotten by the others. Tensors get root's strides. As in Horovod, trainable parameters of an
-    optimizer without any state have a gradient afterwards, of zeros where there was none; it is sparse for
-    SparseAdam, and for the embeddings of ``model`` that were made with ``sparse=True``. Where root has loaded
-    a checkpoint with the error feedback of all ranks, each gets its own.
+    Parameters are not changed. Other ranks get root's state, with root's strides, and lose any other state.
+    As in Horovod, if an optimizer has no state, trainable parameters without gradient get zeros: sparse ones
+    for SparseAdam, and for embeddings of ``model`` that were made with ``sparse=True``. If root has loaded a
+    checkpoint with the error feedback of all ranks, each rank gets its own.
 
     Raises:
-        ValueError: the optimizer is LBFGS, whose state is not one by parameter, or has other parameter groups
-            than root's.
+        ValueError: the optimizer is LBFGS, whose state does not belong to single parameters, or its parameter
+            groups differ from root's.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise errors.lbfgs_state()
@@ -126,12 +125,12 @@ def _slot(tensor: torch.Tensor, number: int) -> _Slot:
 
 
 def _writable(tensor: torch.Tensor) -> torch.Tensor:
-    """Itself, or a copy where elements share a place, as those of an expanded tensor: it cannot be filled."""
+    """Return the tensor, or a copy if elements share memory (expanded tensors cannot be filled)."""
     return tensor if tensor.layout != torch.strided or _has_room(tensor) else tensor.contiguous()
 
 
 def _has_room(tensor: torch.Tensor) -> bool:
-    end = 0  # of what the dimensions so far take
+    end = 0  # of the memory that the dimensions so far cover
     for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if extent > 1 and stride <= end:
             return False
@@ -140,13 +139,16 @@ def _has_room(tensor: torch.Tensor) -> bool:
 
 
 def _devices_of(optimizer: torch.optim.Optimizer) -> dict[str, torch.device]:
-    """By kind ("cuda"), the device of this rank's parameters: root's number may be another's here."""
+    """Return, by kind ("cuda"), the device of this rank's parameters. Root's number may differ."""
     parameters = [p for entry in optimizer.param_groups for p in entry["params"]]
     return {parameter.device.type: parameter.device for parameter in reversed(parameters)}
 
 
 def _described_state(optimizer: torch.optim.Optimizer, tensors: list[torch.Tensor]) -> dict[str, Any]:
-    """Groups without their parameters, and state by parameter number or other key, with slots for tensors."""
+    """Return groups without parameters, and state by parameter number or other key.
+
+    ``tensors`` gets the tensors, for which slots stand in the result.
+    """
     parameters = [p for entry in optimizer.param_groups for p in entry["params"]]
     groups = [{k: v for k, v in entry.items() if k != "params"} for entry in optimizer.param_groups]
     state = {i: optimizer.state[p] for i, p in enumerate(parameters) if p in optimizer.state}
@@ -187,7 +189,7 @@ def _with_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
 def _install_state(
     optimizer: torch.optim.Optimizer, structure: dict[str, Any], tensors: list[torch.Tensor]
 ) -> None:
-    """The state is set as it came. load_state_dict would cast it to the parameters' dtype, unlike root's."""
+    """Set the state. load_state_dict would cast it to the parameters' dtype, unlike root's."""
     sizes = [len(entry["params"]) for entry in optimizer.param_groups]
     if sizes != structure["sizes"]:
         raise errors.other_parameter_groups(ranks=[basics.rank()], sizes=sizes, roots=structure["sizes"])
@@ -205,10 +207,10 @@ def _install_state(
 def broadcast_object(
     obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """``obj`` of rank ``root_rank``, on every rank of the set; what others pass does not matter.
+    """Return the ``obj`` of rank ``root_rank`` on every rank of the set. Other ranks' ``obj`` is ignored.
 
-    ``root_rank`` is a rank of the job also where a process set is given. The object travels by cloudpickle.
-    ValueError where this rank or root is not in the set.
+    ``root_rank`` is a rank of the job even with a process set. The object travels by cloudpickle. ValueError
+    if this rank or root is not in the set.
     """
     name = name or f"object.{basics.member().next_unnamed(process_set)}"
     is_root = basics.rank() == root_rank
@@ -221,7 +223,7 @@ def broadcast_object(
 
 
 def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
-    """Every rank's ``obj``, by rank. They travel by cloudpickle."""
+    """Return every rank's ``obj``, in the order of ranks. Objects travel by cloudpickle."""
     sizes: list[int] = []
     name = name or f"object.{basics.member().next_unnamed(global_process_set)}"
     gathered = cast(
@@ -231,10 +233,10 @@ def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
 
 
 def can_travel(obj: Any) -> bool:
-    """Whether it can be pickled, for who looks for the part of an object that cannot."""
+    """Return whether it can be pickled, to find the part of an object that cannot."""
     try:
         cloudpickle.dumps(obj)
-    except Exception:  # of any class: that it fails is the answer
+    except Exception:  # any failure means no
         return False
     return True
 

@@ -1,12 +1,13 @@
-"""The allgather route of allreduce: codes that may not be added are gathered, decompressed, added everywhere.
+"""The allgather route of allreduce, for codes that cannot be added before they are decompressed.
 
-What a rank contributes is one run of bytes, so that sizes and shapes may differ by rank:
+Every rank gathers all codes, decompresses and adds them. A rank's contribution is one run of bytes, so sizes
+and shapes may differ by rank:
 
     payload := length of the header (8 bytes, little endian), header (JSON), zeros up to a multiple of 16,
                codes as their dtype's bytes, zeros up to a multiple of 16
 
-The header says how to read the codes, and what the rank believes it takes part in: from it every rank sees a
-disagreement that the core, to which all this is an allgather of bytes, cannot see.
+The header describes the codes and the terms of the operation. For the core this is an allgather of bytes, so
+each rank checks from the headers that all ranks agree.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from horovod.torch.residuals import TensorFeedback, compressed_with
 
 __all__ = ["Contribution", "contribution", "reduced"]
 
-LONGEST_HEADER = 1024  # bytes that are read at once; a header that is longer costs one more copy
-ALIGNMENT = 16  # the largest element there is (complex128), so that parts can be viewed without a copy
+LONGEST_HEADER = 1024  # bytes that are read at once; a longer header costs one more copy
+ALIGNMENT = 16  # bytes of the largest element (complex128), to view parts without a copy
 
 
 class Contribution(NamedTuple):
-    """This rank's part in a gathered allreduce, and what it needs to read the others'."""
+    """This rank's contribution to a gathered allreduce, and what it needs to read the others'."""
 
     label: str
     payload: torch.Tensor
@@ -47,7 +48,7 @@ def contribution(
     compressor: Any,
     feedback: TensorFeedback | None = None,
 ) -> Contribution:
-    """Compress ``tensor`` and wrap the codes for the way; ``label`` is the operation's wire name."""
+    """Compress ``tensor`` and return its payload. ``label`` is the operation's wire name."""
     values = tensor.detach()
     if arguments.prescale != 1.0:
         values = values * arguments.prescale
@@ -72,11 +73,11 @@ def contribution(
 
 
 def reduced(own: Contribution, gathered: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-    """The allreduced tensor, from all ranks' payloads.
+    """Return the allreduced tensor, from all ranks' payloads.
 
-    They are added in rank order, so that all ranks get the same bits.
+    Contributions are added in rank order, so that all ranks get the same bits.
 
-    Raises HorovodInternalError when ranks disagree, or codes of a rank cannot be decompressed.
+    HorovodInternalError if ranks disagree, or a rank's codes cannot be decompressed.
     """
     parts = _unwrapped(own.label, torch.split(gathered, list(sizes)))
     _check_agreement(own.label, [terms for terms, _ in parts])
@@ -90,7 +91,7 @@ def reduced(own: Contribution, gathered: torch.Tensor, sizes: Sequence[int]) -> 
 
 
 def _added(total: torch.Tensor | None, own: Contribution, codes: torch.Tensor, rank: int) -> torch.Tensor:
-    """``total`` plus what a rank's codes stand for, in place; None is nothing yet."""
+    """Add a rank's decompressed codes to ``total`` in place. None starts a new sum."""
     wide = torch.float64 if own.terms["dtype"] == "float64" else torch.float32
     try:
         if callable(add := getattr(own.compressor, "decompress_add", None)):
@@ -148,10 +149,10 @@ def _parts_of(payload: torch.Tensor, header: bytes) -> tuple[dict[str, Any], tor
 
 
 def _headers(payloads: Sequence[torch.Tensor]) -> list[bytes]:
-    """The first bytes of each payload, its header among them.
+    """Return the first bytes of each payload, with its header.
 
-    From a GPU they come in one copy, for which the host waits: only it can see how large the others' codes
-    are, and whether ranks agree. That is the price of a compressor which the core does not know.
+    From a GPU they come in one copy, for which the host waits: only the host can compare terms and find the
+    sizes of codes. This is the price of a compressor that the core does not know.
     """
     firsts = torch.cat([payload[:LONGEST_HEADER] for payload in payloads]).cpu().numpy().tobytes()
     headers, begin = [], 0

@@ -1,10 +1,10 @@
-"""The base of every distributed optimizer: hears of gradients, counts passes, starts reductions in time.
+"""The base of all distributed optimizers: observes gradients, counts passes, and starts reductions.
 
-A hook of each parameter fires when a backward pass has accumulated its gradient. The machine of a gradient's
-life (horovod.common.gradient_life) says when it is due; then ``_start`` is called. At its end the pass waits
-for all reductions, and takes part in those that other ranks have started of gradients that this rank lacks.
-So whoever looks at gradients between ``backward()`` and ``step()`` finds them reduced, the same on all ranks.
-If somebody changes one that is still being reduced, an error names it.
+A hook of each parameter fires when a backward pass has accumulated its gradient. The state machine of a
+gradient's life (horovod.common.gradient_life) decides when it is due, and ``_start`` is called. At its end
+the pass waits for all reductions, and takes part in reductions that other ranks have started of gradients
+which this rank lacks. So after ``backward()`` gradients are reduced, and equal on all ranks. If the script
+changes a gradient during its reduction, an error names it.
 """
 
 from __future__ import annotations
@@ -40,37 +40,38 @@ from horovod.torch.wire_names import WireNames, in_order_of_first_rank, suffix_o
 __all__ = ["GradientListener", "listening", "listening_here"]
 
 
-_all_listening: weakref.WeakSet[GradientListener] = weakref.WeakSet()  # of any job: they outlive it
+# of all jobs, which they outlive
+_all_listening: weakref.WeakSet[GradientListener] = weakref.WeakSet()
 _registering = threading.Lock()
 
 
 def listening() -> list[GradientListener]:
-    """Those of all jobs of this process that listen to gradients, or may in another world."""
+    """Return the listeners of all jobs of this process, even if inactive in this world."""
     with _registering:
         return list(_all_listening)
 
 
 def listening_here() -> list[GradientListener]:
-    """Those of this job."""
+    """Return the listeners of this job."""
     return [listener for listener in listening() if listener._job is jobs.current()]
 
 
 class GradientListener(torch.optim.Optimizer):
-    """Put in front of an optimizer class by DistributedOptimizer(); ``super()`` of a subclass is that class.
+    """A mixin that DistributedOptimizer() places before an optimizer class, which ``super()`` then is.
 
-    Attributes (those with an underscore are what scripts for Horovod look at):
-        _parameter_names: what each parameter is called between ranks.
+    Attributes (scripts for Horovod read some of those with an underscore):
+        _parameter_names: the name of each parameter between ranks.
         _requires_update: the parameters that take part in every step.
-        _life: where each gradient is.
+        _life: the state of each gradient.
         _missing: takes part in the reduction of gradients that this rank lacks, and of further contributions.
-        _step: the gradients of the step under way.
-        _handles: those of ``_step``, by parameter.
-        _end_of_pass: what autograd calls when the backward pass is over; dead when none is under way.
-        _groups: the groups as the caller gave them, or None.
-        _shared: parameters that an older optimizer reduces, under another name, for this one too.
-        _lent: by parameter that others share, the gradient that was reduced for a step, until another comes.
+        _step: the gradients of the current step.
+        _handles: the handles of ``_step``, by parameter.
+        _end_of_pass: a weak reference to the callback at the end of the pass; dead if no pass is under way.
+        _groups: the caller's groups, or None.
+        _shared: parameters whose gradients an older optimizer reduces, under another name, for this one too.
+        _lent: by parameter shared with others, the gradient that was reduced for a step, until another comes.
         _number: see WireNames.
-        _thread: the thread that has used it last, except in backward(), which may have others.
+        _thread: the last thread that used the optimizer, except in backward(), which may use other threads.
     """
 
     op: int
@@ -109,7 +110,7 @@ class GradientListener(torch.optim.Optimizer):
         raise errors.not_constructed(got=type_name(self))
 
     def _begin(self) -> None:
-        """Start to listen to gradients, if there is anybody to share them with. ValueError before init."""
+        """Start to listen to gradients, if other ranks share them. ValueError before init."""
         self._requires_update, self._hooks, self._step = set(), {}, StepGradients()
         self._handles, self._lost, self._end_of_pass = self._step.handles, [], lambda: None
         self._shared, self._lent, self._lent_to_others, self._is_settled = {}, {}, set(), False
@@ -136,7 +137,7 @@ class GradientListener(torch.optim.Optimizer):
         return self.process_set.process_set_id
 
     def _enter_job(self) -> None:
-        """With the first gradient in a job: an elastic one forgets names when its ranks change."""
+        """Take this job's names, at the first gradient. Elastic jobs forget names when ranks change."""
         names = belongings.own(WireNames)
         if names is not self._names_of_job:
             self._names_of_job, self._has_agreed = names, False
@@ -144,7 +145,7 @@ class GradientListener(torch.optim.Optimizer):
             self._reducer.suffix = suffix_of(self._number)
 
     def _check_names_agree(self) -> None:
-        """In the first step of a job, if names have a suffix: ValueError on all ranks if it differs."""
+        """In the first step of a job, if names have a suffix, raise ValueError on all ranks if it differs."""
         if self._has_agreed or self._number == 0:
             return
         self._has_agreed = True
@@ -159,7 +160,7 @@ class GradientListener(torch.optim.Optimizer):
 
     @property
     def _allreduce_delay(self) -> dict[torch.Tensor, int]:
-        """By parameter, the backward passes left until it is due: its name in Horovod."""
+        """Horovod's name for the number of backward passes left until each parameter is due."""
         return self._life.left
 
     def _takes_part(self, parameter: torch.Tensor) -> bool:
@@ -171,7 +172,7 @@ class GradientListener(torch.optim.Optimizer):
     def _listen(self) -> None:
         self._listen_to_new_parameters()
         trainable = [p for p in self._all_parameters() if p in self._requires_update]
-        # New workers of an elastic job make their optimizer while others train, and would wait for them.
+        # New workers of an elastic job make their optimizer while others train, and would wait here.
         if isinstance(self._groups, int) and not is_elastic():
             by_name = {self._parameter_names[parameter]: parameter for parameter in trainable}
             trainable = in_order_of_first_rank(by_name, self._groups, self.process_set)
@@ -180,8 +181,9 @@ class GradientListener(torch.optim.Optimizer):
             self._life.group(members)
 
     def _abandon_step(self) -> None:
-        """Let go of the step under way, as the job that it belongs to has ended."""
-        with contextlib.suppress(Exception):  # which has been told already; nobody uses these gradients
+        """Forget the current step, as its job has ended."""
+        # reported already, and these gradients are not used
+        with contextlib.suppress(Exception):
             self._finish_all(may_yield=False)
         self._end_of_pass = lambda: None
         self._step.clear()
@@ -191,9 +193,9 @@ class GradientListener(torch.optim.Optimizer):
         self._life.end_step()
 
     def _join_new_world(self) -> None:
-        """Go on with other ranks: this one may have come into the process set, or have left it.
+        """Continue in another world, in which this rank may have entered or left the process set.
 
-        Where the set is not registered nothing changes: reducing over it says so.
+        If the set is not registered nothing changes, and a reduction over it raises the error.
         """
         if self.process_set.process_set_id is None:
             return
@@ -212,7 +214,7 @@ class GradientListener(torch.optim.Optimizer):
             yield from entry["params"]
 
     def _listen_to_new_parameters(self) -> None:
-        """Hook the parameters that have become trainable: at the start all, later those added or unfrozen."""
+        """Hook parameters that are trainable and have no hook: the added and unfrozen ones, at first all."""
         for group, entry in enumerate(self.param_groups):
             for index, parameter in enumerate(entry["params"]):
                 if parameter in self._hooks or not parameter.requires_grad:
@@ -230,7 +232,7 @@ class GradientListener(torch.optim.Optimizer):
                         self._extra.listen_to(parameter)
 
     def _listen_to_thawed(self) -> None:
-        """At the end of a pass: no hook has seen parameters that were frozen or absent in the last step."""
+        """At the end of a pass, count gradients of parameters that were frozen or absent, without hook."""
         before = len(self._hooks)
         self._listen_to_new_parameters()
         for parameter in list(self._hooks)[before:]:
@@ -242,9 +244,9 @@ class GradientListener(torch.optim.Optimizer):
         return [other for other in listening_here() if other is not self]
 
     def _beside(self) -> list[GradientListener]:
-        """Others of the same ranks and thread: what a pass has not reached here, it may have elsewhere.
+        """Return the other listeners of the same ranks and thread, which this pass may reach on other ranks.
 
-        Not those of a job that has ended: names of this one may be equal to theirs.
+        Those of an ended job are excluded, as their names may equal names of this job.
         """
 
         def whose(listener: GradientListener) -> tuple[object, ...]:
@@ -258,9 +260,9 @@ class GradientListener(torch.optim.Optimizer):
         return [self._hooks, self._missing.hooks, *extra]
 
     def _take_over(self, parameter: torch.Tensor) -> None:
-        """Make older optimizers that reduce the parameter under the same name let go of it.
+        """Remove the hooks of older optimizers that reduce the parameter under the same name.
 
-        Such are kept alive by a scheduler, for instance, and two reductions of one name would collide.
+        A scheduler may keep such an optimizer alive, and two reductions of one name would collide.
         """
         name = self._parameter_names[parameter]
         for other in listening():
@@ -301,14 +303,14 @@ class GradientListener(torch.optim.Optimizer):
         return not is_further and not self._step.seen[parameter].is_of(parameter)
 
     def _has_been_zeroed(self, parameter: torch.Tensor) -> bool:
-        """Whether an accumulation that is not due was given up, by model.zero_grad(), which tells nobody."""
+        """Return whether model.zero_grad(), which has no hook, discarded an incomplete accumulation."""
         is_waiting = self._life.of(parameter) is Life.WAITING
         return is_waiting and not self._step.was_only_added_to(parameter)
 
     def _begin_pass(self) -> None:
-        """With the first gradient of a backward pass. Passes of reentrant checkpoints are within the first.
+        """Begin a backward pass, at its first gradient. Passes of reentrant checkpoints lie within it.
 
-        Gradients that were reduced and have gone since were those of a step that was skipped.
+        Reduced gradients that no longer exist belonged to a step that was skipped.
         """
         self._enter_job()
         self._is_settled = False
@@ -323,7 +325,7 @@ class GradientListener(torch.optim.Optimizer):
             if optimizer is not None:
                 job.run(_end_pass)
 
-        # Autograd drops `end` also when the pass fails: so it is known whether one is under way.
+        # Autograd drops `end` even if the pass fails, so the reference tells whether a pass is under way.
         self._end_of_pass = weakref.ref(end, lambda _: job.run(_note_pass, False))
         torch.autograd.Variable._execution_engine.queue_callback(end)
 
@@ -335,7 +337,7 @@ class GradientListener(torch.optim.Optimizer):
         return self._end_of_pass() is not None
 
     def _finish_pass(self) -> None:
-        """Wait for what has been started, unless ranks that have to take part wait for this one meanwhile."""
+        """Wait for started reductions. Skip one if its other ranks wait for this rank elsewhere."""
         try:
             self._finish_all(may_yield=True)
         except BaseException:
@@ -343,14 +345,14 @@ class GradientListener(torch.optim.Optimizer):
             raise
 
     def _finish_first(self) -> None:
-        """In a step: wait for what all ranks have started by now. Further contributions are settled later."""
+        """In a step, wait for what all ranks have started by now. Further contributions are settled later."""
         self._finish(may_yield=False, which=lambda parameter: not self._missing.is_further(parameter))
 
     def _finish_all(self, may_yield: bool) -> None:
         self._finish(may_yield, which=lambda parameter: True)
 
     def _finish(self, may_yield: bool, which: Callable[[torch.Tensor], bool]) -> None:
-        """Wait for what is being reduced. RuntimeError if somebody has changed gradients meanwhile."""
+        """Wait for reductions under way. RuntimeError if the script has changed gradients meanwhile."""
         changed = self._step.finish(may_yield, self._on_reduced, which)
         if changed:
             raise self._gradients_changed([self._parameter_names[member] for member in changed])
@@ -365,10 +367,10 @@ class GradientListener(torch.optim.Optimizer):
         return errors.gradient_changed(names=names, ranks=[basics.rank()])
 
     def _check_step_was_skipped(self, parameter: torch.Tensor) -> None:
-        """AssertionError unless a gradient that comes after the reduction may be that of another step.
+        """Raise AssertionError unless a gradient that comes after the reduction may be that of another step.
 
-        It is the same tensor, or would have been forgotten: it has been zeroed, or this one was added to it.
-        An average can be averaged again, as in DistributedDataParallel.
+        The tensor is the same: it was zeroed, or the new gradient was added to the reduced one. An average
+        can be averaged again, as in DistributedDataParallel.
         """
         if self.op == Average and self._step.may_be_averaged_again(parameter):
             return
@@ -379,7 +381,7 @@ class GradientListener(torch.optim.Optimizer):
         )
 
     def _forget_reduced(self, which: Callable[[torch.Tensor], bool] = lambda parameter: True) -> None:
-        """Begin a step anew for parameters that are not being reduced, as nobody makes the one begun."""
+        """Start the step again for parameters that are not being reduced: the script has skipped it."""
         for parameter in self._step.take_rested(which):
             self._life.forget(parameter)
 
@@ -393,14 +395,14 @@ class GradientListener(torch.optim.Optimizer):
         self._step.note(members)
 
     def _note_final(self, members: Iterable[torch.Tensor]) -> None:
-        """For skip_extra_backward. Of what this rank lacked, more may come that belongs to the step."""
+        """Report final gradients to skip_extra_backward. Completed ones may still get contributions."""
         if self._extra is not None:
             for member in members:
                 if member in self._extra.hooks and member not in self._missing.hooks:
                     self._extra.note_final(member)
 
     def _reduce_for_others(self, parameters: set[torch.Tensor]) -> None:
-        """Reduce these, unless it is done, as another optimizer that holds them makes its step."""
+        """Reduce these parameters, unless done, for the step of another optimizer that shares them."""
         for members in self._not_started():
             if parameters.intersection(members):
                 for member in members:
@@ -414,9 +416,9 @@ class GradientListener(torch.optim.Optimizer):
         raise errors.not_written(owner=type(self).__name__, what="gradients are reduced")
 
     def _not_started(self) -> Iterator[list[torch.Tensor]]:
-        """Parameters of every step that no hook has started, as lists to be reduced together.
+        """Yield lists of parameters to be reduced together, whose reduction no hook has started.
 
-        That is, missing gradients, and groups that did not become complete.
+        These are missing gradients, and groups that did not become complete.
         """
         if self._lost:
             raise errors.taken_over(names=list(self._lost))
@@ -438,13 +440,13 @@ class GradientListener(torch.optim.Optimizer):
             self._life.end_step()
 
     def _note_step(self) -> None:
-        """Mark the wrapped instance as stepped: a scheduler that was made for it asks, and would warn."""
+        """Mark the wrapped instance as stepped. A scheduler made for that instance would warn otherwise."""
         origin: Any = self._origin()
         if origin is not None:
             origin._opt_called = True
 
     def _note_end_of_step(self) -> None:
-        """Ranks have reduced a step's gradients. Not where only some ranks do."""
+        """Report the end of a step, if all ranks of the job make it."""
         if self._active and self.process_set.process_set_id == 0:
             self._reducer.step_ended("optimizer", self._trained)
 
@@ -453,10 +455,10 @@ class GradientListener(torch.optim.Optimizer):
 
 
 def _hook_for(reference: weakref.ref[GradientListener]) -> Callable[[torch.Tensor], None]:
-    """A hook that does not keep the optimizer alive: parameters outlive it, and may get another one."""
+    """Return a hook that does not keep the optimizer alive: parameters may outlive it."""
     job = jobs.current()
 
-    @breaks_graphs  # where all of a training step is compiled, backward() and its hooks are too
+    @breaks_graphs  # compiled too, with backward(), if a whole training step is
     def hook(parameter: torch.Tensor) -> None:
         optimizer = reference()
         if optimizer is not None:
@@ -466,9 +468,7 @@ def _hook_for(reference: weakref.ref[GradientListener]) -> Callable[[torch.Tenso
 
 
 def _end_pass() -> None:
-    """At the end of a pass, of all optimizers that it has gone through: each asks for what it lacks before
-    any waits, as they may end it in another order on other ranks.
-    """
+    """End a pass for all optimizers that it has reached. All ask before any waits, to avoid a deadlock."""
     ending = [listener for listener in listening_here() if listener._is_in_pass()]
     for listener in ending:
         listener._end_of_pass = lambda: None
@@ -490,7 +490,7 @@ def _end_pass() -> None:
 
 
 def _note_pass(is_in_pass: bool) -> None:
-    """For ranks that ask about this pass."""
+    """Report to the engine whether a pass is under way, for ranks that ask about it."""
     if basics.is_initialized():
         basics.member().engine.note_pass(is_in_pass)
 

@@ -1,4 +1,4 @@
-"""How one gradient, or a group of them, is reduced in place, whatever its layout and compression."""
+"""Reduces a gradient, or a group of them, in place, for every layout and compression."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from horovod.torch.submission import start_allreduce
 __all__ = ["GradientReducer", "Pending", "Wait", "wait_for_all"]
 
 Wait = Callable[[], object]
-Entry = tuple[str, torch.Tensor, torch.Tensor]  # name, parameter, what is reduced for it
+Entry = tuple[str, torch.Tensor, torch.Tensor]  # name, parameter, tensor that is reduced for it
 
 
 class Pending:
-    """The reduction of a gradient or a group that has been started.
+    """A started reduction of a gradient or a group.
 
     Attributes:
-        is_over: it has been waited for: gradients are reduced, or it has failed.
-        is_completed: some rank lacked a gradient of it, and took part with zeros; known once it is over.
+        is_over: it was waited for, and the gradients are reduced or it failed.
+        is_completed: some rank lacked a gradient of it, and took part with zeros. Known once it is over.
     """
 
     def __init__(self, handles: Sequence[int], finish: Wait) -> None:
@@ -41,7 +41,7 @@ class Pending:
 
     @classmethod
     def of_all(cls, parts: Sequence[Pending], then: Wait | None = None) -> Pending:
-        """Several as one, and what to do when they are over."""
+        """Combine several into one, with an optional function to call when all are over."""
         if len(parts) == 1 and then is None:
             return parts[0]
 
@@ -53,38 +53,37 @@ class Pending:
         return cls([handle for part in parts for handle in part.handles], finish)
 
     def wait(self) -> None:
-        """Wait until gradients are reduced. Does nothing when repeated."""
+        """Wait until gradients are reduced. Idempotent."""
         if self.is_over:
             return
         try:
             self._finish()
         except KeyboardInterrupt:
-            raise  # it goes on, and can be waited for again
+            raise  # can be waited for again
         except BaseException:
             self.is_over = True
             raise
         self.is_over = True
         self.is_completed = any(operation.is_completed for operation in self._operations)
-        self._operations.clear()  # their tensors are no longer needed
+        self._operations.clear()  # frees their tensors
 
     def wait_or_yield(self) -> bool:
-        """Wait until ``wait`` would not, and return True.
+        """Wait until ``wait`` would return at once, and return True.
 
-        Or return False, as ranks that have to take part will do so only after something that this one does
-        later.
+        Or return False if ranks whose part is missing wait for something that this rank does later.
         """
         return self.is_over or all(wait_or_yield(handle) for handle in self.handles)
 
 
 class GradientReducer(Reduction):
-    """The Reduction of a DistributedOptimizer: op, factors and ranks, decided once for all gradients.
+    """The Reduction of a DistributedOptimizer: op, factors and ranks, fixed for all gradients.
 
-    ``has_sparse_gradients`` says that gradients are sparse also where none has been seen yet. ValueError when
-    ``compression`` is nothing that Rules takes, or its codes cannot be reduced by ``op``.
+    With ``has_sparse_gradients``, gradients are sparse even if none has been seen yet. ValueError if Rules
+    does not accept ``compression``, or ``op`` cannot reduce its codes.
 
     Attributes:
-        in_flight: handles of reductions that have been started, and not waited for.
-        suffix: of the names of operations, not of parameters; another optimizer may have equal names.
+        in_flight: handles of reductions that were started, and not waited for.
+        suffix: of operations' names, not of parameters', as another optimizer may have equal names.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class GradientReducer(Reduction):
         process_set: ProcessSet = global_process_set,
         has_sparse_gradients: bool = False,
     ) -> None:
-        is_of_all = process_set is global_process_set  # some ranks alone could not agree on anything
+        is_of_all = process_set is global_process_set  # a subset of ranks could not agree on settings
         super().__init__(Rules(compression), ProcessSetPeers(process_set), is_tuned=is_of_all)
         self.op = op
         self.sparse_as_dense = sparse_as_dense
@@ -104,19 +103,19 @@ class GradientReducer(Reduction):
         self.suffix = ""
         self._process_set = process_set
         self._has_sparse_gradients = has_sparse_gradients
-        # Average divides by size() in the core; predividing moves part of that before the sum.
+        # Average divides by size() in the core. Predividing moves part of the division before the sum.
         self._arguments: ReduceArguments = reduce_arguments(op, 1.0 / predivide_factor, predivide_factor)
         self._sparse_dims: dict[torch.Tensor, int] = {}  # of the parameters whose gradient was sparse before
         for compressor in self.rules.compressors if op not in (Average, Sum) else []:
             _check_not_added(op, compressor, self.rules.said)
 
     def end_step(self) -> None:
-        """All gradients of a step have been reduced, or there is nobody to reduce them with."""
+        """Note that all gradients of a step are reduced, or that there are no other ranks."""
         if not self.first_step.is_over and self._process_set.included() and self.is_compressed:
             self.first_step.end(self._process_set.rank() or 0, self._process_set.size() or 1)
 
     def fill_missing(self, parameter: torch.Tensor) -> None:
-        """Give a parameter without gradient a zero one, so that this rank can take part in reducing it."""
+        """Give a parameter without gradient a zero one, so that this rank can take part."""
         if parameter.grad is not None:
             return
         dims = self._sparse_dims.get(parameter, 1 if self._has_sparse_gradients else None)
@@ -129,9 +128,9 @@ class GradientReducer(Reduction):
             parameter.grad = torch.sparse_coo_tensor(nowhere, nothing, shape, check_invariants=False)
 
     def is_zero(self, parameter: torch.Tensor) -> bool:
-        """Whether the parameter has a gradient without any element other than zero.
+        """Return whether all elements of the parameter's gradient are zero.
 
-        The host has to know, and waits for the GPU. It is asked of frozen parameters only.
+        The host waits for a GPU to know it. Only called for frozen parameters.
         """
         gradient = parameter.grad
         assert gradient is not None
@@ -139,7 +138,7 @@ class GradientReducer(Reduction):
         return not torch.count_nonzero(values)
 
     def operation_name(self, name: str, parameter: torch.Tensor, grouped: bool, again: int = 0) -> str:
-        """The operation by which ``start`` reduces it, or a group of which it is the first."""
+        """Return the operation with which ``start`` reduces it, or the group whose first member it is."""
         label = self._label(name, grouped, again)
         is_sparse = parameter in self._sparse_dims or self._has_sparse_gradients
         if is_sparse and not self.sparse_as_dense:
@@ -154,7 +153,7 @@ class GradientReducer(Reduction):
     ) -> Pending:
         """Start to reduce the parameters' gradients, as a group if ``grouped``.
 
-        ``again`` tells further contributions to one step from the first, which is 0.
+        ``again`` numbers the contributions to one step; the first is 0.
         """
         parts: list[Pending] = []
         dense: list[Entry] = []
@@ -178,7 +177,7 @@ class GradientReducer(Reduction):
         return Pending.of_all(parts, give_back_sparse if dense and self._sparse_dims else None)
 
     def start_dense(self, entries: Sequence[Entry], grouped: bool, again: int = 0) -> Pending:
-        """Start to reduce dense tensors in place; if ``grouped``, all that travel alike together."""
+        """Start to reduce dense tensors in place. If ``grouped``, equal compressors travel together."""
         self.tuned.before_reduction()
         parts: list[Pending] = []
         alike: dict[int, tuple[Any, list[Entry]]] = {}
@@ -202,7 +201,7 @@ class GradientReducer(Reduction):
             try:
                 synchronize(handle)
             except KeyboardInterrupt:
-                raise  # it goes on, and can be waited for again
+                raise  # can be waited for again
             except BaseException:
                 self.in_flight.discard(handle)
                 raise
@@ -211,7 +210,7 @@ class GradientReducer(Reduction):
         return Pending([handle], wait)
 
     def agree_on(self, number: int) -> tuple[int, int]:
-        """The smallest and the largest of the numbers that ranks have. All ranks make the call."""
+        """Collective. Return the smallest and the largest of all ranks' numbers."""
         value = torch.tensor([-number, number])
         name = "DistributedOptimizer.names"
         arguments = reduce_arguments(Max, 1.0, 1.0)
@@ -220,7 +219,7 @@ class GradientReducer(Reduction):
         return -int(value[0]), int(value[1])
 
     def reduced_loss(self, loss: Any) -> torch.Tensor:
-        """A closure's loss (a tensor of one element, or a number), reduced as gradients are."""
+        """Return a closure's loss (a tensor of one element, or a number), reduced as gradients are."""
         value = torch.as_tensor(loss).detach().clone()
         name = "DistributedOptimizer.loss"
         handle = start_allreduce(
@@ -243,14 +242,14 @@ class GradientReducer(Reduction):
 
 
 def _gradient_of(name: str, parameter: torch.Tensor) -> torch.Tensor:
-    """ValueError where a hook has taken it away, which ran before the optimizer's own."""
+    """Return the gradient. ValueError if a hook that ran before the optimizer's own has removed it."""
     if parameter.grad is None:
         raise errors.no_gradient(tensor=name, ranks=[basics.rank()])
     return parameter.grad
 
 
 def _check_not_added(op: int, compressor: Any, said: str) -> None:
-    """ValueError unless a compressor works with an op that does not add."""
+    """Raise ValueError unless a compressor works with an op that does not add."""
     name = short_name(compressor)
     if getattr(compressor, "combine", "sum") != "sum":
         raise errors.codes_op(said=said, compressor=name, op=OP_NAMES[op])
@@ -261,8 +260,9 @@ def _check_not_added(op: int, compressor: Any, said: str) -> None:
 
 
 def wait_for_all(waits: Sequence[Wait]) -> None:
-    """Wait for everything, also after a failure or Ctrl-C, so that nothing writes to a gradient afterwards;
-    then raise. A second Ctrl-C ends the waiting.
+    """Wait for all, even after a failure or Ctrl-C; then raise the first failure.
+
+    So nothing writes to a gradient afterwards. A second Ctrl-C ends the waiting.
     """
     failure: BaseException | None = None
     for wait in waits:
@@ -272,21 +272,21 @@ def wait_for_all(waits: Sequence[Wait]) -> None:
             failure = failure or error
         except BaseException as interruption:
             failure = interruption
-            with contextlib.suppress(Exception):  # the interruption is what is raised
+            with contextlib.suppress(Exception):  # the interruption is raised instead
                 wait()
     if failure is not None:
         try:
             raise failure
         finally:
-            del failure  # it holds this frame, which would hold it, until a collection
+            del failure  # breaks the reference cycle with this frame
 
 
 @contextlib.contextmanager
 def waiting_on_failure(parts: Sequence[Pending]) -> Iterator[None]:
-    """Waits for reductions started inside the block if the block fails: nobody else knows of them."""
+    """If the block fails, wait for the reductions started in it, which no other code knows."""
     try:
         yield
     except BaseException:
-        with contextlib.suppress(Exception):  # the block's own failure is what is raised
+        with contextlib.suppress(Exception):  # the block's own failure is raised instead
             wait_for_all([part.wait for part in parts])
         raise

@@ -1,7 +1,7 @@
-"""Handles: ints that stand for operations in flight, from submission to ``synchronize``.
+"""Handles: integers that stand for operations in flight, from submission to ``synchronize``.
 
-An entry keeps alive every tensor the core's thread may still read or write. For those on a GPU that is until
-`synchronize`, although the GPU may be at work on them then: see devices.py for why that is enough.
+An operation keeps all tensors alive that the core's thread may still access. GPU tensors are kept until
+`synchronize`, although the GPU may use them longer; devices.py explains why that suffices.
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ Output = torch.Tensor | tuple[torch.Tensor, ...] | None
 
 @dataclass
 class Operation:
-    """Requests handed to the engine as one operation, and how their results become its output.
+    """Requests handed to the engine as one operation, and how to make its output of their results.
 
-    ``steppers`` are its parts that take several requests, one after the other; ``origin`` is where it was
-    started. ``lent`` are the tensors whose memory the caller can still reach, with their addresses, and
-    ``written`` those of them that are written in place; ``label`` says in errors which operation it is.
+    Attributes:
+        steppers: parts that take several requests, one after the other.
+        origin: the device and stream on which it was started.
+        lent: the tensors whose memory the caller can still reach, with their addresses.
+        written: the lent tensors that are written in place.
+        label: the operation's name in errors.
     """
 
     engine: native.Engine
@@ -51,12 +54,12 @@ class Operation:
 
     @property
     def is_completed(self) -> bool:
-        """Whether some rank lacked that gradient, and took part because others did. Known at its end."""
+        """Return whether a rank lacked the gradient, and took part because others did. Known at the end."""
         parts: list[waiting.Stepper | native.Result] = [*self.steppers, *self.results]
         return any(part.is_completed for part in parts)
 
     def lend(self, label: str, read: Sequence[torch.Tensor], written: Sequence[torch.Tensor] = ()) -> None:
-        """From now on the core has the memory of these tensors."""
+        """Lend the memory of these tensors to the core."""
         self.label = label
         self.lent += [(tensor, tensor.data_ptr()) for tensors in (read, written) for tensor in tensors]
         if written:
@@ -64,10 +67,11 @@ class Operation:
             storage.mark_written(written)
 
     def complete(self) -> Output:
-        """Sleep until all requests are done and return the output; raises the first failure.
+        """Sleep until all requests are done, and return the output; raise the first failure.
 
-        On a GPU a request is done when the core has put all of it on its stream: what the caller's stream
-        does next comes after that. What autograd has saved of a tensor in the meantime is out of date, too.
+        On a GPU a request is done when the core has enqueued all of it: later work on the caller's stream
+        comes after it. Written tensors' versions are raised again, to invalidate what autograd has saved
+        meanwhile.
         """
         try:
             return self._completed()
@@ -91,7 +95,7 @@ class Operation:
         return output
 
     def complete_or_yield(self) -> bool:
-        """Sleep until ``complete`` would not, and return True; or False, as ``waiting.wait_or_yield``."""
+        """Sleep until ``complete`` would not, and return True; or return False, as waiting.wait_or_yield."""
         with self.origin.resumed():
             requests = (waiting.wait_or_yield(self.engine, wait) for wait in self.waits)
             parts = (waiting.finish_or_yield(stepper) for stepper in self.steppers)
@@ -99,9 +103,9 @@ class Operation:
 
 
 class _InFlight:
-    """The operations of a job by their handles, and those that nobody will wait for.
+    """The operations of a job by their handles, and abandoned operations, for which no caller waits.
 
-    The latter only keep their tensors alive. When the job ends, all are forgotten.
+    Abandoned operations keep their tensors alive. All are forgotten when the job ends.
     """
 
     def __init__(self) -> None:
@@ -110,7 +114,7 @@ class _InFlight:
         self.abandoned: list[Operation] = []
 
 
-# Of all jobs, and never reset, so that a handle of an earlier init() is never taken for a new one.
+# For all jobs, and never reset, so that a handle of an earlier init() is never valid again.
 _numbers = itertools.count()
 
 
@@ -119,7 +123,7 @@ def _in_flight() -> _InFlight:
 
 
 def register(operation: Operation) -> int:
-    """The handle of an operation in flight."""
+    """Register an operation in flight, and return its handle."""
     flight = _in_flight()
     with flight.lock:
         handle = next(_numbers)
@@ -128,25 +132,25 @@ def register(operation: Operation) -> int:
 
 
 def abandon(operation: Operation) -> None:
-    """Keep the tensors of an operation that failed in part: its other requests may still be under way."""
+    """Keep the tensors of an operation that failed in part, as other requests may be under way."""
     flight = _in_flight()
     with flight.lock:
         flight.abandoned[:] = [other for other in flight.abandoned if not _is_over(other)] + [operation]
 
 
 def _is_over(operation: Operation) -> bool:
-    """Whether nothing of an abandoned operation is under way any more; then the engine forgets it too."""
+    """Return whether no request of an abandoned operation is under way. The engine then forgets it."""
     if not all(operation.engine.poll(wait) for wait in operation.waits):
         return False
     for wait in operation.waits:
-        with contextlib.suppress(HorovodInternalError):  # it was given up because of an error
+        with contextlib.suppress(HorovodInternalError):  # the operation was abandoned because of an error
             operation.engine.wait(wait)
     return True
 
 
 @contextlib.contextmanager
 def starting(operation: Operation) -> Iterator[None]:
-    """Inside the block requests are made; if that fails half-way, those made keep their tensors."""
+    """If making requests fails inside the block, keep the tensors of those already made."""
     try:
         yield
     except BaseException:
@@ -157,7 +161,7 @@ def starting(operation: Operation) -> Iterator[None]:
 
 @contextlib.contextmanager
 def together(engine: native.Engine) -> Iterator[None]:
-    """Operations requested inside the block are announced together, at its end."""
+    """Announce the operations requested inside the block together, at its end."""
     engine.hold()
     try:
         yield
@@ -167,11 +171,11 @@ def together(engine: native.Engine) -> Iterator[None]:
 
 @breaks_graphs
 def poll(handle: int) -> bool:
-    """Whether the operation is done, so that ``synchronize`` would not wait.
+    """Return whether the operation is done, so that ``synchronize`` would not wait.
 
     ValueError on an unknown handle; HorovodInternalError in a forked child.
     """
-    jobs.refuse_forked()  # before anything is locked: who had locked it may not be there
+    jobs.refuse_forked()  # before any lock is taken, whose owner may not exist in the child
     flight = _in_flight()
     with flight.lock:
         operation = flight.operations.get(handle)
@@ -186,10 +190,10 @@ def poll(handle: int) -> bool:
 def synchronize(handle: int) -> Output:
     """Wait for an asynchronous operation and return its output: a tensor, or a tuple for a group.
 
-    An unknown or already synchronized handle gives None. Raises HorovodInternalError when the operation
+    Returns None for an unknown or already synchronized handle. Raises HorovodInternalError if the operation
     failed, and in a forked child.
     """
-    jobs.refuse_forked()  # as above
+    jobs.refuse_forked()  # as in poll
     flight = _in_flight()
     with flight.lock:
         operation = flight.operations.pop(handle, None)
@@ -199,27 +203,27 @@ def synchronize(handle: int) -> Output:
         return operation.complete()
     except KeyboardInterrupt:
         with flight.lock:
-            flight.operations[handle] = operation  # still in flight: it can be waited for again
+            flight.operations[handle] = operation  # can be waited for again
         raise
     except BaseException:
-        del operation.waits[:1]  # the request that failed is forgotten by the engine
+        del operation.waits[:1]  # the engine forgets the request that failed
         if operation.waits:
             abandon(operation)
         raise
 
 
 def operation_of(handle: int) -> Operation | None:
-    """The operation that a handle stands for; None unless it is in flight."""
+    """Return the operation of a handle; None unless it is in flight."""
     flight = _in_flight()
     with flight.lock:
         return flight.operations.get(handle)
 
 
 def wait_or_yield(handle: int) -> bool:
-    """Wait until ``synchronize`` would not, and return True.
+    """Wait until ``synchronize`` would return at once, and return True.
 
-    Or return False, as this would never end: other ranks will start the operation only after something that
-    this caller does later. An unknown handle gives True.
+    Or return False if other ranks will start the operation only after something that this caller does later,
+    so that the wait would not end. True for an unknown handle.
     """
     flight = _in_flight()
     with flight.lock:
@@ -228,8 +232,9 @@ def wait_or_yield(handle: int) -> bool:
 
 
 def is_done_within(handle: int, seconds: float) -> bool:
-    """Sleep until ``synchronize`` would not, for so long at most; whether it is so. For threads that do
-    nothing else: see waiting.has_result_within. An unknown handle is done.
+    """Sleep until ``synchronize`` would not wait, for at most ``seconds``. Return whether that is so.
+
+    For threads that do nothing else; see waiting.has_result_within. True for an unknown handle.
     """
     flight = _in_flight()
     with flight.lock:
@@ -244,7 +249,7 @@ def is_done_within(handle: int, seconds: float) -> bool:
 
 
 def complete_all(handles: Sequence[int]) -> list[Output]:
-    """Synchronize every handle, also after a failure; then raise the first failure."""
+    """Synchronize every handle, even after a failure; then raise the first failure."""
     outputs: list[Output] = []
     failure: Exception | None = None
     for handle in handles:
@@ -256,5 +261,5 @@ def complete_all(handles: Sequence[int]) -> list[Output]:
         try:
             raise failure
         finally:
-            del failure  # it holds this frame, which would hold it until a collection
+            del failure  # breaks the reference cycle with this frame
     return outputs

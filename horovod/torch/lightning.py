@@ -1,9 +1,9 @@
-"""Lightning: a strategy that trains over Horovod's interface, and a callback for Lightning's own DDP.
+"""For Lightning: a strategy that trains over Horovod's interface, and a callback for Lightning's own DDP.
 
     Trainer(strategy=HorovodStrategy(compression="bit8"))           # horovodrun, or python alone
     Trainer(strategy="ddp", callbacks=[CompressGradients("bit8")])  # horovodrun --ddp, or torchrun
 
-docs/lightning.md has both whole. Nothing else of this package imports this module, or Lightning.
+docs/lightning.md has complete examples. No other module of this package imports this module, or Lightning.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OPERATIONS = {
 
 
 class HorovodEnvironment(ClusterEnvironment):
-    """Each process's place, as Horovod knows it, for Lightning. hvd.init() comes first."""
+    """Gives Lightning each process's ranks from Horovod. Needs hvd.init() before."""
 
     @property
     def creates_processes_externally(self) -> bool:
@@ -47,20 +47,20 @@ class HorovodEnvironment(ClusterEnvironment):
 
     @staticmethod
     def detect() -> bool:
-        """It is chosen by HorovodStrategy, and never by what the environment looks like."""
+        """Return False: only HorovodStrategy chooses this class, never Lightning's detection."""
         return False
 
     def world_size(self) -> int:
         return hvd.size()
 
     def set_world_size(self, size: int) -> None:
-        """Lightning's to say for launchers of its own; here the launcher has said it."""
+        """Do nothing: the launcher fixes the size. Lightning calls this for its own launchers."""
 
     def global_rank(self) -> int:
         return hvd.rank()
 
     def set_global_rank(self, rank: int) -> None:
-        """As set_world_size."""
+        """Do nothing, as set_world_size."""
 
     def local_rank(self) -> int:
         return hvd.local_rank()
@@ -70,23 +70,22 @@ class HorovodEnvironment(ClusterEnvironment):
 
 
 class HorovodStrategy(ParallelStrategy):
-    """Each optimizer becomes an hvd.DistributedOptimizer; ranks begin with rank 0's parameters.
+    """Makes each optimizer an hvd.DistributedOptimizer. Ranks begin with rank 0's parameters.
 
-    Calls hvd.init() where nobody has. As many batches are accumulated as the Trainer says.
+    Calls hvd.init() if needed. Accumulates as many batches as the Trainer does.
 
     Args:
-        compression, op and further options: those of hvd.DistributedOptimizer, except
-            ``named_parameters``. ``backward_passes_per_step`` is for manual optimization only, the
-            number of ``manual_backward()`` before a step; else it is the Trainer's
-            ``accumulate_grad_batches``.
+        compression, op and further options: those of hvd.DistributedOptimizer, except ``named_parameters``.
+        ``backward_passes_per_step`` is for manual optimization only: the number of ``manual_backward()``
+        before a step. In automatic optimization it is the Trainer's ``accumulate_grad_batches``.
 
     Raises:
-        TypeError: an option that is set here.
-        ValueError: op is Adasum; or fewer GPUs than ranks of this host.
+        TypeError: an option that the strategy sets itself.
+        ValueError: op is Adasum, or this host has fewer GPUs than ranks.
     """
 
     strategy_name = "horovod"
-    # Lightning's properties
+    # types of Lightning's properties
     model: Any
     optimizers: Any
     parallel_devices: list[torch.device] | None
@@ -99,12 +98,12 @@ class HorovodStrategy(ParallelStrategy):
         if not hvd.is_initialized():
             hvd.init()
         super().__init__(cluster_environment=HorovodEnvironment())
-        rank_zero_only.rank = hvd.rank()  # whom Lightning's loggers and messages ask
+        rank_zero_only.rank = hvd.rank()  # Lightning's loggers and messages read it
         self._passes: int | None = options.pop("backward_passes_per_step", None)
         self._options = {"compression": compression, "op": op, **options}
-        self._made: list[torch.optim.Optimizer] = []  # what configure_optimizers() had made
+        self._made: list[torch.optim.Optimizer] = []  # the optimizers that configure_optimizers() made
 
-    # ---- who and where ----
+    # ---- ranks and devices ----
 
     @property
     def is_distributed(self) -> bool:
@@ -149,22 +148,23 @@ class HorovodStrategy(ParallelStrategy):
     def _distributed(self, optimizer: torch.optim.Optimizer, passes: int) -> torch.optim.Optimizer:
         own = {parameter for group in optimizer.param_groups for parameter in group["params"]}
         names = [(name, p) for name, p in self.lightning_module.named_parameters() if p in own]
-        if not names:  # what Lightning makes where configure_optimizers() returns None
+        if not names:  # Lightning's stand-in if configure_optimizers() returns None
             return optimizer
         return hvd.DistributedOptimizer(optimizer, names, backward_passes_per_step=passes, **self._options)
 
     def on_train_start(self) -> None:
-        """A checkpoint has been loaded by now, where there is one."""
+        """Broadcast optimizer state. A checkpoint, if any, has been loaded by now."""
         for optimizer in filter(_is_distributed, self.optimizers):
             if not isinstance(optimizer, torch.optim.LBFGS):  # broadcasting its state is refused
                 hvd.broadcast_optimizer_state(optimizer, root_rank=0, model=self.lightning_module)
             optimizer.zero_grad()
-        # Schedulers write their rates into what configure_optimizers() had made; loading has parted the two.
+        # Schedulers write rates into the optimizers of configure_optimizers(), which no longer share groups
+        # with the wrapped ones after a checkpoint was loaded.
         for made, wrapped in zip(self._made, self.optimizers, strict=True):
             made.__dict__.update(state=wrapped.state, param_groups=wrapped.param_groups)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Lightning's GradientAccumulationScheduler may have changed its mind between epochs."""
+        """Follow Lightning's GradientAccumulationScheduler, which may change the number."""
         if not self.lightning_module.automatic_optimization:
             return
         passes = self.lightning_module.trainer.accumulate_grad_batches
@@ -175,12 +175,14 @@ class HorovodStrategy(ParallelStrategy):
     def optimizer_step(
         self, optimizer: Any, closure: Callable[[], Any], model: Any = None, **arguments: Any
     ) -> Any:
-        """Gradients that no hook has started, as on the last batches of an epoch, are reduced after the
-        backward pass in ``closure`` and before they are unscaled and clipped, which Lightning does next.
+        """Reduce gradients that no hook has started, as in the last batches of an epoch.
+
+        This happens after the backward pass in ``closure``, and before Lightning unscales and clips them.
         """
         if not _is_distributed(optimizer):
             return super().optimizer_step(optimizer, closure, model, **arguments)
-        decides_by_loss = isinstance(optimizer, torch.optim.LBFGS)  # and reduces it with the gradients
+        # it reduces the loss together with the gradients
+        decides_by_loss = isinstance(optimizer, torch.optim.LBFGS)
 
         def closure_and_synchronize() -> Any:
             loss = closure()
@@ -194,8 +196,8 @@ class HorovodStrategy(ParallelStrategy):
     # ---- checkpoints ----
 
     def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
-        """Of all ranks, which Lightning has call this, error feedback goes to rank 0, which saves."""
-        optimizer = getattr(optimizer, "optimizer", optimizer)  # inside a LightningOptimizer
+        """Return the state, on rank 0 with all error feedback. Lightning calls it on all ranks."""
+        optimizer = getattr(optimizer, "optimizer", optimizer)  # unwraps a LightningOptimizer
         if _is_distributed(optimizer):
             optimizer.consolidate_residuals(to=0)
         return dict(optimizer.state_dict())
@@ -209,7 +211,7 @@ class HorovodStrategy(ParallelStrategy):
         return hvd.broadcast_object(obj, root_rank=src)
 
     def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
-        """Over all ranks; what is no tensor is returned as it is. ValueError for another group."""
+        """Reduce a tensor over all ranks; return any other value unchanged. ValueError for another group."""
         _refuse_group(group)
         if not isinstance(tensor, torch.Tensor):
             return tensor
@@ -221,26 +223,20 @@ class HorovodStrategy(ParallelStrategy):
         return hvd.allreduce(tensor, op=_OPERATIONS[name])
 
     def all_gather(self, tensor: torch.Tensor, group: Any = None, sync_grads: bool = False) -> torch.Tensor:
-        """Every rank's, stacked in the order of ranks: shape (ranks, *tensor.shape). With ``sync_grads`` the
-        gradient is the sum of all ranks'.
+        """Return every rank's tensor, stacked in the order of ranks: shape (ranks, *tensor.shape).
+
+        With ``sync_grads`` the gradient is the sum of all ranks' gradients.
         """
         _refuse_group(group)
         with torch.set_grad_enabled(sync_grads and torch.is_grad_enabled()):
             gathered = hvd.allgather(tensor.unsqueeze(0))
-        if gathered.requires_grad:  # Lightning's own adds up the gradients that hvd.allgather averages
+        if gathered.requires_grad:  # Lightning expects the gradients' sum, hvd.allgather averages
             cast(Any, gathered).register_hook(lambda gradient: gradient * hvd.size())
         return gathered
 
 
 class CompressGradients(Callback):
-    """For ``Trainer(strategy="ddp")``: ddp.compress() of the model when fit starts; its state in checkpoints.
-
-    Args:
-        compression and further options: those of horovod.torch.ddp.compress().
-
-    Attributes:
-        state: the CompressionState of the model that was fitted last; None before.
-    """
+    """Applies ddp.compress() when fit starts, for ``Trainer(strategy="ddp")``, and saves its state."""
 
     def __init__(self, compression: Any = UNSET, **options: Any) -> None:
         self._compression, self._options = compression, options
@@ -251,12 +247,12 @@ class CompressGradients(Callback):
         if self.state is not None:
             self.state.close()
         self.state = ddp.compress(trainer.model, self._compression, **self._options)
-        loaded, self._loaded = self._loaded, None  # of this fit, and of none that follows
+        loaded, self._loaded = self._loaded, None  # for this fit only
         if loaded is not None:
             self.state.load_state_dict(loaded)
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """All ranks call it; rank 0's is what is written."""
+        """All ranks call it; Lightning writes rank 0's."""
         if self.state is not None:
             self.state.consolidate_residuals(to=0)
             checkpoint["horovod"] = self.state.state_dict()

@@ -1,9 +1,9 @@
-"""At the end of a backward pass: gradients that this rank lacks and others have started to reduce.
+"""Reduces, at the end of a backward pass, gradients that this rank lacks and other ranks have started.
 
-Without this, such a gradient would be reduced in step() only, after the script has clipped, unscaled or
-looked at gradients that are not those of the other ranks. So this rank asks what becomes of them, and takes
-part before ``backward()`` returns. horovod.common.gradient_life decides, and describes how. A pass may reach
-an optimizer on some ranks only: so it asks about all that this rank has.
+Otherwise such a gradient would be reduced in step() only, after the script has clipped, unscaled or read
+gradients that differ between ranks. So this rank asks about them, and takes part before ``backward()``
+returns. horovod.common.gradient_life decides, and describes the protocol. A pass may reach an optimizer on
+some ranks only, so a rank asks about all of its optimizers.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ __all__ = [
     *("ask", "ask_after_pass", "take_part"),
 ]
 
-_numbers = itertools.count()  # of the questions of this process
+_numbers = itertools.count()  # numbers the questions of this process
 
 
 class _Optimizer(Protocol):
-    """The part of a GradientListener that is needed here."""
+    """The part of a GradientListener that this module needs."""
 
     process_set: ProcessSet
     _is_settled: bool
@@ -52,14 +52,14 @@ class _Optimizer(Protocol):
 
 
 class Subject(NamedTuple):
-    """A gradient, or a group of them, that a rank asks about.
+    """A gradient, or a group of gradients, that a rank asks about.
 
     Attributes:
-        of: whose it is.
-        name: of the operation that reduces it, on all ranks.
-        take_part: what to do if another rank has started it, or has a part of it.
+        of: the owner.
+        name: the operation that reduces it, on all ranks.
+        take_part: called if another rank has started it, or has a part of it.
         has_part: this rank has a part of it.
-        is_unit: it is of gradients that have not been started in this step.
+        is_unit: its gradients have not been started in this step.
     """
 
     of: MissingGradients
@@ -70,7 +70,7 @@ class Subject(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A question that the ranks are to answer: its handle, what it is about, and how it was asked."""
+    """A question to all ranks: its handle, its subjects, and the arguments of ``ask``."""
 
     handle: int
     subjects: Sequence[Subject]
@@ -79,11 +79,12 @@ class Question(NamedTuple):
 
 
 def ask(subjects: Sequence[Subject], ends: bool = False, anchor: str = "") -> Question | None:
-    """Ask what becomes of these, of optimizers of one process set; nothing is asked about nothing.
+    """Ask about subjects, all of optimizers of one process set. Returns None if there are none.
 
-    With ``ends`` all ranks ask about the first subject. Once all have, nobody has any other subject that is
-    still undecided. ``anchor`` is the name of an operation of this rank's pass, or of a subject: ranks that
-    have come as far, and are in no pass, need not ask (schedule/missing_gradients.h).
+    With ``ends`` all ranks ask about the first subject. Once all have asked, any other subject that is
+    undecided counts as one that no rank has. ``anchor`` is the name of an operation of this rank's pass, or
+    of a subject: ranks that have come as far, and are in no pass, need not ask
+    (schedule/missing_gradients.h).
     """
     if not subjects:
         return None
@@ -97,11 +98,11 @@ def ask(subjects: Sequence[Subject], ends: bool = False, anchor: str = "") -> Qu
 
 
 def take_part(question: Question | None, may_yield: bool, in_pass: bool = False) -> None:
-    """Wait for answers, and start what other ranks have started.
+    """Wait for answers, and start the gradients that other ranks have started.
 
-    Where it ``may_yield``, ranks that wait for this one elsewhere are found out, and this one goes on.
-    ``in_pass`` the job may end, as other ranks have all that they need. If this rank needs more, what it is
-    reducing, or the next operation, raises.
+    With ``may_yield``, continue without an answer if other ranks wait for this rank elsewhere. With
+    ``in_pass``, the end of the job is no error, as other ranks have all that they need. If this rank needs
+    more, its reduction or next operation raises.
     """
     nobodys: list[MissingGradients] = []
     until_end = contextlib.suppress(HorovodInternalError) if in_pass else contextlib.nullcontext()
@@ -126,15 +127,15 @@ def take_part(question: Question | None, may_yield: bool, in_pass: bool = False)
 def _decisions(question: Question, may_yield: bool) -> list[int]:
     engine = basics.member().engine
     while may_yield and not waiting.wait_or_yield(engine, question.handle):
-        pass  # rank 0 has it yield by answering
+        pass  # rank 0 ends the loop with an answer
     return list(waiting.wait(engine, question.handle).sizes)
 
 
 def ask_after_pass(ended: Sequence[_Optimizer], others: Sequence[_Optimizer]) -> list[Question]:
-    """Ask about the gradients that this rank lacks at the end of a pass: one question for each process set.
+    """Ask about the gradients that this rank lacks after a pass: one question for each process set.
 
-    Other ranks may answer in another order, so that each asks about all optimizers before it waits for any.
-    The pass may have reached ``others`` on other ranks. A job that has ended is not asked: see take_part.
+    Other ranks may answer in another order, so a rank asks about all optimizers before it waits for any. The
+    pass may have reached ``others`` on other ranks. If the job has ended, nothing is asked; see take_part.
     """
     questions: list[Question] = []
     for set_id in sorted({_set_id(optimizer) for optimizer in ended}):
@@ -151,7 +152,7 @@ def ask_after_pass(ended: Sequence[_Optimizer], others: Sequence[_Optimizer]) ->
 
 
 def _anchor(reached: Sequence[_Optimizer], subjects: Sequence[Subject]) -> str:
-    """An operation of this pass, or one that the rank lacks; "" if nothing of the pass is reduced yet."""
+    """Return an operation of this pass, or one that the rank lacks; "" if there is none."""
     started = (name for optimizer in reached for name in optimizer._missing.started())
     return next(started, subjects[0].name if subjects else "")
 
@@ -163,14 +164,15 @@ def _set_id(optimizer: _Optimizer) -> int:
 
 
 class MissingGradients:
-    """Those of one optimizer, which may be a weak proxy. Only sums and averages can be completed, as zeros
-    change any other result.
+    """The missing gradients of one optimizer, which may be a weak proxy.
+
+    Only sums and averages can be completed, as zeros change any other result.
 
     Attributes:
-        set_aside: by parameter of which a further contribution is under way, what that is added to.
+        set_aside: by parameter with a further contribution under way, the gradient that it is added to.
         hooks: by parameter that this rank has lacked once, the hook that sets its gradient aside.
-        filled: parameters that have got zeros in this step.
-        is_incomplete: no rank had some gradient in a pass of this step, and all ranks know it.
+        filled: parameters whose gradient is zeros in this step.
+        is_incomplete: all ranks know that no rank had some gradient in a pass of this step.
     """
 
     def __init__(self, optimizer: _Optimizer) -> None:
@@ -181,12 +183,13 @@ class MissingGradients:
         self.is_incomplete = False
 
     def process_set(self) -> ProcessSet:
-        """The ranks that share the optimizer."""
+        """Return the ranks that share the optimizer."""
         return self._of.process_set
 
     def lacking(self, is_due: bool) -> list[Subject]:
-        """Gradients that other ranks may have started. All ranks start a group of which one has a part, if
-        the step ``is_due``.
+        """Return the gradients that other ranks may have started.
+
+        If the step ``is_due``, all ranks start a group as soon as one rank has a part of it.
         """
         life = self._of._life
         if self._of._reducer.op not in (Average, Sum):
@@ -195,13 +198,13 @@ class MissingGradients:
         return [self.unit(members, is_due and life.has_part(members)) for members in units] + self.further()
 
     def unit(self, members: list[torch.Tensor], has_part: bool) -> Subject:
-        """Gradients that are reduced together, and are not started here."""
+        """Return the subject of gradients that are reduced together, and not started here."""
         grouped = self._of._life.is_grouped(members[0])
         name = self._operation_of(members[0], grouped)
         return Subject(self, name, functools.partial(self._complete, members), has_part, is_unit=True)
 
     def further(self) -> list[Subject]:
-        """Further contributions that other ranks may have started."""
+        """Return the further contributions that other ranks may have started."""
         numbers = self._of._life.contributions
         return [
             Subject(
@@ -213,7 +216,7 @@ class MissingGradients:
         ]
 
     def started(self) -> Iterator[str]:
-        """Operations that this rank has started and not waited for."""
+        """Yield the operations that this rank has started and not waited for."""
         life = self._of._life
         for parameter in life.being_reduced():
             yield self._operation_of(life.unit(parameter)[0], life.is_grouped(parameter))
@@ -224,7 +227,7 @@ class MissingGradients:
         return self._of._reducer.operation_name(self._of._parameter_names[first], first, grouped, again)
 
     def _complete(self, members: list[torch.Tensor]) -> None:
-        """Take part with zeros, or with what there is of an accumulation."""
+        """Take part with zeros, or with an incomplete accumulation."""
         for member in members:
             if member not in self.hooks and member.requires_grad:
                 self.hooks[member] = before_accumulation.register(self, member)
@@ -235,9 +238,9 @@ class MissingGradients:
         self._of._start_after_streams(members)
 
     def before_accumulation(self, parameter: torch.Tensor) -> None:
-        """Set a gradient that is reduced aside: a further contribution must not mix with it.
+        """Set a reduced gradient aside, so that a further contribution does not mix with it.
 
-        It is none if the gradient has been zeroed or changed meanwhile, as for a step that was skipped.
+        If the gradient was zeroed or changed meanwhile, as after a skipped step, nothing is set aside.
         """
         of = self._of
         if of._life.takes_further(parameter) and of._step.seen[parameter].is_untouched(parameter):
@@ -245,7 +248,7 @@ class MissingGradients:
             self.set_aside[parameter], parameter.grad = parameter.grad, None
 
     def is_further(self, parameter: torch.Tensor) -> bool:
-        """Whether the gradient that has just been accumulated is a further contribution."""
+        """Return whether the gradient that was just accumulated is a further contribution."""
         return parameter in self.set_aside
 
     def start_further(self, parameter: torch.Tensor) -> None:
@@ -258,14 +261,14 @@ class MissingGradients:
         of._step.note([parameter])
 
     def _complete_further(self, parameter: torch.Tensor) -> None:
-        """Take part in one that this rank does not have."""
+        """Take part, with zeros, in a further contribution that this rank lacks."""
         assert parameter.grad is not None
         self.set_aside[parameter], parameter.grad = parameter.grad, None
         self._of._reducer.fill_missing(parameter)
         self.start_further(parameter)
 
     def add_further(self, members: Iterable[torch.Tensor]) -> None:
-        """After their reduction: to what was set aside, if that is what they are."""
+        """Add reduced further contributions to the gradients that were set aside for them."""
         if not self.set_aside:
             return
         for parameter in members:
@@ -277,27 +280,27 @@ class MissingGradients:
                     parameter.grad = earlier + further if earlier.is_sparse else earlier.add_(further)
 
     def note_nobodys(self) -> None:
-        """No rank has some gradient, and all ranks have been told. It matters in a step that has begun."""
+        """Note that no rank has some gradient, as all ranks know. Counts in a step that has begun."""
         self.is_incomplete = self.is_incomplete or self._of._life.has_begun()
 
     def settle_in_step(self) -> None:
         """Take part in further contributions until no rank has any.
 
-        Only after a pass in which some rank lacked something: then all ranks know it.
+        Only after a pass in which some rank lacked a gradient, which all ranks know.
         """
         if self._of._life.contributions:
             self._settle(is_due=True)
 
     def settle_before_zeroing(self) -> None:
-        """As a step is given up: others may have gone on with it, in passes that this rank did not make."""
+        """Settle a step that is given up: other ranks may have continued it in further passes."""
         if self._of._life.has_begun() and (self.is_incomplete or self._of._life.contributions):
             self._settle(is_due=False)
         self.is_incomplete = False
 
     def ask_in_step(self, units: Sequence[Subject], is_all: bool) -> None:
-        """Take part in what other ranks have of these, which no pass has started here.
+        """Take part in reductions of these units that other ranks have started.
 
-        If it ``is_all`` that is left, and passes have lacked it, all ranks ask at once.
+        If these are all units left (``is_all``) and passes have lacked some, all ranks ask together.
         """
         if is_all and self.is_incomplete:
             self._settle(is_due=True)
@@ -305,7 +308,7 @@ class MissingGradients:
             take_part(ask(units), may_yield=False)
 
     def _settle(self, is_due: bool) -> None:
-        """All ranks do this at once, in a step, or as they give it up, until none has anything under way.
+        """Take part until no rank has a reduction under way. All ranks of the optimizer call it.
 
         A rank that is still in a pass may wait for further contributions to other optimizers.
         """

@@ -1,7 +1,6 @@
-"""Collectives that move tensors: allgather, broadcast, alltoall, and the sparse allreduce, which is made of
-such; barrier and join.
+"""Collectives that move tensors: allgather, broadcast, alltoall and the sparse allreduce; barrier and join.
 
-Arguments and errors are those of mpi_ops.py, which exports these functions.
+mpi_ops.py, which exports these functions, documents their arguments and errors.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def sparse_allreduce_async(
 def start_sparse_allreduce(
     tensor: torch.Tensor, name: str, op: int, process_set: ProcessSet
 ) -> tuple[list[int], Callable[[], torch.Tensor]]:
-    """As ``sparse_allreduce_async``; also the handles of what it has started."""
+    """Like ``sparse_allreduce_async``; also return the started handles."""
     if op not in (Average, Sum):
         raise errors.sparse_op(tensor=f"sparse_allreduce_async of {name!r}", value=op)
     check_averaged(tensor, f"sparse_allreduce_async of {name!r}", op)
@@ -79,7 +78,10 @@ def start_sparse_allreduce(
 def _sparse_integer_average(
     indices: torch.Tensor, values: torch.Tensor, shape: torch.Size, ranks: int
 ) -> torch.Tensor:
-    """Exact and truncated towards zero, as the core's: quotients and remainders are added, and fit."""
+    """Return the exact average, truncated towards zero, as the core's.
+
+    Quotients and remainders are added separately, so that sums do not overflow.
+    """
     wide = values.long()
     quotients = torch.div(wide, ranks, rounding_mode="trunc")
     parts = torch.stack([quotients, wide - quotients * ranks], -1)
@@ -94,7 +96,7 @@ def _sparse_integer_average(
 def allgather_async(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
-    """Start an allgather; ``synchronize`` of the handle gives the concatenation. Not differentiable."""
+    """Start an allgather. ``synchronize`` of the handle returns the concatenation. Not differentiable."""
     return start_allgather(tensor, name, process_set)
 
 
@@ -102,9 +104,9 @@ def allgather_async(
 def allgather(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
-    """All ranks' tensors, concatenated along dimension 0 in rank order; differentiable.
+    """Return all ranks' tensors, concatenated along dimension 0 in rank order. Differentiable.
 
-    The first dimension may differ by rank, all others must agree.
+    The first dimension may differ by rank. All others must agree.
     """
     return cast(torch.Tensor, HorovodAllgather.apply(tensor, name, process_set))
 
@@ -113,8 +115,9 @@ def allgather(
 def grouped_allgather_async(
     tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
-    """Start allgathers of several tensors, all or nothing; ``synchronize`` gives a tuple. Not
-    differentiable.
+    """Start allgathers of several tensors, all or nothing. ``synchronize`` returns a tuple.
+
+    Not differentiable.
     """
     return start_grouped_allgather(tensors, name, process_set)
 
@@ -123,7 +126,7 @@ def grouped_allgather_async(
 def grouped_allgather(
     tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[torch.Tensor]:
-    """``allgather`` of several tensors, all or nothing; differentiable."""
+    """``allgather`` of several tensors, all or nothing. Differentiable."""
     return list(HorovodGroupedAllgather.apply(name, process_set, *tensors)) if tensors else []
 
 
@@ -134,7 +137,10 @@ def broadcast_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start a broadcast into a new tensor, which ``synchronize`` of the handle gives. Not differentiable."""
+    """Start a broadcast into a new tensor, which ``synchronize`` of the handle returns.
+
+    Not differentiable.
+    """
     return start_broadcast(tensor, root_rank, name, process_set, in_place=False)
 
 
@@ -145,9 +151,9 @@ def broadcast(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """A copy of rank ``root_rank``'s tensor (its number in the job, also with a process set); differentiable.
+    """Return a copy of rank ``root_rank``'s tensor. Differentiable.
 
-    Shape and dtype must agree on all ranks.
+    ``root_rank`` is a rank of the job even with a process set. Shape and dtype must agree on all ranks.
     """
     return cast(torch.Tensor, HorovodBroadcast.apply(tensor, root_rank, name, process_set))
 
@@ -159,7 +165,7 @@ def broadcast_async_(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start a broadcast in place: leave the tensor alone until ``synchronize`` has returned it."""
+    """Start a broadcast in place. Do not use the tensor until ``synchronize`` has returned it."""
     return start_broadcast(tensor, root_rank, name, process_set, in_place=True)
 
 
@@ -181,8 +187,9 @@ def alltoall_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start an alltoall; ``synchronize`` of the handle gives (output, received splits). Not
-    differentiable.
+    """Start an alltoall. ``synchronize`` of the handle returns (output, received splits).
+
+    Not differentiable.
     """
     return start_alltoall(tensor, splits, name, process_set)
 
@@ -194,14 +201,14 @@ def alltoall(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """Send rows of the tensor to every rank, and get theirs, concatenated in rank order; differentiable.
+    """Send rows of the tensor to every rank, and receive theirs, concatenated in rank order. Differentiable.
 
     Args:
         tensor: rows along dimension 0; the other dimensions agree on all ranks.
-        splits: int32, shape (size,): how many rows go to each rank, one after the other. None: equally many.
+        splits: int32, shape (size,): the number of consecutive rows for each rank. None: equal numbers.
 
     Returns:
-        The rows received; with splits also how many came from each rank, as int32 of shape (size,).
+        The received rows. With ``splits`` also the number of rows from each rank, as int32 of shape (size,).
     """
     output, received = HorovodAlltoall.apply(tensor, splits, name, process_set)
     return output if splits is None else (output, received)
@@ -209,18 +216,19 @@ def alltoall(
 
 @breaks_graphs
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Return once every rank of the set has called it. Operations in flight stay in flight."""
+    """Return when every rank of the set has called it. Operations in flight stay in flight."""
     synchronize(start_barrier(process_set))
 
 
 @breaks_graphs
 def join(device: int = -1) -> int:
-    """Say that this rank has no more data, and wait until all ranks have said so.
+    """Announce that this rank has no more data, and wait until all ranks have done so.
 
-    Until then this rank takes part in allreduces of the others with zeros, or with what leaves a Min, Max or
-    Product as it is; an Average divides by all ranks all the same. Other operations of the others fail with
-    HorovodInternalError, as does a Product with a prescale_factor. ``device`` is accepted for Horovod's sake:
-    what is for others' GPUs is on the one this rank has used, or else that of its local rank.
+    Until then this rank takes part in the others' allreduces with zeros, or with values that do not change a
+    Min, Max or Product. An Average still divides by the number of all ranks. Other operations fail on the
+    others with HorovodInternalError, as does a Product with a prescale_factor. ``device`` is accepted for
+    compatibility: this rank's part in GPU operations is on the GPU that it has used before, or else on that
+    of its local rank.
 
     Returns:
         The rank that joined last, the same on all ranks.

@@ -1,17 +1,16 @@
-"""Everything ``horovod.torch`` exports that is about the job and its collectives, in one place, as Horovod
-has it.
+"""All functions that ``horovod.torch`` exports about the job and its collectives, as in Horovod.
 
-The collectives are written in reductions.py (what adds up) and movements.py (what only moves).
+reductions.py and movements.py implement the collectives.
 
 Common arguments of the collectives:
     name: the same on all ranks for the same operation. Without one, operations must start in the same order
         on all ranks of the process set.
     op: Average (the default), Sum, Adasum, Min, Max or Product. ``average`` is its deprecated predecessor.
     prescale_factor, postscale_factor: multiply the tensor before, and the result after the reduction.
-    process_set: the ranks to work with; each of them makes the call.
+    process_set: the ranks that take part; each of them makes the call.
 Common errors:
-    ValueError: a wrong argument, a dtype or device that is not served, a name that is in flight on this rank,
-        or a process set that is not registered or that this rank is not in.
+    ValueError: a wrong argument, an unsupported dtype or device, a name in flight on this rank, or a process
+        set that is not registered or does not contain this rank.
     HorovodInternalError: ranks disagree about the operation, or the job is shut down or broken.
 """
 

@@ -1,4 +1,4 @@
-"""Wire names: what an operation is called between ranks, which is how ranks find each other's requests."""
+"""Wire names: the names of operations, by which rank 0 matches the requests of different ranks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["wire_name"]
 
 
 def wire_name(operation: str, name: str | None, process_set: ProcessSet) -> str:
-    """``<operation>.<name>``, or ``<operation>.noname.<n>``.
+    """Return ``<operation>.<name>``, or ``<operation>.noname.<n>``.
 
-    n counts this process' unnamed operations in the process set, which must therefore be started in the same
-    order on each of its ranks; named ones need not.
+    n counts this process' unnamed operations in the process set, so all its ranks must start these in the
+    same order.
     """
     if name is None:
         return f"{operation}.noname.{basics.member().next_unnamed(process_set)}"

@@ -1,6 +1,4 @@
-"""Python objects that differ by pair of ranks, carried by the engine: residuals on their way to and from
-checkpoints.
-"""
+"""Exchange of Python objects that differ by pair of ranks, for residuals and checkpoints."""
 
 from __future__ import annotations
 
@@ -17,11 +15,11 @@ from horovod.torch.requests import start_alltoall
 
 __all__ = ["ProcessSetPeers", "scattered"]
 
-ROW = 1024  # bytes: pickles travel as rows of so many, since the number of rows is an int32
+ROW = 1024  # bytes; pickles travel as rows, because the number of rows is an int32
 
 
 class ProcessSetPeers:
-    """The ranks of a process set, as those that share an optimizer's checkpoint (checkpoint.Peers)."""
+    """The ranks of a process set, as peers of an optimizer's checkpoint (checkpoint.Peers)."""
 
     owner = "optimizer"
 
@@ -43,12 +41,12 @@ class ProcessSetPeers:
 
 
 def scattered(parts: Mapping[int, Any], root: int) -> Any:
-    """``parts[rank]`` of rank ``root``, on each rank of the job; None where there is none."""
+    """Return ``parts[rank]`` of rank ``root`` on each rank of the job; None if it has none."""
     return _exchanged(parts if basics.rank() == root else {}, "parts", global_process_set)[root]
 
 
 def _exchanged(parts: Mapping[int, Any], name: str, process_set: ProcessSet) -> list[Any]:
-    """Gives each rank of the set the object ``parts`` has for it; returns what every rank gave this one."""
+    """Send ``parts[i]`` to each rank i of the set, and return the objects received, by rank."""
     positions = range(process_set.size() or 1)
     pickled = [cloudpickle.dumps(parts[each]) if each in parts else b"" for each in positions]
     rows = [-(-len(each) // ROW) for each in pickled]
@@ -57,7 +55,7 @@ def _exchanged(parts: Mapping[int, Any], name: str, process_set: ProcessSet) -> 
     splits = torch.tensor(rows, dtype=torch.int32)
     handle = start_alltoall(sent.reshape(-1, ROW), splits, f"DistributedOptimizer.{name}", process_set)
     received, counts = cast(tuple[torch.Tensor, torch.Tensor], synchronize(handle))
-    # A pickle says where it ends: what fills its last row is not read.
+    # A pickle marks its own end, so the padding of its last row is not read.
     return [
         cloudpickle.loads(each.numpy().tobytes()) if each.numel() else None
         for each in torch.split(received, counts.tolist())

@@ -1,10 +1,10 @@
-"""DistributedOptimizer: gradients are reduced while the backward pass runs, which waits for them at its end.
+"""DistributedOptimizer: reduces gradients while the backward pass runs, and waits for them at its end.
 
-Life of a gradient: a hook fires when the backward pass has accumulated it; after ``backward_passes_per_step``
-such passes its reduction starts, in place, by the parameter's name; the end of the pass waits. Every rank
-reduces every parameter exactly once per step: ``step`` reduces those without a gradient as zeros, so ranks
-with different control flow still match. docs/optimizer.md has the patterns; adasum_optimizer.py what
-op=Adasum does instead.
+A hook fires when the backward pass has accumulated a gradient. After ``backward_passes_per_step`` such passes
+its reduction starts, in place, under the parameter's name. The end of the pass waits for all reductions.
+Every rank reduces every parameter exactly once per step: ``step`` reduces missing gradients as zeros, so
+ranks with different control flow still match. docs/optimizer.md has the patterns, and adasum_optimizer.py the
+variant for op=Adasum.
 """
 
 from __future__ import annotations
@@ -44,14 +44,13 @@ __all__ = ["DistributedOptimizer"]
 
 OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
 
-_DistributedAdasumOptimizer = DistributedAdasumOptimizer  # its name in Horovod
+_DistributedAdasumOptimizer = DistributedAdasumOptimizer  # Horovod's name
 
 
 class _DistributedOptimizer(OptimizerFront):
-    """The class in front of the user's optimizer class; ``super()`` is that class.
+    """A mixin placed before the user's optimizer class, which ``super()`` therefore is.
 
-    Instances are made by DistributedOptimizer() only, which takes everything else over from the user's
-    instance.
+    DistributedOptimizer() makes instances, and takes everything else from the user's instance.
     """
 
     _synchronized: bool
@@ -68,7 +67,7 @@ class _DistributedOptimizer(OptimizerFront):
             self._handles[member] = (reduction, None)
 
     def _reduce_what_is_left(self) -> None:
-        """Start what no hook has, with zeros for missing gradients, and wait for everything."""
+        """Start the reductions that no hook has started, with zeros for missing gradients; wait for all."""
         self._check_names_agree()
         shared_parameters.reduce_shared(self)
         for members in self._left_in_step():
@@ -85,10 +84,10 @@ class _DistributedOptimizer(OptimizerFront):
                 parameter.grad = None
 
     def _perhaps_unused(self) -> Iterator[torch.Tensor]:
-        """Parameters that go without a gradient again if it is zero, so that the step leaves them alone.
+        """Yield parameters that lose their gradient again if it is zero, so that the step skips them.
 
-        Groups that are completed have zeros of members that are frozen, and, with unused="none", of members
-        that no rank has used; all ranks look at the same ones.
+        A completed group has zeros for frozen members and, with unused="none", for members that no rank has
+        used. All ranks yield the same parameters.
         """
         grouped = filter(self._life.is_grouped, self._missing.filled)
         yield from (parameter for parameter in grouped if not parameter.requires_grad)
@@ -96,10 +95,10 @@ class _DistributedOptimizer(OptimizerFront):
             yield from filter(self._life.is_grouped, self._life.contributions)
 
     def _left_in_step(self) -> Iterator[list[torch.Tensor]]:
-        """Gradients that are still to be started, with zeros if this rank has none.
+        """Yield gradients that are still to be started, with zeros if this rank has none.
 
-        A gradient that is frozen here, and with unused="none" any, is reduced only if another rank has it. So
-        this rank asks about those, and starts them itself.
+        A frozen gradient, and with unused="none" any, is reduced only if another rank has it. This rank asks
+        about these, and starts them itself.
         """
         to_be_asked: list[Subject] = []
         for members in self._not_started():
@@ -110,16 +109,16 @@ class _DistributedOptimizer(OptimizerFront):
         self._missing.ask_in_step(to_be_asked, is_all=self._unused == "none")
 
     def _before_unscaling(self) -> None:
-        """A GradScaler is about to change gradients, and this rank's decision must be that of all."""
+        """Reduce gradients before a GradScaler reads them, so that all ranks make the same decision."""
         if self._active and self._should_synchronize and not (self._synchronized or self._is_settled):
             self._reduce_what_is_left()
             self._is_settled = True
 
     @breaks_graphs
     def synchronize(self) -> None:
-        """Wait until every gradient is the reduction over all ranks. Gradients that are missing become zeros.
+        """Wait until every gradient is reduced over all ranks. Missing gradients become zeros.
 
-        Call it to work on reduced gradients (clipping) before ``with optimizer.skip_synchronize(): step()``.
+        Call it before you change gradients (clipping), then ``with optimizer.skip_synchronize(): step()``.
         """
         if self._active:
             if not self._is_settled:
@@ -131,7 +130,7 @@ class _DistributedOptimizer(OptimizerFront):
 
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Inside the block ``step()`` does not synchronize: the caller has."""
+        """Inside the block ``step()`` does not synchronize, as the caller has done so."""
         self._should_synchronize = False
         try:
             yield
@@ -142,7 +141,7 @@ class _DistributedOptimizer(OptimizerFront):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Synchronize, unless inside ``skip_synchronize()``, and make the step of the wrapped optimizer.
 
-        Gradients that ``closure`` computes are synchronized before the optimizer gets to use them.
+        Gradients that ``closure`` computes are synchronized before the optimizer uses them.
         """
         if self._should_synchronize:
             if self._synchronized:
@@ -160,14 +159,14 @@ class _DistributedOptimizer(OptimizerFront):
             self._synchronized = self._is_settled = False
             self._note_final(self._hooks)
 
-    # The wrapped class' step is hooked already: a second wrapper would run the user's step hooks twice.
+    # The wrapped class' step is hooked already. A second wrapper would run the user's step hooks twice.
     step.hooked = True  # type: ignore[attr-defined]
 
     def _synchronizing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """``closure``, and then the reduction of the gradients it has computed.
+        """Return a function that calls ``closure`` and reduces the gradients that it has computed.
 
-        LBFGS decides by the loss when to stop; ranks that decide differently would wait for each other for
-        ever, so that its loss is reduced too.
+        LBFGS decides by the loss when to stop. Different decisions would deadlock, so its loss is reduced
+        too.
         """
         decides_by_loss = isinstance(self, torch.optim.LBFGS)
 
@@ -210,39 +209,40 @@ def DistributedOptimizer(
     unused: str = "zeros",
     skip_extra_backward: bool = False,
 ) -> OptimizerT:
-    """An optimizer of the same class, and with the same state, whose gradients are reduced over all ranks.
+    """Return an optimizer of the same class, with the same state, that reduces gradients over all ranks.
 
-    A type checker takes it for that class; what it has besides, as ``synchronize()``, it does not see.
+    A type checker sees an instance of that class, without additional methods such as ``synchronize()``.
 
     Args:
-        optimizer: what computes the step. Use the returned optimizer in its place.
+        optimizer: computes the step. Use the returned optimizer in its place.
         named_parameters: (name, parameter) pairs, usually ``model.named_parameters()``.
-        compression: how gradients travel: one of Compression, a compressor of your own, its text (see
-            Compression.from_text), or rules as ``{"*.embed.weight": Compression.none, "*": "bit8"}`` for
-            parameters' names: the first pattern that matches counts, and without one a gradient travels
-            uncompressed. So do vectors, and what has fewer elements than the compressor's ``min_elements``.
-            Without this argument the variable HOROVOD_COMPRESSION decides, and without that there is none.
+        compression: one of Compression, your own compressor, its text (see Compression.from_text), or rules
+            for parameters' names such as ``{"*.embed.weight": Compression.none, "*": "bit8"}``. The first
+            pattern that matches counts; without one a gradient travels uncompressed, as do vectors and
+            tensors with fewer elements than the compressor's ``min_elements``. Without this argument the
+            variable HOROVOD_COMPRESSION decides, and the default is no compression.
         backward_passes_per_step: backward passes whose gradients are summed before they are reduced.
-        op: Average, Sum, Min, Max or Product; with Adasum and more than one rank the steps that ranks would
-            make are combined, instead of their gradients (docs/optimizer.md).
+        op: Average, Sum, Min, Max or Product. With Adasum and more than one rank, the ranks' steps are
+            combined instead of their gradients (docs/optimizer.md).
         gradient_predivide_factor: with Average, divide by this before the sum and by size() / this after it.
-        num_groups: deprecated, write ``groups``.
-        groups: reduce gradients together: a number of groups of even length, or lists of parameters.
+        num_groups: deprecated, use ``groups``.
+        groups: reduce gradients together: a number of groups of equal length, or lists of parameters.
         sparse_as_dense: reduce sparse gradients as dense ones.
         process_set: the ranks to reduce over. A rank outside of it makes its steps alone.
-        wait_in_backward: at its end ``loss.backward()`` waits for the reductions that it has started, so that
-            what looks at gradients before ``step()`` (GradScaler, clipping, noise) finds them reduced. With
-            False ``step()`` and ``synchronize()`` wait, so that reductions go on while the script does
-            something else; then call ``synchronize()`` before you change gradients. Nothing with Adasum.
+        wait_in_backward: at its end ``loss.backward()`` waits for its reductions, so that code which reads
+            gradients before ``step()`` (GradScaler, clipping, noise) finds them reduced. With False,
+            ``step()`` and ``synchronize()`` wait, so that reductions overlap with other work of the script;
+            then call ``synchronize()`` before you change gradients. No effect with Adasum.
         unused: the gradient of a parameter that no rank has used in a step: "zeros", as in Horovod, so that
-            weight decay and momentum move it; or "none", as in DistributedDataParallel, so that the step
-            leaves it alone.
-        skip_extra_backward: leave out gradients that a backward pass adds to those that are reduced already,
-            or that a step has used, until they are zeroed: as a generator's loss does to a discriminator.
+            weight decay and momentum change it; or "none", as in DistributedDataParallel, so that the step
+            skips it.
+        skip_extra_backward: ignore gradients that a backward pass adds to gradients which are reduced, or
+            which a step has used, until they are zeroed. A generator's loss adds such gradients to a
+            discriminator.
 
     Raises:
-        ValueError: an argument is wrong; most are found even before ``hvd.init()``.
-        NotImplementedError: Adasum over a process set, or over a number of ranks that is no power of two.
+        ValueError: an argument is wrong. Most errors are found even before ``hvd.init()``.
+        NotImplementedError: Adasum over a process set, or over a number of ranks that is not a power of two.
     """
     checked_passes(backward_passes_per_step)
     _check_options(op, gradient_predivide_factor, unused, skip_extra_backward)
@@ -299,7 +299,7 @@ def _check_options(op: int, gradient_predivide_factor: float, unused: str, skip_
 
 
 def _front_for(op: int) -> type[GradientListener]:
-    """The class to put in front of the user's."""
+    """Return the class to place before the user's."""
     if op != Adasum or (basics.size() == 1 and not is_elastic()):
         return _DistributedOptimizer
     if not util.num_rank_is_power_2(basics.size()):
@@ -308,18 +308,16 @@ def _front_for(op: int) -> type[GradientListener]:
 
 
 def _wrapped(optimizer: torch.optim.Optimizer, front: type[GradientListener]) -> GradientListener:
-    """An instance of a new class that puts ``front`` before the optimizer's.
+    """Return an instance of a new class that places ``front`` before the optimizer's class.
 
-    The constructor is not run: it would forget the optimizer's state, and may want arguments nobody knows
-    here.
+    The constructor does not run: it would forget the optimizer's state, and may need unknown arguments.
     """
     base = type(optimizer)
-    # Scripts tell a wrapped optimizer by this module's name.
+    # Scripts recognize a wrapped optimizer by this module's name.
     members = {"__module__": __name__, "__doc__": base.__doc__}
     cls = type(base.__name__, (front, base), members)
     wrapped: GradientListener = object.__new__(cls)
-    # A learning rate scheduler leaves a `step` in the instance, bound to the old optimizer: it must stay
-    # behind.
+    # A learning rate scheduler leaves a `step` in the instance, bound to the old optimizer. Do not copy it.
     own = {name: value for name, value in vars(optimizer).items() if name not in ("step", "zero_grad")}
     wrapped.__dict__.update(own)
     wrapped._origin = weakref.ref(optimizer)

@@ -1,4 +1,4 @@
-"""The methods of any distributed optimizer besides its step: zero_grad, checkpoints, copies."""
+"""The methods of all distributed optimizers other than the step: zero_grad, checkpoints, copies."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["OptimizerFront"]
 
 
 class OptimizerFront(GradientListener):
-    """Put in front of the user's optimizer class; ``super()`` of a subclass is that class."""
+    """A mixin placed before the user's optimizer class; ``super()`` of a subclass is that class."""
 
     @breaks_graphs
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """As the wrapped optimizer's, and ends a step that is not made.
+        """Call the wrapped optimizer's zero_grad, and give up a step that was not made.
 
-        AssertionError while gradients are being reduced, or have yet to be.
+        AssertionError while gradients are being reduced, or are yet to be.
         """
         self._thread = threading.get_ident()
         if self._active:
@@ -37,10 +37,10 @@ class OptimizerFront(GradientListener):
         super().zero_grad(*args, **kwargs)
 
     def state_dict(self) -> dict[str, Any]:
-        """As the wrapped optimizer's, and, under "horovod", residuals and what else compressors remember.
+        """Return the wrapped optimizer's state_dict with "horovod": residuals and compressors' memory.
 
-        Residuals are this rank's, and everybody's after ``consolidate_residuals``. AssertionError while
-        gradients that have any are being reduced.
+        Residuals are this rank's, or every rank's after ``consolidate_residuals``. AssertionError while
+        gradients with residuals are being reduced.
         """
         self._check_residuals_rest("state_dict")
         saved: dict[str, Any] = super().state_dict()
@@ -48,9 +48,9 @@ class OptimizerFront(GradientListener):
         return {**saved, "horovod": own} if own else saved
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As the wrapped optimizer's; accumulation over backward passes starts anew.
+        """Call the wrapped optimizer's load_state_dict. Counting of backward passes starts again.
 
-        Residuals that the checkpoint has for this rank of as many ranks are taken over; else they begin anew.
+        Residuals start again from zero unless the checkpoint has this rank's, of the same number of ranks.
         """
         self._wait()
         super().load_state_dict(state_dict)
@@ -61,30 +61,31 @@ class OptimizerFront(GradientListener):
             raise errors.feedback_in_use(called=called)
 
     def consolidate_residuals(self, to: int = 0) -> None:
-        """Gather the residuals of all ranks on rank ``to``, whose state_dict() then has them, until gradients
-        are reduced again. All ranks that share the optimizer make the call, between steps.
+        """Gather the residuals of all ranks on rank ``to``. Collective; call it between steps.
+
+        state_dict() of ``to`` then has them until gradients are reduced again.
         """
         self._check_residuals_rest("consolidate_residuals")
         self._reducer.checkpoint.consolidate(to)
 
     def set_loss_scale(self, scale: Any) -> None:
-        """Say by what the loss is multiplied before backward: a number, or the GradScaler that knows.
+        """Set the factor of the loss before backward: a number, or the GradScaler that has it.
 
-        Residuals change with it at the next reduction. ValueError unless it is finite and above 0. A scaler
-        that works on a GPU has its scale there: the host waits for it in every step, as in scaler.step().
+        Residuals are rescaled at the next reduction. ValueError unless it is finite and above 0. With a
+        scaler on a GPU the host waits for the scale in every step, as in scaler.step().
         """
         self._reducer.residuals.follow(scale)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Change after how many backward passes gradients are reduced; counting starts anew.
+        """Set the number of backward passes before gradients are reduced. Counting starts again.
 
-        ValueError unless 1 or more.
+        ValueError unless it is 1 or more.
         """
         self.backward_passes_per_step = self._life.passes = checked_passes(passes)
         self._life.end_step()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """A copy that listens to the copies of the parameters; what belongs to the job is shared."""
+        """Return a copy that listens to the copies of the parameters. Objects of the job are shared."""
         self._check_residuals_rest("__deepcopy__")
         inner_class = next(cls for cls in type(self).__mro__ if not issubclass(cls, GradientListener))
         inner = object.__new__(inner_class)
@@ -106,6 +107,6 @@ class OptimizerFront(GradientListener):
 
 
 def _own_attributes(cls: type) -> set[str]:
-    """The instance attributes that are ours and not the wrapped optimizer's."""
+    """Return the instance attributes that are not the wrapped optimizer's."""
     ours = (base for base in cls.__mro__ if issubclass(base, GradientListener))
     return {"step", *(name for base in ours for name in inspect.get_annotations(base))}

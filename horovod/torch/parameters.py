@@ -1,4 +1,4 @@
-"""Names and groups of an optimizer's parameters. Needs no initialised job."""
+"""Names and groups of an optimizer's parameters. Works without an initialized job."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Groups = int | list[list[torch.Tensor]]
 
 
 def default_name(group: int, index: int) -> str:
-    """The name of a parameter nobody has named: by its place in ``param_groups``."""
+    """Return the name of a parameter without name, from its place in ``param_groups``."""
     return f"allreduce.noname.{group}.{index}"
 
 
 def checked_passes(passes: int) -> int:
-    """``backward_passes_per_step`` as it was given; ValueError unless it is 1 or more."""
+    """Return ``backward_passes_per_step``. ValueError unless it is 1 or more."""
     if passes <= 0:
         raise errors.wrong_passes(value=passes)
     return passes
@@ -35,10 +35,10 @@ def checked_passes(passes: int) -> int:
 def parameter_names(
     param_groups: Sequence[dict[str, Any]], named_parameters: Iterable[tuple[str, torch.Tensor]] | None
 ) -> dict[torch.Tensor, str]:
-    """The name of each parameter of an optimizer.
+    """Return the name of each parameter of an optimizer.
 
     Raises:
-        ValueError: named_parameters are no (name, parameter) pairs, repeat a name, or leave a parameter out.
+        ValueError: named_parameters are not (name, parameter) pairs, repeat a name, or omit a parameter.
     """
     if named_parameters is None:
         return {
@@ -60,16 +60,16 @@ def parameter_names(
 
 
 def check_added_parameters(names: Mapping[torch.Tensor, str], op: int) -> None:
-    """ValueError for a complex parameter whose gradients are not to be added."""
+    """Raise ValueError for a complex parameter if op does not add."""
     for parameter, name in names.items():
         check_added(parameter, f"DistributedOptimizer, gradient of {name!r}", op)
 
 
 def checked_groups(groups: Any, num_groups: int, parameters: Sequence[torch.Tensor]) -> Groups | None:
-    """``groups`` as it will be used: a number of groups, lists of parameters, or None for no grouping.
+    """Return ``groups`` in normal form: a number of groups, lists of parameters, or None for no grouping.
 
     Raises:
-        ValueError: a negative number, something that is no parameter of the optimizer, or one given twice.
+        ValueError: a negative number, a tensor that is not a parameter of the optimizer, or one given twice.
     """
     if groups is None:
         groups = num_groups
@@ -93,7 +93,7 @@ def _check_members(members: list[Any], parameters: Sequence[torch.Tensor]) -> No
 
 
 def group_members(groups: Groups | None, trainable: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
-    """The groups of trainable parameters; ``trainable`` is in the order that all ranks agreed on."""
+    """Return the groups of trainable parameters, which are in the order that all ranks agreed on."""
     if groups is None:
         return []
     if isinstance(groups, int):

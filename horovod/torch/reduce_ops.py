@@ -1,4 +1,4 @@
-"""Reduce operations and their factors, as the public functions take them."""
+"""Reduce operations and their factors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ReduceArguments(NamedTuple):
 
 
 def reduce_arguments(op: int, prescale: float, postscale: float) -> ReduceArguments:
-    """The checked arguments of a reduction; ValueError on an unknown op."""
+    """Return the checked arguments of a reduction. ValueError on an unknown op."""
     if op not in (Average, Sum, Adasum, Min, Max, Product):
         raise errors.no_operation(value=op)
     return ReduceArguments(int(op), float(prescale), float(postscale))

@@ -1,7 +1,7 @@
-"""The reduction of one model's gradients: how they travel, and what is kept of them for the next step.
+"""The reduction of one model's gradients, and its state between steps.
 
-A DistributedOptimizer, DDP's hook, the backend "horovod" and FSDP2 have one each. They differ in who calls,
-and in which order.
+A DistributedOptimizer, DDP's hook, the backend "horovod" and FSDP2 have one each, and call it in different
+orders.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ __all__ = ["Gradient", "Reduction"]
 
 
 class Gradient(NamedTuple):
-    """A tensor to reduce in place, of any shape and dtype; ``compressor`` is resolved.
+    """A tensor to reduce in place, of any shape and dtype. ``compressor`` is resolved.
 
-    With ``source``, of the same shape, strides and dtype, that is what is reduced, and the result goes to
-    ``tensor``.
+    If ``source`` is given, with equal shape, strides and dtype, it is reduced into ``tensor``.
     """
 
     name: str
@@ -46,22 +45,22 @@ class Gradient(NamedTuple):
 
 
 class Reduction:
-    """How gradients are reduced, and what is kept of them, by the parameter's name.
+    """The rules by which gradients are reduced, and the state kept of them by the parameter's name.
 
     Args:
-        rules: which parameter is compressed how.
+        rules: the compressor of each parameter.
         peers: the ranks that share the checkpoint, if they are known already.
-        first_step: that of ``rules``, unless another is given.
-        is_tuned: whether the autotuner may turn compression off where the user allows it.
-        may_turn_off: the user allows it, whatever HOROVOD_AUTOTUNE_COMPRESSION says.
+        first_step: replaces that of ``rules``.
+        is_tuned: whether the autotuner may turn compression off if the user allows it.
+        may_turn_off: the user allows it, independent of HOROVOD_AUTOTUNE_COMPRESSION.
 
     Attributes:
-        memory: what compressors remember between steps.
-        residuals: what they have lost of gradients, and is still owed.
-        first_step: how gradients travel, for rank 0 to say.
-        checkpoint: how the first two are saved and restored.
-        tuned: what the autotuner may change between steps.
-        is_compressed: False while nothing is, whatever the rules say; the same on all ranks.
+        memory: the compressors' state between steps.
+        residuals: the part of gradients that compressors have lost, to be added later.
+        first_step: collects, for rank 0's report, how gradients travel.
+        checkpoint: saves and restores memory and residuals.
+        tuned: the settings that the autotuner may change between steps.
+        is_compressed: False while compression is off, whatever the rules say; the same on all ranks.
     """
 
     def __init__(
@@ -85,18 +84,18 @@ class Reduction:
         self.is_compressed = text != NONE
 
     def go_on_from(self, other: Reduction) -> None:
-        """Take over copies of what another one of the same parameters remembers."""
+        """Take over copies of another reduction's state for the same parameters."""
         self.residuals.follow(other.residuals.source)
         remembered = other.checkpoint.state_dict()
         if remembered:
             self.checkpoint.load_state_dict(copy.deepcopy(remembered))
 
     def compressor_of(self, name: str, parameter: torch.Tensor) -> Any:
-        """How a parameter's gradient travels now."""
+        """Return the compressor that applies to a parameter's gradient now."""
         return self.rules.gradient_compressor(name, parameter) if self.is_compressed else NoneCompressor
 
     def begin(self) -> None:
-        """Gradients are about to be started, and none are under way."""
+        """Prepare for the start of reductions, while none are under way."""
         self.checkpoint.on_reduction()
         self.residuals.rescale()
 
@@ -109,7 +108,7 @@ class Reduction:
         *,
         grouped: bool = False,
     ) -> int:
-        """Hand gradients that share a compressor to the engine, as one operation; returns its handle."""
+        """Submit gradients that share a compressor to the engine, as one operation; return its handle."""
         return start_allreduce(
             [each.tensor if each.source is None else each.source for each in gradients],
             label,
@@ -130,11 +129,11 @@ class Reduction:
         )
 
     def step_ended(self, face: str, trained: Callable[[], tuple[str, Sequence[torch.Tensor]]]) -> None:
-        """All ranks have made a step, which the autotuner counts. All make the call at one place.
+        """Report to the autotuner that all ranks have made a step. All ranks call it at the same point.
 
         Args:
-            face: "optimizer" or "ddp", as the key of what is found has it.
-            trained: the model's name, and its parameters.
+            face: "optimizer" or "ddp", part of the key of the results.
+            trained: returns the model's name and its parameters.
         """
 
         def workload() -> Workload:

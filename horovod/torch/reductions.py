@@ -1,8 +1,9 @@
 """Allreduce and reduce-scatter, of one tensor and of groups.
 
-Compressors are routed here and in submission.py: one with a native codec is worked by the core; one whose
-output may be added ("sum") compresses, allreduces and decompresses; any other ("gather") takes the allgather
-route of gathered.py. Arguments and errors are those of mpi_ops.py, which exports these functions.
+This module and submission.py choose the route by the compressor. The core applies a compressor with a native
+codec. If a compressor's output may be added ("sum"), the route compresses, allreduces and decompresses. Any
+other ("gather") takes the allgather route of gathered.py. mpi_ops.py, which exports these functions,
+documents their arguments and errors.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def allreduce_async(
     *,
     compression: CompressorLike = Compression.none,
 ) -> int:
-    """Start an allreduce into a new tensor, which ``synchronize`` of the returned handle gives.
+    """Start an allreduce into a new tensor, which ``synchronize`` of the returned handle returns.
 
     Not differentiable.
     """
@@ -85,7 +86,7 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """The reduction of all ranks' tensors, as a new tensor of the same shape and dtype; differentiable."""
+    """Return the reduction of all ranks' tensors, with the same shape and dtype. Differentiable."""
     compressor, around = around_autograd(compression)
     op = handle_average_backwards_compatibility(op, average)
     compressed, ctx = around.compress(_reals(tensor, "allreduce", name, op))
@@ -106,7 +107,7 @@ def allreduce_async_(
     *,
     compression: CompressorLike = Compression.none,
 ) -> int:
-    """Start an allreduce in place: leave the tensor alone until ``synchronize`` has returned it."""
+    """Start an allreduce in place. Do not use the tensor until ``synchronize`` has returned it."""
     factors = (prescale_factor, postscale_factor)
     return _start(
         [tensor], average, name, op, factors, process_set, compression, in_place=True, grouped=False
@@ -145,8 +146,9 @@ def grouped_allreduce_async(
     *,
     compression: CompressorLike = Compression.none,
 ) -> int:
-    """Start one allreduce of several tensors, all or nothing; ``synchronize`` gives a tuple of new
-    tensors.
+    """Start one allreduce of several tensors, all or nothing.
+
+    ``synchronize`` returns a tuple of new tensors.
     """
     factors = (prescale_factor, postscale_factor)
     return _start(tensors, average, name, op, factors, process_set, compression, in_place=False, grouped=True)
@@ -163,7 +165,7 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
-    """The reductions of several tensors, reduced together, as a list of new tensors; differentiable."""
+    """Return the reductions of several tensors, reduced together, as new tensors. Differentiable."""
     if isinstance(tensors, torch.Tensor):
         raise errors.one_tensor()
     compressor, around = around_autograd(compression)
@@ -190,8 +192,9 @@ def grouped_allreduce_async_(
     *,
     compression: CompressorLike = Compression.none,
 ) -> int:
-    """Start one in-place allreduce of several tensors, all or nothing; ``synchronize`` gives a tuple of
-    them.
+    """Start one in-place allreduce of several tensors, all or nothing.
+
+    ``synchronize`` returns a tuple of them.
     """
     factors = (prescale_factor, postscale_factor)
     return _start(tensors, average, name, op, factors, process_set, compression, in_place=True, grouped=True)
@@ -209,9 +212,7 @@ def grouped_allreduce_(
     *,
     compression: CompressorLike = Compression.none,
 ) -> tuple[torch.Tensor, ...]:
-    """Replace the values of several tensors by their reductions, reduced together; returns a tuple of
-    them.
-    """
+    """Replace several tensors' values by their reductions, reduced together; return them."""
     factors = (prescale_factor, postscale_factor)
     handle = _start(
         tensors, average, name, op, factors, process_set, compression, in_place=True, grouped=True
@@ -228,7 +229,7 @@ def reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> int:
-    """Start a reduce-scatter, whose output ``synchronize`` of the handle gives. Not differentiable."""
+    """Start a reduce-scatter. ``synchronize`` of the handle returns its output. Not differentiable."""
     arguments = reduce_arguments(op, prescale_factor, postscale_factor)
     return start_reducescatter([tensor], name, arguments, None, process_set, grouped=False)
 
@@ -243,9 +244,9 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
-    """This rank's rows of the reduction (Average or Sum) of all ranks' tensors; differentiable.
+    """Return this rank's rows of the reduction (Average or Sum) of all ranks' tensors. Differentiable.
 
-    Rows are split along dimension 0; the first ``rows % size`` ranks get one more than the others.
+    Rows are split along dimension 0. The first ``rows % size`` ranks get one more than the others.
     """
     reals = _reals(tensor, "reducescatter", name, op)
     codec, around = _codec_and_around(compression, [reals])
@@ -265,7 +266,7 @@ def grouped_reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> int:
-    """Start reduce-scatters of several tensors, all or nothing; ``synchronize`` gives a tuple."""
+    """Start reduce-scatters of several tensors, all or nothing. ``synchronize`` returns a tuple."""
     arguments = reduce_arguments(op, prescale_factor, postscale_factor)
     return start_reducescatter(tensors, name, arguments, None, process_set, grouped=True)
 
@@ -280,7 +281,7 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[torch.Tensor]:
-    """``reducescatter`` of several tensors, reduced together, all or nothing; differentiable."""
+    """``reducescatter`` of several tensors, reduced together, all or nothing. Differentiable."""
     if not tensors:
         return []
     reals = [_reals(tensor, "reducescatter", name, op) for tensor in tensors]
@@ -292,27 +293,26 @@ def grouped_reducescatter(
 
 
 def _reals(tensor: torch.Tensor, what: str, name: str | None, op: int) -> torch.Tensor:
-    """The real tensor that is compressed and travels. Compressors get no complex numbers."""
+    """Return the real tensor to compress and send, as compressors accept no complex numbers."""
     label = f"{what}.{name or 'noname'}"
     if what == "reducescatter":
-        as_rows_of_reals(tensor, label)  # refuses what has no rows
+        as_rows_of_reals(tensor, label)  # raises for tensors without rows
     else:
         check_added(tensor, label, op)
     return differentiable_reals(tensor)
 
 
 def _given(reduced: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """The result as what was given."""
+    """Return the result, complex if ``tensor`` is."""
     is_complex = isinstance(tensor, torch.Tensor) and tensor.is_complex()
     return torch.view_as_complex(reduced.contiguous()) if is_complex else reduced
 
 
 def _codec_and_around(compression: CompressorLike, tensors: Sequence[torch.Tensor]) -> tuple[Any, Any]:
-    """The core's codec to work with, if any, and the compressor to work around the operation.
+    """Return the core's codec, if any, and the compressor to apply around the operation.
 
-    Of a group the core casts all tensors or none.
-
-    ValueError for a compressor whose output may not be added, and that the core does not know.
+    The core casts all tensors of a group or none. ValueError if a compressor's output may not be added and
+    the core does not know it.
     """
     compressor, around = around_autograd(compression)
     codec = getattr(compressor, "codec", None)

@@ -1,8 +1,7 @@
-"""Handing operations other than allreduce to the engine: which requests they become, and what becomes of the
-results.
+"""Submission of operations other than allreduce to the engine, and construction of their outputs.
 
-Every ``start_*`` function returns a handle. Tensors need not be contiguous: others travel as a copy, which an
-in-place operation copies back.
+Every ``start_*`` function returns a handle. A non-contiguous tensor travels as a copy, which an in-place
+operation copies back.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def start_allgather(
 ) -> int:
     """Allgather along dimension 0.
 
-    ``sizes``, if given, is filled with each rank's first dimension at completion.
+    At completion ``sizes``, if given, is filled with each rank's first dimension.
     """
     return _start_gather([tensor], name, process_set, [sizes] if sizes is not None else None, grouped=False)
 
@@ -65,12 +64,12 @@ def start_grouped_allgather(
     process_set: ProcessSet,
     sizes: list[list[int]] | None = None,
 ) -> int:
-    """Allgather of each tensor, all or none. ``sizes`` holds a list to be filled for each."""
+    """Allgather of each tensor, all or nothing. ``sizes`` has a list to be filled for each."""
     return _start_gather(tensors, name, process_set, sizes, grouped=True)
 
 
 def _registered(operation: Operation, label: str, read: Sequence[torch.Tensor] | None = None) -> int:
-    """The handle of an operation that reads tensors of the caller's: without ``read``, all it has."""
+    """Register an operation that reads tensors of the caller: ``read``, or all of its own."""
     operation.lend(label, operation.tensors if read is None else read)
     return handles.register(operation)
 
@@ -109,7 +108,7 @@ def _start_gather(
 def start_broadcast(
     tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet, *, in_place: bool
 ) -> int:
-    """Broadcast of root's tensor, into the tensor itself or into a new one."""
+    """Broadcast root's tensor, into the tensor itself or into a new one."""
     member = basics.member()
     process_set_id = member.id_of(process_set)
     label = f"broadcast.{name or 'noname'}"
@@ -139,9 +138,9 @@ def start_alltoall(
     process_set: ProcessSet,
     sizes: list[int] | None = None,
 ) -> int:
-    """Alltoall of rows; the output is (received rows, number of rows from each rank as int32).
+    """Alltoall of rows. The output is (received rows, number of rows from each rank as int32).
 
-    The numbers are where ``splits`` are; ``sizes``, if given, is filled with them.
+    The numbers are on the device of ``splits``. ``sizes``, if given, is filled with them.
     """
     member = basics.member()
     process_set_id = member.id_of(process_set)
@@ -166,8 +165,9 @@ def start_alltoall(
 
 
 def _checked_splits(splits: Any, name: str | None) -> list[int]:
-    """The numbers of rows as a list; empty for an even split. The core checks them against tensor and
-    ranks.
+    """Return the numbers of rows as a list; empty for an even split.
+
+    The core checks them against tensor and ranks.
     """
     if splits is None:
         return []
@@ -190,8 +190,9 @@ def start_reducescatter(
     grouped: bool,
     into: Sequence[torch.Tensor] | None = None,
 ) -> int:
-    """Reduce-scatter of one tensor or a group: this rank's rows of the reduction. ``codec`` works on
-    floats only. ``into``: where these rows go, contiguous and as many as they are.
+    """Reduce-scatter of one tensor or a group; returns this rank's rows of the reduction.
+
+    ``codec`` applies to floats only. ``into`` receives the rows: contiguous tensors with as many rows.
     """
     member = basics.member()
     process_set_id = member.id_of(process_set)
@@ -231,10 +232,9 @@ def _check_scattered(tensor: torch.Tensor, label: str, op: int) -> None:
 
 
 def _own_rows(rows: int, process_set: ProcessSet) -> int:
-    """How many of a tensor's rows are this rank's: the first ``rows % size`` ranks have one more than the
-    others.
+    """Return the number of this rank's rows: the first ``rows % size`` ranks have one more.
 
-    Ranks outside the set get none; the core refuses them.
+    0 for ranks outside the set, which the core refuses.
     """
     size, rank = process_set.size(), process_set.rank()
     if size is None or rank is None:

@@ -1,8 +1,8 @@
-"""Error feedback of one optimizer: what compression has lost of each parameter's gradients on this rank.
+"""Error feedback of one optimizer: what compression lost of each parameter's gradients on this rank.
 
-Of parameters that the core's codecs compress the core keeps it (``native.Feedback``), of others a
-TensorFeedback; both hold float32 and are used alike here. Both keep it where the gradients are, and give it
-out, for checkpoints, in host memory. Names are the parameters', never a bucket's.
+The core keeps it (``native.Feedback``) for parameters that its codecs compress, and a TensorFeedback for
+others. Both have one interface, and hold float32 on the gradients' device. For checkpoints they return it in
+host memory. Names are the parameters', never a bucket's.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ __all__ = ["Feedback", "Residuals", "TensorFeedback", "compressed_with"]
 
 STAGES = ("sent", "result")
 
-# A residual beyond MOST times the usual is an outlier's; gradients that stay larger become usual, by RISE in
-# a step, and smaller ones by DECAY. As in the core: horovod/native/codec/residual_bound.h has the reasons.
+# A residual beyond MOST times the usual size is an outlier. The usual size grows by at most RISE per step,
+# and shrinks by at most DECAY. horovod/native/codec/residual_bound.h gives the reasons.
 MOST, RISE, DECAY = native.RESIDUAL_BOUND
 
 
 class TensorFeedback:
-    """Error feedback around a compressor that works in Python; as ``native.Feedback``, with one stage."""
+    """Error feedback around a compressor written in Python. Like ``native.Feedback``, with one stage."""
 
     def __init__(self, count: int) -> None:
         self.count = count
         self.uses = 0
         self._lost = torch.empty(0)
-        self._usual = torch.zeros(())  # the largest residual of late, where the residuals are; 0: unknown
+        self._usual = torch.zeros(())  # recently largest residual, on the residuals' device; 0: unknown
 
     @property
     def usual(self) -> Sequence[float]:
-        """As a sequence, as that of ``native.Feedback``."""
+        """A sequence, as in ``native.Feedback``."""
         return (float(self._usual),)
 
     @usual.setter
@@ -51,20 +51,19 @@ class TensorFeedback:
         return self._lost.nbytes
 
     def added_to(self, values: torch.Tensor) -> torch.Tensor:
-        """``values`` and what was lost before, as a new tensor of float32 (float64 for float64)."""
+        """Return ``values`` plus the residual, as a new tensor of float32 (float64 for float64)."""
         wanted = values.to(torch.promote_types(values.dtype, torch.float32), copy=True)
         if self._lost.numel():
-            # The model may have been moved since; this waits for nothing where it has not.
+            # The model may have moved to another device. Otherwise this is free.
             self._lost = self._lost.to(values.device)
             wanted.add_(self._lost.view(values.shape))
         return wanted
 
     def keep(self, wanted: torch.Tensor, got: torch.Tensor) -> None:
-        """Remember what ``got`` lacks, but for what is not finite, and nothing where it is an outlier's: an
-        overflow is seen once and does not stay.
+        """Remember ``wanted - got``, with zeros for values that are not finite.
 
-        What the core drops by the element goes as a whole here: of what is left such compressors send a part
-        in each step.
+        An outlier is not remembered, so that an overflow has no lasting effect. The core drops single
+        elements instead, but compressors in Python send only a part of the residual in each step.
         """
         lost = (wanted - got.to(wanted.dtype)).to(torch.float32).reshape(-1)
         self._lost = torch.nan_to_num_(lost, nan=0.0, posinf=0.0, neginf=0.0)
@@ -90,7 +89,7 @@ class TensorFeedback:
 
 
 def _dropping_outliers(lost: torch.Tensor, usual: torch.Tensor) -> torch.Tensor:
-    """Make all of ``lost`` zero if it is an outlier's; returns the next ``usual``. The GPU is not asked."""
+    """Zero ``lost`` if it is an outlier, and return the next ``usual``. The host does not wait for a GPU."""
     largest = torch.linalg.vector_norm(lost, math.inf)
     if devices.device_of(lost) != devices.CPU:
         known = torch.where(usual > 0, usual, largest)
@@ -110,7 +109,7 @@ Feedback = native.Feedback | TensorFeedback
 def compressed_with(
     compressor: Any, tensor: torch.Tensor, feedback: TensorFeedback | None
 ) -> tuple[torch.Tensor, Any]:
-    """``compressor.compress(tensor)``, or of what is owed besides, of which it keeps what is lost."""
+    """Return ``compressor.compress(tensor)``; with feedback, add the residual before and keep the next."""
     if feedback is None:
         small, ctx = compressor.compress(tensor)
         return small, ctx
@@ -123,19 +122,23 @@ def compressed_with(
 class Residuals:
     """The feedback of each parameter, made when its first gradient is reduced.
 
-    Residuals are in units of the gradients they were lost of: where the loss is scaled, of scaled ones.
-    ``is_kept``: whether any compressor wants error feedback. ``source``: see follow().
+    Residuals have the unit of their gradients: if the loss is scaled, they are scaled too.
+
+    Attributes:
+        is_kept: whether any compressor uses error feedback.
+        source: see follow().
     """
 
     def __init__(self, is_kept: bool) -> None:
         self.is_kept = is_kept
         self._feedback: dict[str, Feedback] = {}
-        self._waiting: dict[str, Mapping[str, Any]] = {}  # from a checkpoint, until their parameter turns up
+        # from a checkpoint, until the parameter's first gradient
+        self._waiting: dict[str, Mapping[str, Any]] = {}
         self.source: Any = None
-        self._unit: float | None = None  # the loss scale that residuals are in units of, if that is known
+        self._unit: float | None = None  # the loss scale of the residuals, if it is known
 
     def of(self, name: str, tensor: torch.Tensor, compressor: Any) -> Feedback | None:
-        """The feedback of the parameter ``name``; None if the compressor wants no error feedback."""
+        """Return the feedback of the parameter ``name``; None if the compressor uses no error feedback."""
         if not getattr(compressor, "error_feedback", False) or not tensor.is_floating_point():
             return None
         feedback = self._feedback.get(name)
@@ -159,7 +162,8 @@ class Residuals:
                     raise errors.not_finite()
                 feedback.restore(stage, begin, values.to("cpu", torch.float32).contiguous())
             feedback.uses = saved["uses"]
-            usual = saved.get("usual", ())  # none in older checkpoints, another of other compressors
+            # absent in older checkpoints, of other length from other compressors
+            usual = saved.get("usual", ())
             feedback.usual = usual if len(usual) == len(feedback.usual) else feedback.usual
         except ValueError as error:
             feedback.clear()
@@ -171,13 +175,13 @@ class Residuals:
     # ---- loss scale ----
 
     def follow(self, source: Any) -> None:
-        """Gradients are scaled by ``source``: a number, what has get_scale(), or None if nobody says."""
+        """Set the source of the loss scale: a number, an object with get_scale(), or None if unknown."""
         if source is not None and not hasattr(source, "get_scale"):
             _checked_scale(source)
         self.source = source
 
     def rescale(self) -> None:
-        """Bring residuals into the units of the gradients that come now."""
+        """Convert residuals to the loss scale of the next gradients."""
         if self.source is None:
             return
         has_changes = hasattr(self.source, "get_scale")
@@ -193,14 +197,14 @@ class Residuals:
 
     @property
     def nbytes(self) -> int:
-        """Memory in use, here and in the core."""
+        """Return the bytes in use, here and in the core."""
         return sum(feedback.nbytes for feedback in self._feedback.values())
 
     def __bool__(self) -> bool:
         return bool(self._feedback or self._waiting)
 
     def state_dict(self) -> dict[str, Any]:
-        """``loss_scale`` (units; None: unknown), and of each parameter its stages as (first element, values).
+        """Return ``loss_scale`` (None: unknown), and by parameter its stages as (first element, values).
 
         Values are copies, 1-D float32.
         """
@@ -218,9 +222,9 @@ class Residuals:
     def load_state_dict(
         self, state: Mapping[str, Any] | None, names: Collection[str] | None = None
     ) -> list[str]:
-        """Go on from what ``state_dict()`` returned, or, with None, from nothing.
+        """Continue from what ``state_dict()`` returned; from nothing with None.
 
-        Returns the parameters that are not among ``names``, if these are given; theirs is forgotten.
+        Returns the parameters that are not in ``names``, if given. Their residuals are dropped.
         """
         saved = dict(state["parameters"]) if state and self.is_kept else {}
         strangers = [name for name in saved if names is not None and name not in names]

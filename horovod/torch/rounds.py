@@ -1,9 +1,9 @@
-"""The route of compressors that talk in rounds: what they yield is summed over ranks, and given back to them.
+"""The route of compressors that work in rounds: tensors that they yield are summed over ranks and sent back.
 
-The first round is under way when the operation has started, under the operation's own name, so that ranks
-which disagree about it hear of each other. Every further one is requested when the last is done and somebody
-waits for, polls or starts any operation (see horovod.common.waiting). Whoever that is, and on whatever
-stream of a GPU, the compressor goes on on the one where the operation was started.
+The first round starts with the operation, under its name, so that the core finds ranks that disagree about
+it. Each further round is requested when the last one is done and some caller waits for, polls or starts any
+operation (see horovod.common.waiting). The compressor always continues on the GPU stream on which the
+operation was started.
 """
 
 from __future__ import annotations
@@ -24,10 +24,15 @@ __all__ = ["RoundsOperation", "RunningRounds"]
 
 
 class RunningRounds:
-    """The rounds of one tensor or of a group, whose members go on together.
+    """The rounds of one tensor or of a group, whose members proceed together.
 
-    ``label`` says in errors which operation it is; ``shapes`` are those of the results.
-    Attribute ``sent_bytes``: how much each member has yielded so far.
+    Args:
+        label: the operation's name in errors.
+        rounds: one generator for each member.
+        shapes: those of the results.
+
+    Attributes:
+        sent_bytes: by member, the bytes that it has yielded so far.
     """
 
     def __init__(self, label: str, rounds: Sequence[Rounds], shapes: Sequence[torch.Size]) -> None:
@@ -36,14 +41,14 @@ class RunningRounds:
         self._shapes = shapes
         self.sent_bytes = [0] * len(rounds)
         self._results: list[torch.Tensor | None] = [None] * len(rounds)
-        self._members = list(range(len(rounds)))  # that take part in the round that is under way
+        self._members = list(range(len(rounds)))  # members that take part in the current round
         self._number = 0
 
     @torch.no_grad()
     def proceed(self, sums: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
         """Run every member to its next yield, with the sums of what they have yielded before.
 
-        Returns what those yielded that go on, contiguous; nothing when all are over.
+        Returns the tensors that unfinished members yielded, contiguous; an empty list when all are finished.
         """
         members, sources = [], []
         for i, member in enumerate(self._members):
@@ -62,13 +67,13 @@ class RunningRounds:
         return sources
 
     def results(self) -> list[torch.Tensor]:
-        """The compressor's result for each member, once all are over."""
+        """Return the compressor's result for each member, once all are finished."""
         results = [result for result in self._results if result is not None]
         assert len(results) == len(self._results)
         return results
 
     def close(self) -> None:
-        """They will not go on."""
+        """End all generators."""
         for rounds in self._rounds:
             rounds.close()
 
@@ -99,7 +104,7 @@ class RoundsOperation:
         self._rounds = RunningRounds(wire, rounds, shapes)
         self._failure: BaseException | None = None
         self._lock = threading.Lock()
-        # The round that is under way: what was yielded, and its sums.
+        # The current round: the yielded tensors, and their sums.
         self._number = 0
         self._sources: list[torch.Tensor] = []
         self._sums: list[torch.Tensor] = []
@@ -109,9 +114,9 @@ class RoundsOperation:
         waiting.begin(self)
 
     def advance(self) -> bool:
-        """Hand the sums of a round that is done to the compressor, and request the next."""
+        """Send the sums of a finished round to the compressor, and request the next. True at the end."""
         if not self._lock.acquire(blocking=False):
-            return False  # another thread is at it
+            return False  # another thread does it
         try:
             while self._handle is not None and self._engine.has_result(self._handle):
                 handle, self._handle = self._handle, None
@@ -120,7 +125,7 @@ class RoundsOperation:
                 with self._origin.resumed():
                     devices.order(result, self._origin.device)
                     self._continue()
-        except Exception as error:  # raised where this operation is waited for, and not some other
+        except Exception as error:  # raised when this operation is waited for
             self._failure = error
             self._rounds.close()
         finally:
@@ -128,33 +133,33 @@ class RoundsOperation:
         return self._handle is None
 
     def note_blocked(self, may_yield: bool) -> None:
-        """A caller waits for this operation."""
+        """Report to the engine that a caller waits for this operation."""
         with self._lock:
             if self._handle is not None:
                 self._engine.note_blocked(self._handle, may_yield)
 
     def must_yield(self) -> bool:
-        """Whether a caller that waits for this operation has to go on without it."""
+        """Return whether a caller that waits for this operation must continue without it."""
         with self._lock:
             return self._handle is not None and self._engine.must_yield(self._handle)
 
     def results(self) -> list[torch.Tensor]:
-        """The compressor's result for each member, once it is over; or its failure is raised."""
+        """Return the compressor's result for each member, once it is over; raise its failure."""
         failure, self._failure = self._failure, None
         if failure is not None:
             try:
                 raise failure
             finally:
-                del failure  # it holds this frame, which would hold it until a collection
+                del failure  # breaks the reference cycle of the exception and this frame
         return self._rounds.results()
 
     @property
     def sent_bytes(self) -> list[int]:
-        """The tensors that each member has yielded so far."""
+        """The number of bytes that each member has yielded so far."""
         return self._rounds.sent_bytes
 
     def _continue(self) -> None:
-        """Request the sums of what the members yield next."""
+        """Request the sums of the tensors that the members yield next."""
         self._sources = self._rounds.proceed(self._sums)
         self._sums = [torch.empty_like(source) for source in self._sources]
         if self._sources:

@@ -1,4 +1,4 @@
-"""A gradient's identity and version, to find out later whether somebody has changed it."""
+"""A gradient's identity and version, to detect later changes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["SeenGradient"]
 
 
 class SeenGradient:
-    """A parameter's gradient: which tensor, and its version, which operations in place raise.
+    """The tensor and version of a parameter's gradient. In-place operations raise the version.
 
-    What is written through ``.data`` or another view of the memory raises no version, and goes unseen.
+    Writes through ``.data`` or another view of the memory are not detected.
     """
 
     __slots__ = ("_reference", "_version")
@@ -23,18 +23,18 @@ class SeenGradient:
         self._version = 0 if gradient is None else gradient._version
 
     def is_of(self, parameter: torch.Tensor) -> bool:
-        """Whether the parameter has the same tensor as its gradient still."""
+        """Return whether the parameter's gradient is still the same tensor."""
         gradient = parameter.grad
         if gradient is None:
             return self._reference is None
         return self._reference is not None and gradient is self._reference()
 
     def is_untouched(self, parameter: torch.Tensor) -> bool:
-        """Whether it has, and the values have not been changed either."""
+        """Return whether it is the same tensor with unchanged values."""
         gradient = parameter.grad
         return self.is_of(parameter) and (gradient is None or gradient._version == self._version)
 
     def was_only_added_to(self, parameter: torch.Tensor) -> bool:
-        """Whether one operation in place has been done to it, as by a backward pass, and no other."""
+        """Return whether at most one in-place operation has changed it, as a backward pass does."""
         gradient = parameter.grad
         return self.is_of(parameter) and gradient is not None and gradient._version <= self._version + 1

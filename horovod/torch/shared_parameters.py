@@ -1,7 +1,8 @@
-"""Parameters that several optimizers hold, under different names: one of them reduces their gradients.
+"""Parameters that several optimizers hold under different names: one optimizer reduces their gradients.
 
-It is the one that was wrapped first. The others make their steps with what it has reduced, and have it reduce
-what no backward pass has. With op=Adasum each reduces a step of its own, and nothing is shared.
+The optimizer that was wrapped first is the owner. The others use the gradients that it has reduced, and have
+it reduce gradients that no backward pass has. With op=Adasum each optimizer reduces its own steps, and
+nothing is shared.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["forget", "has_owner", "is_lent", "leave_to_owner", "lend", "reduce_s
 
 
 def has_owner(optimizer: GradientListener, parameter: torch.Tensor) -> bool:
-    """Whether an older optimizer reduces the parameter for this one, as found before."""
+    """Return whether ``leave_to_owner`` has found an older optimizer that still reduces the parameter."""
     reference = optimizer._shared.get(parameter)
     owner = reference() if reference is not None else None
     return owner is not None and parameter in owner._hooks
@@ -33,7 +34,7 @@ def has_owner(optimizer: GradientListener, parameter: torch.Tensor) -> bool:
 def leave_to_owner(
     optimizer: GradientListener, parameter: torch.Tensor, others: Iterable[GradientListener]
 ) -> bool:
-    """Whether an older optimizer reduces the parameter. ValueError if it does so in another way."""
+    """Return whether an older optimizer reduces the parameter. ValueError if its options differ."""
     for owner in others:
         if parameter not in owner._hooks or owner.op == optimizer.op == Adasum:
             continue
@@ -70,7 +71,7 @@ def _terms(optimizer: GradientListener, parameter: torch.Tensor) -> dict[str, ob
 
 
 def reduce_shared(optimizer: GradientListener) -> None:
-    """Before a step: have owners reduce what this optimizer shares with them, unless they have."""
+    """Before a step, have owners reduce the shared gradients that are not reduced yet."""
     by_owner: dict[int, tuple[GradientListener, set[torch.Tensor]]] = {}
     for parameter, reference in optimizer._shared.items():
         owner = reference()
@@ -81,20 +82,20 @@ def reduce_shared(optimizer: GradientListener) -> None:
 
 
 def is_lent(owner: GradientListener, parameter: torch.Tensor) -> bool:
-    """Whether its gradient has been reduced for an earlier step, of another optimizer, and is still that."""
+    """Return whether its gradient was reduced for another optimizer's earlier step, and is still the same."""
     reduced = owner._lent.get(parameter)
     return reduced is not None and reduced.is_of(parameter)
 
 
 def lend(owner: GradientListener) -> None:
-    """At the end of a step: others that share its parameters need not reduce them again."""
+    """Note at the end of a step that optimizers which share the parameters need not reduce them again."""
     for parameter in owner._lent_to_others:
         if parameter in owner._hooks:
             owner._lent[parameter] = SeenGradient(parameter)
 
 
 def forget(optimizer: GradientListener) -> None:
-    """Gradients are about to be zeroed."""
+    """Forget shared gradients, which are about to be zeroed."""
     optimizer._lent.clear()
     for parameter, reference in optimizer._shared.items():
         owner = reference()

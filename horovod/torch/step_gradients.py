@@ -1,4 +1,4 @@
-"""The gradients of one optimizer's step that have come: which are being reduced, and what they were then."""
+"""The gradients of an optimizer's current step, with their reductions and versions."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ def _all(parameter: torch.Tensor) -> bool:
 
 
 class StepGradients:
-    """Of the parameters of one optimizer.
+    """The gradients of one optimizer's parameters.
 
     Attributes:
-        handles: by parameter that has a new gradient, (its reduction, or None before that; a context).
-        seen: by the same, what the gradient was when its reduction started or ended, or it was accumulated.
+        handles: by parameter with a new gradient, (its reduction, or None before it starts; a context).
+        seen: by such parameter, its gradient when it was accumulated, or its reduction started or ended.
     """
 
     def __init__(self) -> None:
         self.handles: dict[torch.Tensor, tuple[Pending | None, Any]] = {}
         self.seen: dict[torch.Tensor, SeenGradient] = {}
-        self._streams: dict[torch.Tensor, int] = {}  # of incomplete groups: which stream made the gradient
+        self._streams: dict[torch.Tensor, int] = {}  # of incomplete groups: the stream that made the gradient
 
     def note(self, members: Iterable[torch.Tensor]) -> None:
-        """Their gradients are as they should be now."""
+        """Note the current state of these gradients as the expected one."""
         for member in members:
             self.seen[member] = SeenGradient(member)
 
     def wait_for(self, parameter: torch.Tensor) -> None:
-        """A gradient has come that is not reduced yet."""
+        """Note a new gradient that is not reduced yet."""
         self.handles.setdefault(parameter, (None, None))
         self.note([parameter])
 
@@ -48,10 +48,10 @@ class StepGradients:
         for of_step in (self.handles, self.seen, self._streams):
             of_step.clear()
 
-    # ---- what is being reduced ----
+    # ---- reductions ----
 
     def in_flight(self) -> dict[Pending, list[torch.Tensor]]:
-        """Reductions under way, and the parameters of each."""
+        """Return the reductions under way, with the parameters of each."""
         members: dict[Pending, list[torch.Tensor]] = {}
         for parameter, (reduction, _) in self.handles.items():
             if reduction is not None and not reduction.is_over:
@@ -61,11 +61,11 @@ class StepGradients:
     def finish(
         self, may_yield: bool, reduced: Callable[[list[torch.Tensor], bool], None], which: Which = _all
     ) -> list[torch.Tensor]:
-        """Wait for what is being reduced. Returns parameters whose gradients somebody has changed meanwhile.
+        """Wait for reductions. Return parameters whose gradients were changed meanwhile by other code.
 
         ``reduced`` is called with the parameters of each reduction, and whether some rank lacked a gradient.
 
-        Where it ``may_yield``, ranks that wait for this one elsewhere are found out, and this one goes on.
+        With ``may_yield``, skip a reduction if other ranks wait for this rank elsewhere.
         """
         changed: list[torch.Tensor] = []
 
@@ -81,7 +81,7 @@ class StepGradients:
         return changed
 
     def take_rested(self, which: Which = _all) -> list[torch.Tensor]:
-        """Forget those that are not being reduced, and return their parameters."""
+        """Forget gradients that are not being reduced, and return their parameters."""
         rested = [
             parameter
             for parameter, (reduction, _) in self.handles.items()
@@ -92,7 +92,7 @@ class StepGradients:
         return rested
 
     def may_be_averaged_again(self, parameter: torch.Tensor) -> bool:
-        """Whether it was reduced, and has been zeroed since, or another gradient was added to it."""
+        """Return whether it was reduced, and then zeroed, or another gradient was added to it."""
         reduction, _ = self.handles.get(parameter, (None, None))
         return reduction is not None and reduction.is_over and not self.was_only_added_to(parameter)
 
@@ -102,13 +102,13 @@ class StepGradients:
     # ---- streams of a GPU ----
 
     def note_stream(self, parameter: torch.Tensor) -> None:
-        """The current stream makes its gradient."""
+        """Note that the current stream makes the parameter's gradient."""
         device = devices.device_of(parameter)
         if device != devices.CPU:
             self._streams[parameter] = devices.current_stream(device)
 
     def follow_streams(self, members: list[torch.Tensor]) -> None:
-        """In the last hook of a group: its stream is but one of those that made the gradients."""
+        """In a group's last hook, make its stream wait for the others that made the group's gradients."""
         streams = {self._streams.pop(member) for member in members if member in self._streams}
         if streams:
             devices.follow(devices.device_of(members[0]), streams)

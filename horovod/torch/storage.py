@@ -1,9 +1,9 @@
-"""The memory of tensors as torch keeps it: whether there is any, and what becomes of it during an operation.
+"""The memory of torch's tensors: whether there is any, and whether it changes during an operation.
 
-A program may resize or replace a tensor's storage at any moment, and the memory the core was given is then
-somebody else's. Torch's record of a storage holds the address of its memory: the core looks at that word
-before it touches any part, and is told here where it is. It is found by trial; where it is not found, only
-the end of an operation shows what has happened.
+A program may resize or replace a tensor's storage at any moment, and the core's address then belongs to
+another owner. Torch's record of a storage holds the address of its memory, in a word that the core checks
+before it touches any part. This module finds the word's offset by trial. If it cannot, a change is detected
+only at the end of an operation.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from horovod.torch import errors
 
 __all__ = ["check_memory", "mark_written", "require_unchanged", "witness_of"]
 
-_ORDINARY = torch.Tensor.__torch_dispatch__  # of tensors that are not made of others
-_RECORD_WORDS = 8  # of torch's record of a storage: it has more, and the address is among the first
+_ORDINARY = torch.Tensor.__torch_dispatch__  # of ordinary tensors, which are not made of others
+_RECORD_WORDS = 8  # leading words of torch's record of a storage to search for the address
 
 
 def _offset_of_address() -> int | None:
-    """The offset of the memory's address in torch's record of a storage, in bytes."""
+    """Return the offset in bytes of the memory's address in torch's record of a storage, if found."""
     storage = torch.UntypedStorage(64)  # type: ignore[no-untyped-call]
     record = (ctypes.c_size_t * _RECORD_WORDS).from_address(storage._cdata)
     words = set(range(_RECORD_WORDS))
@@ -39,19 +39,19 @@ _OFFSET = _offset_of_address()
 
 
 def witness_of(tensor: torch.Tensor) -> int:
-    """The address of a word that is the same as long as the tensor's memory is; 0 where none is known."""
+    """Return the address of a word that changes with the tensor's memory; 0 if none is known."""
     return 0 if _OFFSET is None else tensor.untyped_storage()._cdata + _OFFSET
 
 
 def check_memory(tensor: torch.Tensor, operation: str) -> None:
-    """ValueError for a tensor that has no memory, or less than it needs."""
+    """Raise ValueError if a tensor has no memory, or less than it needs."""
     if torch._C._len_torch_dispatch_stack() and _is_recorded():
         raise errors.recorded(tensor=operation)
     if type(tensor).__torch_dispatch__ is _ORDINARY:
         _check_ordinary(tensor, operation)
         return
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a FakeTensor warns of what is said here
+        warnings.simplefilter("ignore")  # a FakeTensor warns of the error raised here
         try:
             _check_ordinary(tensor, operation)
         except WrongArgument:
@@ -85,10 +85,10 @@ def _check_ordinary(tensor: torch.Tensor, operation: str) -> None:
 
 
 def mark_written(tensors: Sequence[torch.Tensor]) -> None:
-    """Tell autograd, which may have saved them, that the tensors' values are not what they were."""
+    """Raise the tensors' versions, so that autograd notices that saved values are out of date."""
     try:
         _increment(tensors)
-    except RuntimeError:  # those of inference_mode have no version, and nobody saves them
+    except RuntimeError:  # inference_mode: no version, and autograd does not save such tensors
         _increment([tensor for tensor in tensors if not tensor.is_inference()])
 
 
@@ -98,7 +98,7 @@ def _increment_each(tensors: Sequence[torch.Tensor]) -> None:
 
 
 def _incrementing() -> Callable[[Sequence[torch.Tensor]], None]:
-    """torch's function where it takes several tensors, as it did not always: 2.4 raises RuntimeError."""
+    """Return torch's function if it accepts several tensors. In 2.4 it raises RuntimeError."""
     try:
         torch.autograd.graph.increment_version([torch.empty(0)])
     except (AttributeError, TypeError, RuntimeError):
@@ -110,7 +110,7 @@ _increment = _incrementing()
 
 
 def require_unchanged(label: str, lent: Sequence[tuple[torch.Tensor, int]]) -> None:
-    """Raise HorovodInternalError if the memory of a tensor that was at an address is another now."""
+    """Raise HorovodInternalError if the memory of a tensor is no longer at its old address."""
     for tensor, address in lent:
         if tensor.data_ptr() != address:
             raise errors.memory_replaced(tensor=label, shape=tuple(tensor.shape), ranks=[basics.rank()])

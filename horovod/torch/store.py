@@ -1,4 +1,4 @@
-"""torch.distributed's store, for ranks of hvd.init() that meet in one (`horovod.common.rendezvous`)."""
+"""torch.distributed's store, in which the ranks of hvd.init() may meet (`horovod.common.rendezvous`)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from horovod.common.rendezvous.store import Store
 
 __all__ = ["make_store"]
 
-# Where rank 0 has the store it stays there until the process ends: other ranks may be reading, or may be in
-# init_process_group(), for which torch takes the same store if the port is the same.
+# Rank 0 keeps its store until the process ends: other ranks may be reading, or may be in
+# init_process_group(), for which torch uses the same store if the port is the same.
 _kept: dict[tuple[str, int], Store] = {}
 
 
 def make_store(host: str, port: int, is_host: bool, seconds: float) -> Store:
-    """At that port, which this process listens at or connects to within so many seconds. torch's errors."""
-    import torch.distributed as dist  # here: a torch may lack it
+    """Return the store at that port, at which this process listens or to which it connects.
+
+    Raises torch's errors, such as after ``seconds`` without connection.
+    """
+    import torch.distributed as dist  # here, as torch may be built without it
 
     if (host, port) in _kept:
         return _kept[host, port]
@@ -26,11 +29,11 @@ def make_store(host: str, port: int, is_host: bool, seconds: float) -> Store:
         port,
         is_master=is_host,
         timeout=timedelta(seconds=seconds),
-        wait_for_workers=False,  # of others we hear when we meet, and can say who is missing
+        wait_for_workers=False,  # the meeting waits for ranks, and can report which are missing
         multi_tenant=True,
-        use_libuv=os.environ.get("USE_LIBUV", "1") == "1",  # as init_process_group()
+        use_libuv=os.environ.get("USE_LIBUV", "1") == "1",  # as in init_process_group()
     )
-    made: Store = store  # whose stub says that values are texts
+    made: Store = store  # whose stub has the type str for values
     if is_host:
         _kept[host, port] = made
     return made

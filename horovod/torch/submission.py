@@ -1,7 +1,7 @@
-"""Handing allreduces to the engine: which requests they become, and what becomes of the results.
+"""Submission of allreduces to the engine, and construction of their outputs.
 
-``start_allreduce`` returns a handle. Tensors need not be contiguous: others travel as a copy, which an
-in-place operation copies back.
+``start_allreduce`` returns a handle. A non-contiguous tensor travels as a copy, which an in-place operation
+copies back.
 """
 
 from __future__ import annotations
@@ -46,16 +46,18 @@ Finish = Callable[[list[native.Result]], list[torch.Tensor]]
 class Kept(NamedTuple):
     """The state of a tensor from one allreduce to the next."""
 
-    state: State  # its compressor's
-    feedback: Any = None  # a Feedback that suits the compressor, or None: what is lost is not given back
+    state: State  # of its compressor
+    feedback: Any = None  # a Feedback that suits the compressor, or None without error feedback
     note_sent: NoteSent = nobody_asks
 
 
 class _Request(NamedTuple):
-    """One allreduce as it is started: shared by the routes its tensors may take.
+    """One started allreduce, shared by the routes of its tensors.
 
-    ``kept``, ``into`` and ``ranks``: what is remembered of each tensor; where its result goes, None for a new
-    one; how many ranks take part.
+    Attributes:
+        kept: the state of each tensor.
+        into: the target of each result, None for a new tensor.
+        ranks: the number of ranks that take part.
     """
 
     wire: str
@@ -80,11 +82,14 @@ def start_allreduce(
     grouped: bool = False,
     kept: Sequence[Kept] | None = None,
 ) -> int:
-    """Allreduce of one tensor or a group over a process set.
+    """Start an allreduce of one tensor or a group over a process set, and return its handle.
 
-    ``compressor`` is resolved; its output is a tuple if ``grouped``. ``into``: where results go, the tensors
-    themselves, or contiguous ones of their shapes and dtypes; None: they are new. ``kept`` is of each tensor,
-    of a complex one's reals; without it, compressors remember what they do of an operation of that name.
+    Args:
+        compressor: resolved.
+        into: the targets of results: the tensors themselves, or contiguous ones of their shapes and dtypes.
+            None makes new tensors.
+        grouped: the output is a tuple.
+        kept: the state of each tensor (of a complex one's reals). Default: state by the operation's name.
     """
     given, given_targets = tensors, into or [None] * len(tensors)
     tensors = _checked_reals(given, _label(name), arguments.op)
@@ -107,7 +112,7 @@ def start_allreduce(
     waiting.advance_all()
     finishes: list[tuple[list[int], slice, Finish]] = []
     with handles.starting(operation):
-        # One request for all that travel alike; only where codes are gathered do integers need another.
+        # One request for all tensors with one route. Integers need another only if codes are gathered.
         for number, route in enumerate(dict.fromkeys(routes)):
             members = [i for i, other in enumerate(routes) if other is route]
             wire = request.wire if number == 0 else f"{request.wire}.{number}"
@@ -147,13 +152,13 @@ def _check_adasum(world: native.World, process_set_id: int) -> None:
 
 
 def _kept_by_job(key: str, compressor: Any, count: int) -> list[Kept]:
-    """The compressors' states of allreduces for which nobody else keeps them; None remembers nothing."""
+    """Return states that the job keeps by name, for allreduces without their own."""
     memory = belongings.own(Memory)
     return [Kept(memory.of(f"{key}/{i}", compressor) if compressor else {}) for i in range(count)]
 
 
 def put_in_place(result: torch.Tensor, target: torch.Tensor | None) -> torch.Tensor:
-    """The tensor the caller gets: its own, if it has said where, whatever the result was computed in."""
+    """Return the caller's tensor: ``target``, which gets the result, or the result."""
     if target is None:
         return result
     if result is not target:
@@ -172,7 +177,7 @@ _Route = Callable[[_Request, list[torch.Tensor]], Finish]
 def _route(
     tensor: torch.Tensor, compressor: Any, arguments: ReduceArguments, name: str | None, ranks: int
 ) -> _Route:
-    """How a tensor travels: decided by its dtype and the arguments, so that all ranks choose the same."""
+    """Return a tensor's route, from dtype and arguments, so that all ranks choose the same."""
     label = _label(name)
     if compressor is NoneCompressor:
         check_served(tensor, label)
@@ -191,12 +196,12 @@ def _route(
     if codec is not None:
         return _start_coded
     if ranks == 1:
-        return _start_exact  # nothing crosses a wire, as the core sees for itself where there is a codec
+        return _start_exact  # nothing is sent; with a codec, the core finds that itself
     return _start_in_rounds if combine == "rounds" else _start_gathered
 
 
 def sent_bytes(tensors: Sequence[torch.Tensor], codec: native.Codec | None = None) -> int:
-    """As how many bytes tensors travel: as they are, or floats as a codec's codes."""
+    """Return the number of bytes sent: tensors unchanged, or floats as a codec's codes."""
     if codec is None:
         return sum(tensor.nbytes for tensor in tensors)
     return sum(
@@ -221,7 +226,7 @@ def _start_native(request: _Request, tensors: list[torch.Tensor], codec: native.
             output = source if target is tensor else target
             written.append(target)
             outputs.append(target)
-        else:  # a copy may be overwritten; without one `source` is the caller's
+        else:  # `source` may be overwritten only if it is a copy
             output = new_result(operation.engine, source) if is_addressable(tensor) else source
             outputs.append(output)
         if outputs[-1] is not tensor:
@@ -241,13 +246,13 @@ _start_exact = functools.partial(_start_native, codec=None)
 
 
 def _start_coded(request: _Request, tensors: list[torch.Tensor]) -> Finish:
-    """Integers of a group travel as they are beside the codes."""
+    """Integers of a group travel unchanged with the codes."""
     floats = any(tensor.is_floating_point() for tensor in tensors)
     return _start_native(request, tensors, request.compressor.codec if floats else None)
 
 
 def _start_summed(request: _Request, tensors: list[torch.Tensor]) -> Finish:
-    """Compressed tensors are added as they are, and the sum is decompressed: Horovod's own route."""
+    """Add compressed tensors, and decompress the sum: Horovod's own route."""
     compressor = request.compressor
     compressed, contexts = [], []
     with torch.no_grad():
@@ -274,8 +279,9 @@ def _start_summed(request: _Request, tensors: list[torch.Tensor]) -> Finish:
 
 
 def _start_gathered(request: _Request, tensors: list[torch.Tensor]) -> Finish:
-    """Codes are gathered, decompressed and added in Python: the route of compressors the core does not
-    know.
+    """Gather codes, then decompress and add them in Python.
+
+    The route of compressors that the core does not know.
     """
     with torch.no_grad():
         contributions = [
@@ -306,7 +312,7 @@ def _start_gathered(request: _Request, tensors: list[torch.Tensor]) -> Finish:
 
 
 def _start_in_rounds(request: _Request, tensors: list[torch.Tensor]) -> Finish:
-    """The compressor makes the sum from sums of its own, the first of which is requested here."""
+    """Let the compressor compute the sum from sums that it requests, the first of them here."""
     prescale = request.arguments.prescale
     values = [tensor.detach() if prescale == 1.0 else tensor.detach() * prescale for tensor in tensors]
     values = [
@@ -325,8 +331,8 @@ def _start_in_rounds(request: _Request, tensors: list[torch.Tensor]) -> Finish:
         request.operation.origin,
     )
     request.operation.steppers.append(running)
-    # The operation keeps finish(), which must not keep the operation: tensors would wait for the collector of
-    # cycles, which comes by seldom.
+    # The operation refers to finish(), which must not refer to it: a cycle would keep tensors until the
+    # garbage collector runs, which is seldom.
     all_kept, ranks, counted = request.kept, request.ranks, request.traffic
     scale = request.arguments.postscale / (ranks if request.arguments.op == Average else 1)
 
@@ -337,7 +343,8 @@ def _start_in_rounds(request: _Request, tensors: list[torch.Tensor]) -> Finish:
             kept.note_sent(sent)
             counted.send(sent)
             if kept.feedback is not None:
-                # What the sum lacks is shared out: all residuals together are what all ranks have lost.
+                # Each rank keeps an equal share of what the sum lacks. Together that is the loss of all
+                # ranks.
                 kept.feedback.keep(value, sum_ / ranks)
         return [(sum_ * scale).to(tensor.dtype) for sum_, tensor in zip(sums, tensors, strict=True)]
 

@@ -1,9 +1,9 @@
-"""SyncBatchNorm: batch normalisation over the batches of all ranks, as if one rank had them all.
+"""SyncBatchNorm: batch normalisation over the batches of all ranks.
 
-A forward pass in training costs one small allgather (mean, variance and count of each rank), a backward pass
-one small allreduce. Both are blocking, carry float64, and are named after the number of channels; so layers
-must run in the same order on every rank, as the layers of one model do. The host does not wait for a GPU: the
-count of all ranks' values stays there too.
+In training a forward pass costs one small allgather (mean, variance and count of each rank), and a backward
+pass one small allreduce. Both block and carry float64. Their names contain only the number of channels, so
+layers must run in the same order on every rank, as the layers of one model do. The host does not wait for a
+GPU: the count of all ranks' values stays there too.
 """
 
 from __future__ import annotations
@@ -40,16 +40,15 @@ FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 class SyncBatchNorm(_BatchNorm):
     """Batch normalisation with mean and variance of the batches of all ranks of ``process_set``.
 
-    Input is [N, C] or [N, C, *], on CPU or CUDA, of any floating dtype; its dtype and memory format are those
-    of the output. N and * may differ by rank, and N may be 0 on some. Statistics are float32, or float64 for
-    float64 input. In eval mode, and with one rank, this is an ordinary batch normalisation that communicates
-    nothing.
+    Input is [N, C] or [N, C, *], on CPU or CUDA, of any floating dtype; output has its dtype and memory
+    format. N and * may differ by rank, and N may be 0 on some. Statistics are float32, or float64 for float64
+    input. In eval mode, and with one rank, this is an ordinary batch normalisation without communication.
 
     The gradients of weight and bias are those of this rank's batch: DistributedOptimizer reduces them like
     all others. State dicts are those of torch.nn.BatchNorm.
 
     Args:
-        num_features: the number of channels C. It, eps, momentum, affine and track_running_stats are as of
+        num_features: the number of channels C. It, eps, momentum, affine and track_running_stats are as in
             torch.nn.BatchNorm2d.
         process_set: the ranks that normalise together. All of them must run this layer, forward and backward.
 
@@ -74,10 +73,10 @@ class SyncBatchNorm(_BatchNorm):
     def convert_sync_batchnorm(
         cls, module: torch.nn.Module, process_set: ProcessSet = global_process_set
     ) -> torch.nn.Module:
-        """``module`` with every BatchNorm1d, 2d and 3d in it replaced by a SyncBatchNorm.
+        """Return ``module`` with every BatchNorm1d, 2d and 3d in it replaced by a SyncBatchNorm.
 
-        Parameters and buffers are the same tensors as before, so an optimizer made earlier stays right. The
-        module is changed in place; if it is a BatchNorm itself, the returned one takes its place.
+        Parameters and buffers stay the same tensors, so an existing optimizer stays valid. The module is
+        changed in place. If it is a BatchNorm itself, use the returned one in its place.
 
         Raises:
             ValueError: a lazy BatchNorm does not know its number of features yet.
@@ -113,15 +112,13 @@ class SyncBatchNorm(_BatchNorm):
         return self.process_set.size() != 1 or not self.process_set.included()
 
     def _track(self, statistics: Statistics) -> None:
-        """Move the running statistics towards those of the batch; what torch's BatchNorm does in its
-        kernel.
-        """
+        """Move the running statistics towards the batch's, as torch's BatchNorm does in its kernel."""
         if not self.track_running_stats or self.running_mean is None or self.running_var is None:
             return
         factor = self.momentum
         if self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
-            if factor is None:  # all batches count alike
+            if factor is None:  # all batches have equal weight
                 factor = 1.0 / float(self.num_batches_tracked)
         if statistics.is_known and statistics.count == 0:
             return
@@ -144,7 +141,7 @@ def _converted(
     process_set: ProcessSet,
     done: dict[torch.nn.Module, torch.nn.Module],
 ) -> torch.nn.Module:
-    """``done`` maps what was met before to what became of it: a module may be in several places."""
+    """Convert recursively. ``done`` maps modules, which may be in several places, to results."""
     if module not in done:
         done[module] = module
         if isinstance(module, _BatchNorm):
@@ -198,7 +195,7 @@ class _Normalization(OfItsJob):
         statistics = Statistics(mean, var, ctx.count)
         sum_dy, sum_dy_xhat = gradient_sums(dy, x, statistics, ctx.eps)
         dx = None
-        if ctx.needs_input_grad[0]:  # a frozen input costs no communication; it is frozen on all ranks
+        if ctx.needs_input_grad[0]:  # frozen on all ranks, so without communication if not
             sums = _sums_of_all((sum_dy, sum_dy_xhat), ctx.process_set)
             dx = input_gradient(dy, x, weight, statistics, sums, ctx.eps)
         d_weight = sum_dy_xhat.to(weight.dtype) if ctx.needs_input_grad[1] else None
@@ -206,8 +203,8 @@ class _Normalization(OfItsJob):
         return dx, d_weight, d_bias, None, None, None
 
 
-# Communication. The names carry the number of channels because the core's cache knows a request by its name:
-# under one name, layers of different widths would push each other out.
+# Communication. The core caches requests by name, so names contain the number of channels: layers of
+# different widths would evict each other.
 
 
 def _statistics_of_all(x: torch.Tensor, process_set: ProcessSet) -> Statistics:
@@ -216,13 +213,13 @@ def _statistics_of_all(x: torch.Tensor, process_set: ProcessSet) -> Statistics:
     name = f"sync_batch_norm.forward.{x.shape[1]}"
     handle = allgather_async(own.unsqueeze(0), name=name, process_set=process_set)
     gathered = cast(torch.Tensor, synchronize(handle))
-    # With two values of its own, a rank need not know how many there are: more than the one that is an error.
+    # Only a total of one value is an error, so a rank with two values need not know the total.
     waits = devices.device_of(x) == devices.CPU or count_of(x) < 2
     return _combined(gathered, statistics_dtype(x.dtype), waits)
 
 
 def _combined(gathered: torch.Tensor, dtype: torch.dtype, is_known: bool) -> Statistics:
-    """From a row per rank of means, variances and a count; by Chan, Golub and LeVeque 1979."""
+    """Combine a row per rank of means, variances and a count, by Chan, Golub and LeVeque 1979."""
     counts = gathered[:, -1:]
     means, variances = gathered[:, :-1].tensor_split(2, dim=1)
     total = counts.sum()

@@ -1,4 +1,4 @@
-"""The core's view of a torch tensor: address, shape, dtype; and which tensors it can serve."""
+"""The core's view of a torch tensor (address, shape, dtype), and checks that the core can use it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
     "grouped_from_core", "is_addressable", "new_result",
 ]
 
-ALIGNMENT = 16  # bytes: where the core begins each tensor that it lays out after another
+ALIGNMENT = 16  # bytes, to which the core aligns each tensor in a buffer
 
 NATIVE_DTYPES: dict[torch.dtype, int] = {
     torch.uint8: 0,
@@ -36,7 +36,7 @@ NATIVE_DTYPES: dict[torch.dtype, int] = {
 
 
 def check_served(tensor: torch.Tensor, operation: str) -> None:
-    """Raise ValueError unless the core can work on ``tensor``; ``operation`` is its wire name."""
+    """Raise ValueError unless the core supports ``tensor``. ``operation`` is its wire name."""
     if not isinstance(tensor, torch.Tensor):
         raise errors.not_a_tensor(tensor=operation, got=type_name(tensor))
     if tensor.layout != torch.strided:
@@ -48,7 +48,7 @@ def check_served(tensor: torch.Tensor, operation: str) -> None:
 
 
 def check_averaged(tensor: torch.Tensor, operation: str, op: int) -> None:
-    """Raise ValueError for the Average of truth values, which is none."""
+    """Raise ValueError for the Average of booleans, which is undefined."""
     if op == Average and isinstance(tensor, torch.Tensor) and tensor.dtype == torch.bool:
         raise errors.average_of_bool(tensor=operation, shape=tuple(tensor.shape), ranks=[basics.rank()])
 
@@ -58,16 +58,12 @@ def _type_name(tensor: torch.Tensor) -> str:
 
 
 def is_addressable(tensor: torch.Tensor) -> bool:
-    """Whether the tensor's values lie at its address one after the other, as the core reads and writes
-    them.
-    """
+    """Return whether the values lie contiguously at the tensor's address, as the core accesses them."""
     return tensor.is_contiguous() and not tensor.is_neg()
 
 
 def addressable(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor's values without autograd history, one after the other: itself when they are, a copy when
-    not.
-    """
+    """Return the values contiguously, without autograd history: the tensor itself, or a copy if needed."""
     return tensor.detach().resolve_neg().contiguous()
 
 
@@ -76,9 +72,9 @@ def described(
     destination: torch.Tensor | None = None,
     feedback: native.Feedback | None = None,
 ) -> native.Tensor:
-    """A request's view of an addressable tensor; without a destination the core allocates the output.
+    """Return a request's view of an addressable tensor. Without destination the core allocates the output.
 
-    On a GPU the core reads it after what is on the current stream by now.
+    On a GPU the core reads the tensor after the work that is on the current stream now.
     """
     device = devices.device_of(source)
     address = 0 if destination is None else destination.data_ptr()
@@ -91,15 +87,15 @@ def described(
 
 
 def from_core(result: native.Result, like: torch.Tensor) -> torch.Tensor:
-    """The core's result as one tensor, with the dtype and trailing dimensions of ``like``."""
+    """Return the core's result as one tensor, with the dtype and trailing dimensions of ``like``."""
     return grouped_from_core(result, [like])[0]
 
 
 def grouped_from_core(result: native.Result, likes: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The core's results for several tensors: as many rows from each rank for each of them.
+    """Return the core's results for several tensors, each with rows of all ranks.
 
-    In host memory the outputs are the core's own memory, as those of ``new_result`` are. On a GPU they are
-    torch's, and this copies.
+    In host memory the outputs lie in the core's memory, as with ``new_result``. On a GPU they are torch's,
+    and copied.
     """
     ranks = len(result.sizes) // len(likes)
     on_gpu = any(devices.device_of(like) != devices.CPU for like in likes)
@@ -119,11 +115,10 @@ def grouped_from_core(result: native.Result, likes: Sequence[torch.Tensor]) -> l
 
 
 def new_result(engine: native.Engine, like: torch.Tensor, shape: torch.Size | None = None) -> torch.Tensor:
-    """An uninitialised tensor for a result: contiguous, of the device, dtype and type of ``like``, and by
-    default its shape.
+    """Return an uninitialized contiguous tensor with device, dtype, type and by default shape of ``like``.
 
-    Large ones in host memory have memory of the core's, which is used again once nothing refers to it any
-    more: no tensor, storage or array. As with ``torch.from_numpy``, such a storage cannot be resized.
+    A large one in host memory lies in the core's memory, which is reused when no tensor, storage or array
+    refers to it. As with ``torch.from_numpy``, its storage cannot be resized.
     """
     nbytes = like.nbytes if shape is None else shape.numel() * like.itemsize
     is_plain = type(like) is torch.Tensor and devices.device_of(like) == devices.CPU
@@ -140,8 +135,11 @@ def _storage_of(memory: Any) -> torch.UntypedStorage:
 def _laid_out(
     storage: torch.UntypedStorage, start: int, shape: torch.Size, like: torch.Tensor
 ) -> torch.Tensor:
-    """A tensor that begins at a byte of a storage, and is no view: those autograd lets nobody change."""
+    """Return a tensor from byte ``start`` of a storage on.
+
+    It is not a view, because autograd forbids changes of views that its functions return.
+    """
     result = torch.empty(0, dtype=like.dtype, device=like.device)
-    # torch's stub lacks the default of the strides
+    # torch's stub requires the strides
     result.set_(storage, start // like.dtype.itemsize, shape)  # type: ignore[call-overload]
     return result

@@ -1,10 +1,10 @@
-"""Names of several optimizers of one job: different tensors must not be reduced under one name.
+"""Unique names of the tensors of several optimizers of one job.
 
-Two models may have equal names of parameters, and parameters that have no names are numbered by each
-optimizer. If a name is taken, the names of the optimizer get a suffix: "#" and its number among those of its
-process set. All ranks make the same optimizers in the same order, so they have the same suffixes; the first
-step checks that. A name stays taken when its tensor has gone, as ranks may collect garbage at different
-times. Checkpoints have the parameters' own names.
+Two models may have equal names of parameters, and each optimizer numbers parameters without names. If a name
+is taken, all names of the optimizer get a suffix: "#" and its number among the optimizers of its process set.
+All ranks make the same optimizers in the same order, so suffixes are equal; the first step checks that. A
+name stays taken when its tensor is freed, as ranks may collect garbage at different times. Checkpoints have
+the names without suffix.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class WireNames:
         self._optimizers: Counter[int | None] = Counter()
 
     def number_for(self, process_set_id: int | None, names: Mapping[torch.Tensor, str]) -> int:
-        """Of an optimizer that is made now: 0 if its names are free, else its number among the others."""
+        """Return a new optimizer's number: 0 if its names are free, else its position in its set."""
         self._optimizers[process_set_id] += 1
         is_free = all(
             self._taken.get((process_set_id, name), lambda p=parameter: p)() is parameter
@@ -42,27 +42,27 @@ class WireNames:
         return number
 
     def take(self, process_set_id: int | None, number: int, names: Mapping[torch.Tensor, str]) -> None:
-        """These names are taken from now on."""
+        """Mark these names as taken."""
         suffix = suffix_of(number)
         for parameter, name in names.items():
             self._taken[process_set_id, name + suffix] = weakref.ref(parameter)
 
 
 def suffix_of(number: int) -> str:
-    """The suffix of an optimizer's names between ranks, without which the core draws random numbers."""
+    """Return the suffix of an optimizer's wire names. The core ignores it when it seeds random numbers."""
     return f"#{number}" if number else ""
 
 
 def in_order_of_first_rank(
     by_name: Mapping[str, torch.Tensor], groups: int, process_set: ProcessSet
 ) -> list[torch.Tensor]:
-    """Parameters in the order in which the set's first rank has them. Collective.
+    """Return parameters in the order of the set's first rank. Collective.
 
-    ValueError unless all ranks have the same, as ``groups`` numbers cut the list.
+    ValueError unless all ranks have the same parameters, which ``groups`` cuts by number.
     """
     assert process_set.ranks is not None
     first = process_set.ranks[0]
-    # A name of its own, so that ranks outside of the set may go on counting their unnamed operations.
+    # A fixed name, so that counts of unnamed operations stay equal on ranks outside of the set.
     order = broadcast_object(list(by_name), first, "DistributedOptimizer.groups", process_set)
     if set(order) != set(by_name):
         names = sorted(set(order) ^ set(by_name))

@@ -1,4 +1,4 @@
-"""The autotuner's view of a training: its knobs, a model of its steps, the key of the results."""
+"""The autotuner's view of a training: its knobs, a model of its steps, and the key of the results."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import torch
 from horovod import _native as native
 from horovod.common import interfaces, software
 from horovod.common.options import BY_VARIABLE, CORE, OPTIONS
+from horovod.common.options.option import BETWEEN_HOSTS, OVER_TCP, SHARED_HOSTS
 from horovod.common.variable_names import COMPRESSION
 from horovod.torch.compression import NoneCompressor, Rules, compressor_name
 from horovod.tune.cache import Key
@@ -34,9 +35,7 @@ __all__ = [
     "weakly",
 ]
 
-AS_ASKED, NONE = "as asked", "none"  # of the knob of compression
-CONNECTIONS, CARRIERS = "HOROVOD_TCP_CONNECTIONS", "HOROVOD_CARRIERS"
-BETWEEN_HOSTS = (CARRIERS, "HOROVOD_MESSAGE_KB", "HOROVOD_STEPS_UNDER_WAY")
+AS_ASKED, NONE = "as asked", "none"  # values of the knob of compression
 _ANSWER = 1e-4  # seconds until ranks have agreed, for the model
 
 
@@ -51,8 +50,9 @@ class Workload(NamedTuple):
 
 
 class OwnKnob(NamedTuple):
-    """A setting that is changed in Python, what it is before anything is tuned, and what changes it: on all
-    ranks between the same two steps.
+    """A setting that is changed in Python: the knob, its value before tuning, and a setter.
+
+    The setter is called on all ranks between the same two steps.
     """
 
     knob: Knob
@@ -61,14 +61,14 @@ class OwnKnob(NamedTuple):
 
 
 def own_knob(variable: str, apply: Callable[[str], None]) -> OwnKnob:
-    """Of a row of the table of options."""
+    """Return the knob of a row of the table of options."""
     option = BY_VARIABLE[variable]
     knob = Knob(variable, option.tries, option.default, option.help)
     return OwnKnob(knob, _as_text(option.read(os.environ)), apply)
 
 
 def compression_knob(rules: Rules, apply: Callable[[str], None], is_allowed: bool = False) -> list[OwnKnob]:
-    """Compression on or off, where the user has allowed the latter, and there is one."""
+    """Return the knob that turns compression off, if the user allows it and there is compression."""
     is_allowed = is_allowed or bool(BY_VARIABLE["HOROVOD_AUTOTUNE_COMPRESSION"].read(os.environ))
     named = [
         compressor_name(compressor) for compressor in rules.compressors if compressor is not NoneCompressor
@@ -80,7 +80,7 @@ def compression_knob(rules: Rules, apply: Callable[[str], None], is_allowed: boo
 
 
 def weakly(method: Callable[[str], None]) -> Callable[[str], None]:
-    """Calls it for as long as its object is there: who tunes keeps no model alive."""
+    """Return a function that calls ``method`` while its object lives, without keeping it alive."""
     reference = weakref.WeakMethod(method)
 
     def call(text: str) -> None:
@@ -91,13 +91,12 @@ def weakly(method: Callable[[str], None]) -> Callable[[str], None]:
 
 
 class Watched:
-    """Which parameters of those whose steps count are trained, as rank 0 sees it.
+    """Finds which parameters are trained, on rank 0, when it makes a decision and not in every step.
 
-    A parameter that a step does not use is trained all the same: it requires a gradient. Looked at where
-    rank 0 decides, not in every step.
+    A parameter counts as trained if it requires a gradient, even if a step does not use it.
     """
 
-    _MOST = 16  # that are remembered, of who freezes and unfreezes in turns
+    _MOST = 16  # remembered sets, for scripts that freeze and unfreeze in turns
 
     def __init__(self, world: native.World) -> None:
         self._world = world
@@ -113,7 +112,7 @@ class Watched:
 
 
 def space_of(world: native.World, settings: native.Settings, workload: Workload) -> Space:
-    """The knobs of a job, and what it was given."""
+    """Return the knobs of a job, with the values that it was started with."""
     core = _knobs(world, workload)
     start = _start(settings, core) | {own.knob.name: own.start for own in workload.knobs}
     return Space([*core, *(own.knob for own in workload.knobs)], start)
@@ -124,20 +123,19 @@ def trained_in(world: native.World, workload: Workload) -> Trained:
 
 
 def _knobs(world: native.World, workload: Workload) -> list[Knob]:
-    """The settings of the core that can change while it runs, and make a difference in this job."""
+    """Return the core's settings that can change while it runs, and matter in this job."""
     knobs = []
     facts = native.PlanFacts.of_world(world)
-    facts.sums_can_travel = True  # without the compression, which may be given up
+    facts.sums_can_travel = True  # as compression may be turned off
     facts.on_gpu = facts.has_nccl = facts.is_encoded = any(each.is_cuda for each in workload.parameters)
-    is_one_host = world.cross_size == 1
+    matters = {
+        "": True,
+        BETWEEN_HOSTS: world.cross_size > 1,
+        SHARED_HOSTS: 1 < world.cross_size < world.size,
+        OVER_TCP: world.has_connections,
+    }
     for option in OPTIONS:
-        tries = option.tries if option.part == CORE else ()
-        if is_one_host and option.variable in BETWEEN_HOSTS:
-            continue
-        if option.variable == CARRIERS and world.cross_size == world.size:
-            continue
-        if option.variable == CONNECTIONS and not world.has_connections:
-            continue
+        tries = option.tries if option.part == CORE and matters[option.tried] else ()
         if option.variable == ALGORITHM:
             tries = tuple(filter(facts.has_routes, tries))
         if len(tries) > 1:
@@ -146,19 +144,19 @@ def _knobs(world: native.World, workload: Workload) -> list[Knob]:
 
 
 def _start(settings: native.Settings, knobs: Sequence[Knob]) -> dict[str, str]:
-    """The core's settings, by variable."""
+    """Return the core's settings, by variable."""
     values = {knob.name: getattr(settings, BY_VARIABLE[knob.name].member) for knob in knobs}
     return {name: _as_text(value) for name, value in values.items()}
 
 
 def _as_text(value: Any) -> str:
-    """As people write a setting: 1 and 2.5, not 1.0."""
+    """Return a setting as people write it: 1 and 2.5, not 1.0."""
     return str(int(value)) if isinstance(value, float) and value == int(value) else str(value)
 
 
 def _predictor(world: native.World, workload: Workload) -> Callable[[Configuration], float]:
     sizes = [parameter.nbytes for parameter in reversed(list(workload.parameters)) if parameter.requires_grad]
-    facts = native.PlanFacts.of_world(world)  # the model outlives the workload, and keeps none alive
+    facts = native.PlanFacts.of_world(world)  # the model outlives the workload, and must not keep it alive
     facts.sums_can_travel = workload.compression == "none"
 
     def of_bucket(size: int, algorithm: str) -> float:

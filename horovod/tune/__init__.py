@@ -1,1 +1,4 @@
-"""The autotuner: settings that make steps shorter, looked for while a job trains. docs/architecture.md."""
+"""The autotuner: searches for settings that make steps shorter while a job trains.
+
+See docs/architecture.md.
+"""

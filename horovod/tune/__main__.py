@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         cache = Cache(Cache.usual_folder(os.environ), _warn)
-    except RuntimeError as error:  # the home of nobody
+    except RuntimeError as error:  # a user without a home directory
         return _failed(f"HOROVOD_AUTOTUNE_CACHE names no folder: {error}")
     try:
         said = _cleared(cache) if what == "clear" else _kept(cache)
@@ -61,7 +61,7 @@ def _kept(cache: Cache) -> str:
 
 
 def shown(stored: Stored) -> str:
-    """A workload, its settings and their gain, for people."""
+    """Return a workload, its settings and their gain, as text for users."""
     key = stored.key
     head = f"{key.model_name} ({key.model}), {key.face}, ranks {key.world}, {key.machine}, {key.versions}"
     gain = gain_in(stored.figures)

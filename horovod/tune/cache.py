@@ -1,6 +1,6 @@
-"""Results of tuning, kept for the next job: JSON files in ``~/.cache/horovod/tune`` that people can read.
+"""Results of tuning, kept for the next job: readable JSON files in ``~/.cache/horovod/tune``.
 
-Rank 0 alone reads and writes them. A file holds one workload: its key in full, what was chosen, and the
+Rank 0 alone reads and writes them. A file holds one workload: its complete key, the chosen settings, and the
 figures that decided.
 """
 
@@ -28,20 +28,20 @@ __all__ = ["Cache", "Key", "Stored"]
 FORMAT = 1
 _LOCK_ATTEMPTS = 100
 _GOES_ON = "this job is tuned as if there were none, and what is found replaces it"
-MOST_BYTES = 1 << 20  # of a file that is read
-# Of files that are ours: the folder may be anybody's, as HOROVOD_AUTOTUNE_CACHE names any.
+MOST_BYTES = 1 << 20  # bytes of a file that is read
+# Names of the cache's files: HOROVOD_AUTOTUNE_CACHE may name a folder with other files.
 _KEPT = re.compile(r"[0-9a-f]{16}\.json")
-_BEGIN, _END = "horovod-tune-", ".tmp"  # of the name of one that is being written
+_BEGIN, _END = "horovod-tune-", ".tmp"  # of the name of a file that is being written
 
 
 @dataclass(frozen=True)
 class Key:
-    """The workload: what is found holds for no other."""
+    """The workload. Results are valid for no other."""
 
     machine: str  # processor, GPU, speeds of networks
     model: str  # digest of parameters' shapes and dtypes
     model_name: str
-    world: str  # ranks and hosts, and what is between them
+    world: str  # ranks and hosts, and the transport between them
     versions: str  # this package's and torch's
     face: str  # "optimizer" or "ddp", and the compression
 
@@ -59,9 +59,7 @@ class Stored:
 
 
 class Cache:
-    """The folder. What cannot be read counts as absent, with one warning; what cannot be written is said
-    once.
-    """
+    """The folder. An unreadable file counts as absent, with one warning; a failed write is a warning."""
 
     def __init__(self, folder: Path, warn: Any) -> None:
         """``warn`` is called with a text."""
@@ -69,7 +67,7 @@ class Cache:
 
     @staticmethod
     def usual_folder(environment: Mapping[str, str]) -> Path:
-        """``HOROVOD_AUTOTUNE_CACHE``, or in the user's cache folder."""
+        """Return ``HOROVOD_AUTOTUNE_CACHE``, or a folder in the user's cache folder."""
         if own := environment.get("HOROVOD_AUTOTUNE_CACHE", "").strip():
             return Path(own).expanduser()
         base = environment.get("XDG_CACHE_HOME", "").strip() or "~/.cache"
@@ -93,7 +91,7 @@ class Cache:
         return stored
 
     def all(self) -> list[Stored]:
-        """All readable workloads, by name of file."""
+        """Return all readable workloads, in the order of file names."""
         found = []
         for path in self._files(_is_kept):
             try:
@@ -103,7 +101,7 @@ class Cache:
         return found
 
     def keep(self, stored: Stored) -> bool:
-        """Writes it, in one piece. Of jobs that do so at once the last one's stays."""
+        """Write it atomically. If jobs write at the same time, the last one's stays."""
         text = json.dumps({"format": FORMAT, **asdict(stored)}, indent=1) + "\n"
         try:
             self._write(self.path(stored.key), text)
@@ -113,7 +111,7 @@ class Cache:
         return True
 
     def clear(self) -> int:
-        """Removes all; the number of files. What is not ours stays. OSError where something cannot go."""
+        """Remove the cache's files, and no others; return their number. OSError if one cannot be removed."""
         if not self.folder.is_dir():
             return 0
         with self._locked():
@@ -123,7 +121,7 @@ class Cache:
         return len(files)
 
     def _files(self, is_wanted: Callable[[str], bool]) -> list[Path]:
-        """Those of the folder with such a name, sorted. OSError where it cannot be looked through."""
+        """Return the folder's files with such a name, sorted. OSError if the folder cannot be read."""
         if not self.folder.is_dir():
             return []
         found = (path for path in self.folder.iterdir() if is_wanted(path.name))
@@ -131,10 +129,11 @@ class Cache:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """OSError where another has it, or it is a symbolic link: that would have us make a file, or hold the
-        lock of one, where somebody else wants it.
+        """Hold the folder's lock inside the block. OSError if another process has it.
+
+        OSError also if the lock is a symbolic link, through which a file elsewhere could be made or locked.
         """
-        # Without waiting: a pipe in its place would have us wait for a reader.
+        # Non-blocking: opening a pipe in its place would wait for a reader.
         flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW
         path = self.folder / "lock"
         try:
@@ -150,7 +149,7 @@ class Cache:
             os.close(lock)
 
     def _write(self, path: Path, text: str) -> None:
-        """In one piece. Where it fails nothing is left of it. A slow disk is not waited for with the lock."""
+        """Write atomically, and leave nothing on failure. The lock is not held while a slow disk writes."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.NamedTemporaryFile(
             "w", dir=self.folder, prefix=_BEGIN, suffix=_END, delete=False
@@ -195,12 +194,12 @@ def _is_half_written(name: str) -> bool:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """A pipe would be opened when somebody writes to it."""
+    """Open without blocking, as opening a pipe would wait for a writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _lock(descriptor: int) -> None:
-    """OSError where somebody else has it for longer than a write takes: a training does not wait for that."""
+    """OSError if another process holds it for longer than a write takes, as training does not wait."""
     for _ in range(_LOCK_ATTEMPTS):
         with contextlib.suppress(BlockingIOError):
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -9,17 +9,17 @@ from horovod.tune import errors
 
 __all__ = ["PHASES", "Decision"]
 
-# What a job does: steps that do not count; trials; what was found, while it is watched; nothing any more.
+# The phases of a job: steps that do not count; trials; observation of the result; no tuning.
 PHASES = ("warming up", "searching", "watching", "off")
 _VARIABLE = "HOROVOD_"
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The settings from now on, and after how many steps ranks hear again.
+    """The settings from now on, and the number of steps until the next decision.
 
-    Lines ``HOROVOD_...=text`` are settings, which the core reads too and takes where they are its own. The
-    others are between tuners.
+    Lines ``HOROVOD_...=text`` are settings. The core reads them too, and applies its own. The other lines are
+    for tuners.
     """
 
     phase: str
@@ -32,7 +32,7 @@ class Decision:
 
     @staticmethod
     def from_text(text: str) -> Decision:
-        """ValueError where it is not what ``to_text`` writes."""
+        """Parse what ``to_text`` returns. ValueError for other text."""
         pairs = dict(line.split("=", 1) for line in text.split("\n") if "=" in line)
         settings = {name: value for name, value in pairs.items() if name.startswith(_VARIABLE)}
         try:

@@ -1,4 +1,4 @@
-"""Every sentence that an error of horovod.tune says: see horovod.common.sentences."""
+"""All error messages of horovod.tune; see horovod.common.sentences."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from horovod.common.sentences import Explained
 
 
 class UnusableFile(Explained, ValueError):
-    """A file of the cache that nothing can be read from."""
+    """A file of the cache that cannot be used."""
 
 
 class UnusableFolder(Explained, OSError):

@@ -1,4 +1,4 @@
-"""Knobs to tune, each a setting's variable and the texts to try, and configurations of them."""
+"""Knobs to tune (a setting's variable and the texts to try), and configurations of them."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from horovod.tune import errors
 
 __all__ = ["Configuration", "Knob", "Space"]
 
-# By knob's name, the text of its variable.
+# knob's name -> the text of its variable
 Configuration = Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Knob:
-    """A setting and the values that are worth trying.
+    """A setting and the values to try.
 
-    ``choices`` are in order where there is one: neighbours differ least. What a job was given is tried too,
-    even where it is none of them.
+    ``choices`` are in order if they have one, so that neighbours differ least. The value that a job was given
+    is tried too, even if it is not among them.
     """
 
-    name: str  # the variable, as HOROVOD_CYCLE_TIME
+    name: str  # the variable, such as HOROVOD_CYCLE_TIME
     choices: tuple[str, ...]
     default: str
-    about: str = ""  # in a few words, for the table that users see
+    about: str = ""  # a few words, for the table that users see
 
     def __post_init__(self) -> None:
         if not self.choices or len(set(self.choices)) != len(self.choices):
@@ -36,10 +36,10 @@ class Space:
     """The knobs of a job, and the configurations that can be made of them."""
 
     def __init__(self, knobs: Sequence[Knob], start: Configuration) -> None:
-        """``start``: what the job was given, by knob's name; a knob that it lacks has its default.
+        """``start``: the job's values, by knob's name. A knob that it lacks has its default.
 
         Raises:
-            ValueError: a name stands twice, or ``start`` has one that is no knob.
+            ValueError: a name occurs twice, or ``start`` has an unknown one.
         """
         self.knobs = tuple(knobs)
         names = [knob.name for knob in knobs]
@@ -61,28 +61,28 @@ class Space:
         return tuple(ordered)
 
     def complete(self, some: Configuration) -> dict[str, str]:
-        """With the defaults of the knobs that are not named, in the order of the knobs."""
+        """Add the defaults of missing knobs, in the order of the knobs."""
         return {knob.name: some.get(knob.name, knob.default) for knob in self.knobs}
 
     def defaults(self) -> dict[str, str]:
         return self.complete({})
 
     def changes(self, configuration: Configuration) -> int:
-        """How many knobs have another value than at the start."""
+        """Return how many knobs differ from the start."""
         return sum(configuration[name] != text for name, text in self.start.items())
 
     def choices(self, name: str) -> tuple[str, ...]:
         return self._choices[name]
 
     def is_in(self, configuration: Mapping[Any, Any]) -> bool:
-        """Whether it names these knobs, with choices of theirs."""
+        """Return whether it has exactly these knobs, with values among their choices."""
         names = {knob.name for knob in self.knobs}
         return set(configuration) == names and all(
             configuration[name] in self._choices[name] for name in names
         )
 
     def all(self, most: int = 5_000) -> list[dict[str, str]]:
-        """All, or where there are more, those that differ from the start in one or two knobs."""
+        """Return all configurations; beyond ``most``, those that differ in one or two knobs."""
         count = 1
         for knob in self.knobs:
             count *= len(self._choices[knob.name])
@@ -103,7 +103,7 @@ class Space:
         return list(found.values())
 
     def neighbours(self, configuration: Configuration, name: str, distance: int = 1) -> list[dict[str, str]]:
-        """The configurations in which one knob is so many choices further up or down."""
+        """Return the configurations in which one knob is ``distance`` choices further up or down."""
         choices = self._choices[name]
         at = choices.index(configuration[name])
         places = [place for place in (at - distance, at + distance) if 0 <= place < len(choices)]

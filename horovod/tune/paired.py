@@ -1,4 +1,4 @@
-"""Whether one configuration is faster than another: paired comparison with a confidence bound."""
+"""Paired comparison of two configurations, with a confidence bound."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _NORMAL = {0.975: 1.960, 0.995: 2.576}
 
 @dataclass(frozen=True)
 class Gain:
-    """How many times faster the second of two is, with the bounds of its interval. Above 1: it is faster."""
+    """The speed-up of the second of two, with the bounds of its interval. Above 1: it is faster."""
 
     ratio: float
     low: float
@@ -63,10 +63,10 @@ class Gain:
 
 
 def gain_of(pairs: Sequence[tuple[float, float]], confidence: float = 0.975) -> Gain:
-    """The gain that pairs of seconds show, each of one block of the first and one of the second.
+    """Return the gain that pairs of seconds show, each of one block of the first and one of the second.
 
-    Times of a machine vary by factors, so logarithms are averaged; and pairs that were measured one after the
-    other share what else the machine was doing. With one pair nothing is known: the interval is all numbers.
+    Times on one machine vary by factors, so logarithms are averaged. The two of a pair were measured one
+    after the other, under the same other load. One pair proves nothing: its interval is unbounded.
 
     Args:
         confidence: that the gain is above ``low``, and likewise below ``high``: 0.975 or 0.995.

@@ -1,9 +1,7 @@
-"""A model's seconds of communication that a step's computing does not hide. Only the order of its answers
-counts.
+"""A model of the communication time that computing does not hide. Only the order of its results counts.
 
-Gradients become ready during the backward pass, as their bytes follow each other. What is ready is gathered
-for a cycle, fused up to the threshold, and travels bucket after bucket; at the end of the pass nothing is
-gathered any more.
+Gradients become ready during the backward pass, in proportion to their bytes. Ready gradients are collected
+for a cycle, fused up to the threshold, and sent bucket after bucket. The end of the pass flushes the rest.
 """
 
 from __future__ import annotations
@@ -14,13 +12,13 @@ from dataclasses import dataclass
 __all__ = ["Gradients", "exposed_seconds", "predictor"]
 
 FUSION, CYCLE, ALGORITHM = "HOROVOD_FUSION_THRESHOLD", "HOROVOD_CYCLE_TIME", "HOROVOD_ALLREDUCE_ALGORITHM"
-# So many bytes of tensors, as one bucket, by such an algorithm: seconds.
+# (bytes of a bucket, algorithm) -> seconds
 OfBucket = Callable[[int, str], float]
 
 
 @dataclass(frozen=True)
 class Gradients:
-    """A step's: bytes of each, as they become ready one by one, and the seconds of its backward pass."""
+    """A step's gradients: their bytes, in the order in which they become ready, and the pass' seconds."""
 
     sizes: Sequence[int]
     backward: float
@@ -29,7 +27,7 @@ class Gradients:
 def exposed_seconds(
     gradients: Gradients, threshold: int, cycle: float, of_bucket: Callable[[int], float], answer: float
 ) -> float:
-    """How long communication goes on after the backward pass. ``answer``: seconds until ranks have agreed."""
+    """Return the seconds of communication after the backward pass. ``answer``: seconds for an agreement."""
     total = sum(gradients.sizes) or 1
     ready, so_far = [], 0
     for size in gradients.sizes:
@@ -38,7 +36,7 @@ def exposed_seconds(
     free, position = 0.0, 0
     while position < len(ready):
         flush = min(gradients.backward, ready[position] + cycle)
-        end = position + 1  # at least: rounding may have the last one ready after the end of the pass
+        end = position + 1  # at least one: by rounding the last may be ready after the end of the pass
         while end < len(ready) and ready[end] <= flush:
             end += 1
         for bucket in _fused(gradients.sizes[position:end], threshold):
@@ -48,7 +46,7 @@ def exposed_seconds(
 
 
 def _fused(sizes: Sequence[int], threshold: int) -> list[int]:
-    """Bytes of the buckets: neighbours together, up to the threshold; what is larger by itself."""
+    """Return the bytes of buckets: neighbours together, up to the threshold; larger tensors alone."""
     buckets: list[int] = []
     for size in sizes:
         if buckets and buckets[-1] + size <= threshold:
@@ -61,7 +59,7 @@ def _fused(sizes: Sequence[int], threshold: int) -> list[int]:
 def predictor(
     gradients: Gradients, of_bucket: OfBucket, answer: float
 ) -> Callable[[Mapping[str, str]], float]:
-    """For ``search.look``. Knobs that the model does not know change nothing."""
+    """Return the prediction for ``search.look``. Knobs that the model does not know change nothing."""
     known: dict[tuple[int, str], float] = {}
     predicted: dict[tuple[str, str, str], float] = {}
 

@@ -1,4 +1,4 @@
-"""The user's view of a tuning: a table, and the same as data."""
+"""The results of a tuning for users: a table, and the same as data."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["as_data", "gain_in", "overall", "so_far", "table"]
 
 
 def overall(duels: Sequence[Duel]) -> Gain | None:
-    """The gain of all duels that were won, one after the other; None where none was.
+    """Return the combined gain of all duels that were won; None if there are none.
 
-    Each was measured on blocks of its own, so gains multiply and the widths of their intervals add in
+    Each was measured on its own blocks, so gains multiply, and the widths of their intervals add in
     quadrature.
     """
     won = [duel.gain for duel in duels if duel.is_won]
@@ -34,9 +34,7 @@ def _of_knob(name: str, result: Result) -> Gain | None:
 
 
 def table(space: Space, result: Result, steps: int) -> str:
-    """Setting, default, what the search began with (``space.start``), what was chosen, the gain that was
-    measured for it.
-    """
+    """Return a table: setting, default, start of the search, choice, and the measured gain."""
     rows = [("setting", "default", "began with", "chosen", "gain (95 %)")]
     defaults, start = space.defaults(), space.start
     for knob in space.knobs:
@@ -59,7 +57,7 @@ def _summary(result: Result, steps: int) -> str:
 
 
 def so_far(result: Result) -> str:
-    """Of a search that goes on: its gain, and what has been changed."""
+    """Return the gain of a running search, and its changes."""
     gain = overall(result.duels)
     if gain is None:
         return "nothing faster was found yet"
@@ -69,7 +67,7 @@ def so_far(result: Result) -> str:
 
 
 def gain_in(figures: Mapping[str, Any]) -> list[float] | None:
-    """Of figures that were kept, where it is one: the ratio and the ends of its interval."""
+    """Return a stored gain: the ratio and the ends of its interval; None if it is not valid."""
     gain = figures.get("gain")
     numbers = gain if isinstance(gain, list) and len(gain) == 3 else []
     is_one = bool(numbers) and all(type(each) in (int, float) and abs(each) < 1e9 for each in numbers)
@@ -77,5 +75,5 @@ def gain_in(figures: Mapping[str, Any]) -> list[float] | None:
 
 
 def as_data(space: Space, settings: Configuration, figures: Mapping[str, Any]) -> dict[str, Any]:
-    """For ``hvd.tuning()`` and the log file."""
+    """Return the data of ``hvd.tuning()`` and of the log file."""
     return {"settings": dict(settings), "defaults": space.defaults(), **figures}

@@ -1,4 +1,4 @@
-"""From the times of steps to what a block of them is worth, and what a step is made of."""
+"""Scores of blocks from the times of their steps, and the shares of a step."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from horovod.tune import errors
 
 __all__ = ["MODES", "Shares", "Shift", "seconds_of", "shares_of"]
 
-# HOROVOD_AUTOTUNE_MODE: the whole step; without steps that something else made longer; and that, with
-# shares printed.
+# HOROVOD_AUTOTUNE_MODE: the whole step; without outliers; and the same, with shares printed.
 MODES = ("time", "filter", "profile")
-_SPREAD = 1.4826  # median absolute deviations in a standard deviation, of what is normal
-_FAR = 5.0  # standard deviations from the median: no noise, but a checkpoint or a log
-_LEAST_SPREAD = 0.02  # of the median: steps that are all alike make no outlier of a hair
+_SPREAD = 1.4826  # median absolute deviations in a standard deviation of a normal distribution
+_FAR = 5.0  # standard deviations from the median: not noise, but a checkpoint or a log
+_LEAST_SPREAD = 0.02  # of the median: if steps are almost equal, a small difference is not an outlier
 
 
 def seconds_of(steps: Sequence[float], mode: str = "filter") -> float:
-    """The score of a block's steps, in seconds.
+    """Return the score of a block's steps, in seconds.
 
-    ``time``: their mean, with all that happened in them. ``filter`` and ``profile``: the mean of those that
-    are no outliers, as what saves or logs now and then would fall to the configuration it falls on.
+    ``time``: their mean. ``filter`` and ``profile``: the mean without outliers, as an occasional checkpoint
+    or log would count against the configuration of that time.
 
     Raises:
-        ValueError: there are no steps, or there is no such mode.
+        ValueError: there are no steps, or the mode is unknown.
     """
     if mode not in MODES:
         raise errors.no_score_mode(got=mode, choices=list(MODES))
@@ -35,8 +34,9 @@ def seconds_of(steps: Sequence[float], mode: str = "filter") -> float:
 
 
 def usual(steps: Sequence[float]) -> list[float]:
-    """Those that do not take far longer than the median. Shorter ones stay: nothing makes a step shorter by
-    chance.
+    """Return the steps that do not take far longer than the median.
+
+    Short steps stay: no chance event makes a step shorter.
     """
     middle = statistics.median(steps)
     spread = _SPREAD * statistics.median(abs(step - middle) for step in steps)
@@ -46,11 +46,9 @@ def usual(steps: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Shares:
-    """The share of a step that is communication: ``exposed``, while nothing computes, and ``hidden`` behind
-    computing.
+    """The share of communication in a step: ``exposed``, while nothing computes, and ``hidden``.
 
-    ``linearity`` is the step without exposed communication over the step: 1 where ranks do not slow each
-    other.
+    ``linearity`` is the step without exposed communication over the step: 1 if ranks do not slow each other.
     """
 
     exposed: float
@@ -65,17 +63,17 @@ class Shares:
 
 
 def shares_of(seconds: float, counted: Mapping[str, int]) -> Shares:
-    """The shares of so many seconds, from what ``hvd.metrics()`` has counted in them."""
+    """Return the shares of ``seconds``, from what ``hvd.metrics()`` has counted in them."""
     moving = min(1.0, counted["collective_microseconds"] / 1e6 / seconds)
     exposed = min(1.0, counted["blocked_microseconds"] / 1e6 / seconds)
     return Shares(exposed, max(0.0, moving - exposed), 1 - exposed)
 
 
 class Shift:
-    """Finds that steps have become longer or shorter for good: a reason to tune again.
+    """Detects that steps have become permanently longer or shorter, a reason to tune again.
 
-    Medians of windows are compared with that of the first. One window is chance (somebody else's work), so
-    several in a row have to lie on one side, further off than the noise between windows.
+    Medians of windows are compared with that of the first. One window may be chance (other load on the
+    machine), so several in a row must lie on one side, further off than the noise between windows.
     """
 
     def __init__(self, window: int = 20, in_a_row: int = 5, least: float = 0.1) -> None:
@@ -86,7 +84,7 @@ class Shift:
         self._noise = 0.0
 
     def add(self, seconds: float) -> bool:
-        """Whether with this step it is certain. Then it begins afresh."""
+        """Return whether this step proves a shift. If so, start again."""
         self._steps.append(seconds)
         if len(self._steps) < self.window:
             return False

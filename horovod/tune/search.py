@@ -1,5 +1,4 @@
-"""How the best configuration is looked for: a pure generator that asks for blocks of steps and is told how
-long they took.
+"""Searches for the best configuration: a generator without I/O that requests blocks of steps.
 
     search = look(space, predicted, limits)
     seconds = None
@@ -7,18 +6,17 @@ long they took.
         configuration = search.send(seconds)
         seconds = ...                # of a step, with that configuration
 
-1. A model ranks all configurations, which takes no step. Its best, the defaults, and one step in each knob,
-   of which a model may know nothing, are the candidates.
-2. Successive halving, by thirds: each candidate's blocks stand between blocks of the incumbent, and the
-   best third goes on.
-3. The survivor duels the incumbent on fresh blocks, as those that chose it flatter it. It takes over only if
-   a bound on its gain says so: a noisy machine crowns nobody.
+1. A model ranks all configurations, which takes no step. The candidates are its best, the defaults, and one
+   step in each knob, as the model may not know all knobs.
+2. Successive halving, by thirds: each candidate's blocks alternate with the incumbent's, and the best third
+   stays.
+3. The survivor duels the incumbent on fresh blocks, as the blocks that selected it are biased. It wins only
+   if a bound on its gain proves it, so noise alone changes nothing.
 4. Coordinate descent: neighbours in one knob after the other duel the incumbent, in longer strides while
-   these win. What has moved already is first, onward. Who looked faster without a proof gets a longer duel
-   before the search ends.
+   these win. Knobs that have moved come first, in the same direction. A configuration that looked faster
+   without proof gets a longer duel before the search ends.
 
-The seconds of a lost pair are never used again, and the incumbent is what the job runs with whenever it
-stops.
+The seconds of a lost pair are never used again. The job runs with the incumbent whenever the search stops.
 """
 
 from __future__ import annotations
@@ -34,8 +32,8 @@ __all__ = ["NO_NEIGHBOUR", "Duel", "Limits", "Result", "Search", "look"]
 
 Search = Generator[dict[str, str], float, "Result"]
 NO_NEIGHBOUR = "no neighbour is faster"  # why a search ends by itself
-_KEPT = 3  # one of so many candidates goes on
-_HOPELESS = 1.25  # times as slow as the incumbent in its first pair: a candidate is dropped
+_KEPT = 3  # one of so many candidates stays
+_HOPELESS = 1.25  # times slower than the incumbent in its first pair: a candidate is dropped
 
 
 @dataclass(frozen=True)
@@ -44,14 +42,14 @@ class Limits:
 
     blocks: int = 80
     candidates: int = 8
-    fewest_pairs: int = 3  # of a duel, before anybody wins
+    fewest_pairs: int = 3  # of a duel, before it can be won
     most_pairs: int = 8
-    worth: float = 0.01  # gain below which nothing is changed
+    worth: float = 0.01  # a smaller gain changes nothing
 
 
 @dataclass(frozen=True)
 class Duel:
-    """One comparison: what was compared with the incumbent of that time, and what came out."""
+    """A comparison of a challenger with the incumbent of that time, and its outcome."""
 
     incumbent: Configuration
     challenger: Configuration
@@ -66,7 +64,7 @@ class Result:
     best: dict[str, str]
     duels: list[Duel] = field(default_factory=list)
     blocks: int = 0
-    why: str = ""  # it stopped
+    why: str = ""  # why it stopped
 
 
 class _Enough(Exception):
@@ -78,8 +76,10 @@ class _State:
     space: Space
     limits: Limits
     result: Result
-    refused: list[dict[str, str]] = field(default_factory=list)  # that have lost to the incumbent
-    unproven: list[tuple[float, dict[str, str]]] = field(default_factory=list)  # of these, who looked faster
+    # lost to the incumbent
+    refused: list[dict[str, str]] = field(default_factory=list)
+    # of these, looked faster
+    unproven: list[tuple[float, dict[str, str]]] = field(default_factory=list)
 
     def take_over(self, challenger: dict[str, str]) -> None:
         self.result.best, self.refused, self.unproven = challenger, [], []
@@ -91,15 +91,16 @@ def look(
     limits: Limits = Limits(),
     result: Result | None = None,
 ) -> Search:
-    """Yields configurations to run a block of steps with; is sent the seconds of one of its steps.
+    """Yields configurations for a block of steps; receives the seconds of one of its steps.
 
     Args:
-        predicted: a model's seconds of a step; only their order counts. What it thinks alike stays in the
-            space's order.
-        result: where what is found stands from the beginning, for who wants to see how far it is.
+        predicted: a model's seconds of a step. Only their order counts. Equal predictions keep the space's
+            order.
+        result: is updated during the search, so that callers can report progress.
 
     Returns:
-        The result, as the generator's value. It begins with, and falls back to, what the job was given.
+        The result, as the generator's value. The search starts with, and falls back to, the job's own
+        settings.
     """
     state = _State(space, limits, result or Result(space.start))
     try:
@@ -116,8 +117,8 @@ def look(
 def _candidates(
     space: Space, predicted: Callable[[Configuration], float], limits: Limits
 ) -> list[dict[str, str]]:
-    """The defaults, what the model likes best, and a step in each knob, of which it may know nothing."""
-    # What the model thinks alike differs by as little as possible: then a gain has few causes.
+    """Return the defaults, the model's best, and a step in each knob, which the model may not know."""
+    # Of equal predictions the smallest change comes first, so that a gain has few causes.
     ranked = sorted(space.all(), key=lambda each: (_rounded(predicted(each)), space.changes(each)))
     better = [each for each in ranked if _rounded(predicted(each)) < _rounded(predicted(space.start))]
     steps = sorted(_steps(space), key=lambda each: _rounded(predicted(each)))
@@ -134,7 +135,7 @@ def _candidates(
 
 
 def _steps(space: Space) -> list[dict[str, str]]:
-    """Half-way up in each knob, then half-way down: what matters shows more there than beside the start."""
+    """Half-way up in each knob, then half-way down: a larger step shows more than a neighbour would."""
     ups, downs = [], []
     for knob in space.knobs:
         choices = space.choices(knob.name)
@@ -145,7 +146,7 @@ def _steps(space: Space) -> list[dict[str, str]]:
 
 
 def _rounded(seconds: float) -> float:
-    """To two digits: a model knows no more."""
+    """Round to two digits, the model's precision."""
     return float(f"{seconds:.1e}")
 
 
@@ -159,7 +160,7 @@ def _block(state: _State, configuration: dict[str, str]) -> Generator[dict[str, 
 def _halve(
     state: _State, candidates: list[dict[str, str]]
 ) -> Generator[dict[str, str], float, dict[str, str] | None]:
-    """The remaining candidate; None if none looks faster than the incumbent."""
+    """Return the remaining candidate; None if none looks faster than the incumbent."""
     spent: dict[int, list[tuple[float, float]]] = {number: [] for number in range(len(candidates))}
     alive, rounds = list(spent), 1
     while alive:
@@ -183,7 +184,7 @@ def _halve(
 def _duel(
     state: _State, challenger: dict[str, str], once_more: bool = False
 ) -> Generator[dict[str, str], float, bool]:
-    """Whether the challenger is faster, which then is the incumbent. ``once_more``: it looked so before."""
+    """Return whether the challenger wins, and replaces the incumbent. ``once_more``: its second duel."""
     pairs: list[tuple[float, float]] = []
     limits, incumbent = state.limits, state.result.best
     is_won = False
@@ -211,7 +212,7 @@ def _duel(
 
 
 def _is_hopeless(pairs: list[tuple[float, float]]) -> bool:
-    """Far behind in the first pair, or behind in the first two: who is worth much seldom is."""
+    """Return whether it is far behind in the first pair, or behind in the first two: such rarely win."""
     ratios = [before / after for before, after in pairs]
     return ratios[0] < 1 / _HOPELESS if len(ratios) == 1 else len(ratios) == 2 and max(ratios) < 1
 
@@ -219,7 +220,7 @@ def _is_hopeless(pairs: list[tuple[float, float]]) -> bool:
 def _pair(
     state: _State, incumbent: dict[str, str], challenger: dict[str, str], challenger_first: bool
 ) -> Generator[dict[str, str], float, tuple[float, float]]:
-    """In turns another is first: what grows with time is nobody's fault."""
+    """Alternate which is first, so that a trend over time does not favour either."""
     if challenger_first:
         second = yield from _block(state, challenger)
         return (yield from _block(state, incumbent)), second
@@ -228,7 +229,7 @@ def _pair(
 
 
 def _descend(state: _State) -> Generator[dict[str, str], float, None]:
-    """Until no neighbour in any knob is faster. First come knobs that have moved: they may go further."""
+    """Search until no neighbour in any knob is faster. Knobs that have moved come first."""
     start, is_better = state.space.start, True
     while is_better:
         is_better, best = False, state.result.best
@@ -240,7 +241,7 @@ def _descend(state: _State) -> Generator[dict[str, str], float, None]:
 
 
 def _along(state: _State, name: str) -> Generator[dict[str, str], float, bool]:
-    """Whether a step in one knob has won; then it goes on in strides twice as long, and back to one."""
+    """Return whether a step in one knob has won. Strides double after each win, and halve after a loss."""
     has_won, stride = False, 1
     while stride:
         won = False
@@ -253,7 +254,7 @@ def _along(state: _State, name: str) -> Generator[dict[str, str], float, bool]:
 
 
 def _onward(state: _State, name: str, stride: int) -> list[dict[str, str]]:
-    """Neighbours that have not lost: first those that lead away from the start, where the knob has moved."""
+    """Return neighbours that have not lost. If the knob has moved, those away from the start come first."""
     places = {text: place for place, text in enumerate(state.space.choices(name))}
     start, here = places[state.space.start[name]], places[state.result.best[name]]
     tried = [n for n in state.space.neighbours(state.result.best, name, stride) if n not in state.refused]

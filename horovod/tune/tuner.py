@@ -1,9 +1,9 @@
-"""One job's tuning: counts steps on every rank, and on rank 0 decides.
+"""One job's tuning: counts steps on every rank, and decides on rank 0.
 
-Every rank has a Tuner, and tells it of the end of every step. At steps that all of them know, ranks
-*agree*: an operation of the core that carries rank 0's decision to all of them, between the same two
-operations of each. They hand it in at the end of one step and take it at the end of the next, so nobody
-waits. Where the search is over they agree seldom.
+Every rank reports the end of every step to its Tuner. At steps that all ranks know, they *agree*: an
+operation of the core carries rank 0's decision to all of them, between the same two operations of each. They
+submit it at the end of one step and read it at the end of the next, so no rank waits. After the search they
+agree seldom.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from horovod.tune.search import NO_NEIGHBOUR, Duel, Limits, Result, Search, look
 
 __all__ = ["Agreement", "Agreements", "Director", "Plan", "Trained", "Trial", "Tuner"]
 
-AGAIN = 10  # steps until ranks ask again, where rank 0 could not decide
-LINES = 4  # that say how far a search is, at most
+AGAIN = 10  # steps until ranks agree again, if rank 0 could not decide
+LINES = 4  # most progress lines of a search
 WATCH = 100  # steps from one agreement to the next, when nothing is tried
 
 
 class Agreement(Protocol):
-    """One that is under way."""
+    """An agreement under way."""
 
     def text(self) -> str:
-        """Rank 0's, when all ranks have asked."""
+        """Return rank 0's text, when all ranks have started it."""
 
 
 class Agreements(Protocol):
-    """How ranks of a job agree."""
+    """The interface through which the ranks of a job agree."""
 
     def start(self, text: str) -> Agreement:
-        """Of rank 0's text. Every rank calls it at the same step; only rank 0's text counts."""
+        """Start an agreement. Every rank calls it at the same step; only rank 0's text counts."""
 
     def latest(self) -> str:
-        """The ranks' last agreement, also without this one, as it had joined; empty: nothing yet."""
+        """Return the ranks' last agreement, even if this rank had joined; empty if there is none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Plan:
     """How much a job tries, and how it scores."""
 
     warmup_steps: int = 15
-    steps_per_block: int = 4  # that count; the one before, in which settings change, does not
+    steps_per_block: int = 4  # counted steps; one more before, in which settings change, does not count
     most_steps: int = 400
     mode: str = "filter"
     reuse: str = "reuse"
@@ -58,7 +58,7 @@ class Plan:
         return Limits(blocks=max(0, self.most_steps - self.warmup_steps) // (self.steps_per_block + 1))
 
     def why_nothing_is_tried(self) -> str:
-        """The reason if no comparison could be won in so few steps; else empty."""
+        """Return the reason if so few steps are too few to win a comparison; else ""."""
         fewest = 2 * Limits().fewest_pairs
         if self.limits().blocks >= fewest:
             return ""
@@ -84,7 +84,7 @@ class Trial:
     settings: Configuration
     steps: tuple[float, ...]
     seconds: float
-    is_incumbent: bool = True  # what the job runs with, beside which others are tried
+    is_incumbent: bool = True  # the configuration with which the job runs, compared to the others
 
 
 class Tuner:
@@ -105,7 +105,7 @@ class Tuner:
         self.decision = Decision("warming up", 1)
 
     def step_ended(self, trained: Callable[[], Trained | None] = lambda: None) -> None:
-        """``trained``: what is now, as rank 0 knows; asked for where it decides. None: what was before."""
+        """Count a step. ``trained`` is called on rank 0 before a decision; None means unchanged."""
         now = self._clock()
         self._steps += 1
         if self._director is not None and self._last is not None:
@@ -122,20 +122,22 @@ class Tuner:
             self._under_way = self._agreements.start(text)
 
     def begin_afresh(self) -> None:
-        """Some ranks had joined, and have counted fewer steps, or none: all take the latest, and agree after
-        a whole block of it. Nothing else is as long as that, or short epochs never come to it.
+        """Take the latest decision, and agree again soon.
+
+        Ranks that had joined have counted fewer steps. A search waits for a whole block; otherwise at most
+        AGAIN steps pass, so that short epochs suffice.
         """
         self.finish()
         if latest := self._agreements.latest():
             self._take(Decision.from_text(latest))
-        self._last = None  # the next step begins somewhere in between
+        self._last = None  # the next step begins at an unknown time
         is_block = self.decision.phase == "searching"
         self._due = (
             self._steps + 1 + (self.decision.next_in if is_block else min(self.decision.next_in, AGAIN))
         )
 
     def finish(self) -> None:
-        """Waits for the agreement under way, on all ranks at the same step."""
+        """Wait for the agreement under way, on all ranks at the same step."""
         if self._under_way is not None:
             self._under_way.text()
             self._under_way = None
@@ -149,13 +151,13 @@ class Tuner:
 
 
 class Director:
-    """Rank 0's: from the times of steps to decisions.
+    """Makes rank 0's decisions from the times of steps.
 
     Attributes:
-        space: of the search that goes on, or was last: its start is what that began with.
-        settled: how often settings have been found, or taken from an earlier job.
+        space: of the current search, or the last one. Its start is the configuration with which that began.
+        settled: how often settings were found, or taken from an earlier job.
         trials: of that search.
-        result: what it has come to; None before, and where nothing was tried.
+        result: the outcome; None before, or if nothing was tried.
     """
 
     def __init__(
@@ -173,16 +175,16 @@ class Director:
         self._phase = "warming up"
         self._steps: list[float] = []  # since the last decision was taken
         self._shift = Shift()
-        self._is_first = True  # decision about what is trained
-        self._warm_at = 0  # step
+        self._is_first = True  # first decision about the current training
+        self._warm_at = 0  # the step at which warming up ends
         self._begun: dict[
             Key | None, Stored | None
-        ] = {}  # what was trained, and what was found for it so far
-        self._in_force: Stored | None = None  # what was found, in this job or an earlier one
+        ] = {}  # by training, its result so far
+        self._in_force: Stored | None = None  # the result in use, of this job or an earlier one
         self.trials: list[Trial] = []
         self.result: Result | None = None
-        self._so_far: Result | None = None  # of the search that goes on
-        self._told = 0  # of LINES
+        self._so_far: Result | None = None  # of the current search
+        self._told = 0  # number of progress lines
         self.retunings = self.settled = 0
 
     @property
@@ -193,17 +195,17 @@ class Director:
         self._steps.append(seconds)
 
     def taken(self) -> None:
-        """All ranks have the decision: from here on steps are its."""
+        """Note that all ranks have the decision, which counts for the steps from here on."""
         self._steps = []
 
     def decide(self, step: int, trained: Trained | None = None) -> Decision:
-        """After so many steps. ``trained``: what is now; None: what was before."""
+        """Return the decision after ``step`` steps. ``trained``: the current training; None: unchanged."""
         if trained is not None and self._is_new(trained):
             return self._begin_with(trained, step)
         if self._phase == "warming up":
             return self._begin(step) if step >= self._warm_at else self._decision(self._warm_at - step)
         if self._phase == "searching":
-            if not self._steps:  # none was measured whole: the block once more
+            if not self._steps:  # no complete step was measured: repeat the block
                 return self._decision(self.plan.steps_per_block)
             steps = tuple(self._steps)
             assert self._so_far is not None
@@ -217,8 +219,10 @@ class Director:
         return dict(self._current)
 
     def _is_new(self, trained: Trained) -> bool:
-        """Whether that is a reason to begin anew. Who freezes and unfreezes in turns shall come to an end:
-        while one search goes on, others that have begun are none.
+        """Return whether the training has changed so that tuning begins again.
+
+        A running search ignores trainings that have begun before, so that tuning ends even if a script
+        freezes and unfreezes parameters in turns.
         """
         if trained.key == self._trained.key:
             return False
@@ -226,7 +230,7 @@ class Director:
 
     def _begin_with(self, trained: Trained, step: int) -> Decision:
         if self._search is not None and self._so_far is not None:
-            self._current = dict(self._so_far.best)  # and not what was being tried
+            self._current = dict(self._so_far.best)  # not the configuration that was being tried
         self._trained, self._search, self._phase = trained, None, "warming up"
         self._shift, self.result, self._in_force = Shift(), None, None
         self._is_first, self._warm_at = True, step
@@ -271,7 +275,7 @@ class Director:
         )
 
     def _take(self, found: Stored) -> Decision:
-        """Of an earlier job, or of this one when the same parameters were trained."""
+        """Use a result of an earlier job, or of this one for the same parameters."""
         self._current, self._in_force = dict(found.settings), found
         self._phase, self.trials, self.result = "watching", [], None
         self.settled += 1
@@ -290,7 +294,7 @@ class Director:
         return stored
 
     def _is_enough(self, stored: Stored) -> bool:
-        """Whether as much was tried as may be now."""
+        """Return whether as many steps were tried as are allowed now."""
         return _is_over(stored.figures) or _steps_allowed(stored.figures) >= self.plan.most_steps
 
     def _go_on(self, seconds: float | None) -> Decision:
@@ -303,7 +307,7 @@ class Director:
         return self._decision(self.plan.steps_per_block)
 
     def _tell_how_far(self) -> None:
-        """When another part of the steps that may be tried is over."""
+        """Report progress after each of LINES parts of the allowed steps."""
         assert self._so_far is not None
         steps = self._steps_of_trials()
         if steps * LINES < (self._told + 1) * self.plan.most_steps:
@@ -325,8 +329,9 @@ class Director:
         return self._decision(WATCH)
 
     def _stored(self, key: Key, result: Result) -> Stored:
-        """The result. If the search began with it, as it had been found before, the figures
-        that decided are those of then.
+        """Return the result to store.
+
+        If the search only confirmed an earlier result, the figures of that one are kept.
         """
         figures, before = self.figures(), self._in_force
         is_confirmed = before is not None and before.key == key and before.settings == self.space.start
@@ -351,9 +356,10 @@ class Director:
         return Decision(self._phase, next_in, self._current)
 
     def figures(self) -> dict[str, Any]:
-        """The figures that decided: of the settings that were taken, and of all duels.
+        """Return the figures that decided: of the settings that were taken, and of all duels.
 
-        Where an earlier search has found them, that one's; ``steps`` are those that this job has tried.
+        If an earlier search found the settings, they are that one's; ``steps`` are those of this job's
+        trials.
         """
         steps = {"steps": self._steps_of_trials(), "is_reused": False}
         if self.result is None and self._search is None and self._in_force is not None:
@@ -378,7 +384,7 @@ class Director:
         }
 
     def how_far(self) -> str:
-        """Of a search that goes on; else empty."""
+        """Return the progress of a running search, or ""."""
         if self._phase == "watching":
             return ""
         most = self.plan.most_steps
@@ -391,7 +397,7 @@ class Director:
 
 
 def _steps_allowed(figures: Mapping[str, Any]) -> int:
-    """As a file has it, which may be anybody's."""
+    """Return the number in a file, which may have any content."""
     allowed = figures.get("steps_allowed")
     return allowed if type(allowed) is int else 0
 
@@ -401,7 +407,7 @@ def _is_over(figures: Mapping[str, Any]) -> bool:
 
 
 def _gain_of(result: Result | None) -> list[float] | None:
-    """In all: the ratio and the ends of its interval; None where nothing was faster."""
+    """Return the overall ratio and the ends of its interval; None if nothing was faster."""
     gain = overall(result.duels) if result is not None else None
     return None if gain is None else [round(value, 4) for value in (gain.ratio, gain.low, gain.high)]
 

@@ -1,9 +1,9 @@
 """The wire formats in readable NumPy: how a float32 becomes a few bits and comes back.
 
-This package is the teaching twin of the native codecs in ``horovod/native/codec``. It produces the same bytes
-and is written to be followed with pencil and paper: every step works on sign, exponent and significand as
-integers, or on float32 arithmetic whose order is fixed, and no cast does the work unseen.
-docs/compression_explained.md explains the formats from the bits up, docs/wire_format.md the bytes of a run.
+The teaching twin of the native codecs in ``horovod/native/codec``: it produces the same bytes, and can be
+followed with pencil and paper. Every step works on sign, exponent and significand as integers, or on float32
+arithmetic of a fixed order; no cast hides a step. docs/compression_explained.md explains the formats,
+docs/wire_format.md the bytes of a run.
 """
 
 from horovod.common.numpy_codec.bit_runs import (

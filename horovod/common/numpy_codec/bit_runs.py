@@ -1,10 +1,10 @@
-"""Whole runs of 16-bit floats, and of ``bit8`` and ``float6``: minifloats of 8 and 6 bits under one
-power-of-two scale per block.
+"""Whole runs of 16-bit floats, and of ``bit8`` and ``float6``.
 
-Source: OCP Microscaling Formats (MX) Specification 1.0 (E8M0 scales shared by a block). Two deliberate
-departures: blocks of 128 by default, and the scale exponent is rounded up where MX takes the floor, so that
-the largest element of a block never saturates. The element of ``float6`` has neither infinity nor NaN: a
-scale byte of 255 marks a block that had one.
+The latter are minifloats of 8 and 6 bits with one power-of-two scale per block. Source: OCP Microscaling
+Formats (MX) Specification 1.0 (E8M0 scales shared by a block), with two differences. Blocks have 128 elements
+by default. The scale exponent is rounded up instead of down, so that the largest element of a block never
+saturates. Elements of ``float6`` have neither infinity nor NaN: a scale byte of 255 marks a block that
+contained one.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ __all__ = [
     "bit16_saturated", "block_scales", "float6_decode", "float6_encode", "fp16_encode",
 ]
 
-SCALE_BIAS = 127  # E8M0: a byte s stands for 2^(s - 127), and has neither sign nor zero
+SCALE_BIAS = 127  # E8M0: a byte s means 2^(s - 127), without sign or zero
 SCALE_NAN = 255
-SMALLEST_SCALE = 1  # below, 2^(s - 127) is no normal float32; above 254, its inverse is none
+SMALLEST_SCALE = 1  # below, 2^(s - 127) is not a normal float32; above 254, its inverse is not
 LARGEST_SCALE = 254
 VARIANTS = {fmt.name: fmt for fmt in (E4M3, E5M2, E3M4)}
 BIT8 = Layout(scale_bytes=1, bits=8)
@@ -58,9 +58,9 @@ SIXTEEN_BITS = Layout(scale_bytes=0, bits=16)
 def block_scales(x: Float32s, block_size: int, fmt: MinifloatFormat = E4M3) -> NDArray[np.uint8]:
     """One E8M0 byte per block: s = 127 + ceil(log2(amax / fmt.max_value)), clamped to 1..254.
 
-    amax is the block's largest finite magnitude (0 if none). E4M3's 448 is 1.75 * 2^8, so with
-    amax = 1.f * 2^e the ceiling is e - 8 while 1.f <= 1.75 and e - 7 above: no logarithm. E5M2 ends at
-    1.75 * 2^15, E3M4 at 1.875 * 2^4.
+    amax is the block's largest finite magnitude (0 if none). E4M3's 448 is 1.75 * 2^8, so with amax = 1.f *
+    2^e the ceiling is e - 8 if 1.f <= 1.75, else e - 7: no logarithm is needed. E5M2 ends at 1.75 * 2^15,
+    E3M4 at 1.875 * 2^4.
     """
     amax = largest_magnitudes(x, block_size, finite_only=True).astype(np.int64)
     largest = int(np.float32(fmt.max_value).view(np.uint32))
@@ -92,7 +92,7 @@ def bit8_encode(
 def bit8_decode(
     run: NDArray[np.uint8], count: int, block_size: int = 128, fmt: MinifloatFormat = E4M3
 ) -> Float32s:
-    """The ``count`` values of a bit8 run. A scale byte of 255 makes its whole block NaN, as OCP MX says."""
+    """The ``count`` values of a bit8 run. A scale byte of 255 makes its whole block NaN, as in OCP MX."""
     scales, codes = split_run(run, BIT8, count, block_size)
     return scaled_values(codes, scales, block_size, fmt)
 
@@ -100,7 +100,7 @@ def bit8_decode(
 def scaled_values(
     codes: NDArray[np.uint8], scales: NDArray[np.uint8], block_size: int, fmt: MinifloatFormat
 ) -> Float32s:
-    """Values of codes: each times the scale of its block."""
+    """The value of each code, times the scale of its block."""
     scale = per_element(scales, block_size, codes.size).astype(np.int64)
     values = decode_minifloat(codes, fmt, scale - SCALE_BIAS)
     values[scale == SCALE_NAN] = np.nan
@@ -138,7 +138,7 @@ def bit16_decode(run: NDArray[np.uint8], count: int) -> Float32s:
 
 
 def fp16_encode(x: ArrayLike, prescale: float = 1.0) -> NDArray[np.uint8]:
-    """As bit16_encode, but as a cast has it: what rounds to more than 65504 becomes infinite."""
+    """Like bit16_encode, but with the overflow of a cast: values that round beyond 65504 become infinite."""
     values = multiplied(x, prescale)
     return encode_minifloat(values, HALF, saturates=False).view(np.uint8)
 
@@ -166,7 +166,7 @@ def sixteen_bit_codes(run: NDArray[np.uint8], count: int) -> NDArray[np.uint16]:
 
 
 def bit16_saturated(x: ArrayLike, prescale: float = 1.0) -> int:
-    """How many finite elements of ``x * prescale`` bit16 clamps: those that round to more than 65504."""
+    """The number of finite elements of ``x * prescale`` that bit16 clamps: they round to more than 65504."""
     fields = float32_fields(multiplied(x, prescale))
     is_finite = ~(fields.is_infinite | fields.is_nan)
     beyond = magnitude_codes(fields, HALF, np.asarray(0)) > HALF.max_code

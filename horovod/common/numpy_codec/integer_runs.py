@@ -1,8 +1,8 @@
-"""Whole runs of ``int8`` and ``int4``: small integers under one float32 scale per block.
+"""Whole runs of ``int8`` and ``int4``: small integers with one float32 scale per block.
 
-The twin of ``horovod/native/codec/integers.h``. An element is ``code * scale``; the scale is the block's
-largest magnitude over 127 or 7, at least 2^-126, and so small that no product overflows: all arithmetic below
-is on normal float32 numbers.
+The twin of ``horovod/native/codec/integers.h``. An element is ``code * scale``. The scale is the block's
+largest magnitude over 127 or 7, at least 2^-126, and small enough that no product overflows: all arithmetic
+below is on normal float32 numbers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RANDOM_BITS = 24
 
 
 def integer_scales(amax: Float32s, largest: int) -> Float32s:
-    """``amax / largest`` in float32, between 2^-126 and what keeps ``largest * scale`` finite."""
+    """``amax / largest`` in float32, at least 2^-126, and small enough that ``largest * scale`` is finite."""
     scales = np.maximum(amax, np.float32(largest) * SMALLEST_SCALE) / np.float32(largest)
     return np.asarray(np.minimum(scales, LARGEST_SCALES[largest]))
 
@@ -47,7 +47,8 @@ def integer_scales(amax: Float32s, largest: int) -> Float32s:
 def rounded(quotient: Float32s, largest: int, random: NDArray[np.uint32] | None) -> Integers:
     """The integers nearest to finite quotients, ties to even; with random numbers, stochastically.
 
-    Then the magnitude, cut to 24 bits after the point, goes up if these and the number's upper 24 bits carry.
+    Then the magnitude, cut to 24 bits after the point, is rounded up if these bits plus the number's upper 24
+    bits carry.
     """
     if random is None:
         return np.asarray(np.rint(quotient).astype(np.int64))
@@ -93,7 +94,7 @@ def int4_encode(
 def int4_codes(
     values: Float32s, block_size: int, random: NDArray[np.uint32] | None
 ) -> tuple[Float32s, Integers]:
-    """Scales and codes of float32 values; a non-finite one makes its block's scale NaN and its codes 0."""
+    """Scales and codes of float32 values. A non-finite value makes its block's scale NaN and its codes 0."""
     amax = largest_magnitudes(values, block_size, finite_only=False)
     is_finite = amax < FLOAT32_INFINITY
     scales = integer_scales(np.where(is_finite, amax, 0).astype(np.uint32).view(np.float32), INT4_LARGEST)

@@ -1,4 +1,4 @@
-"""Minifloats: how a float32 becomes 8 or 16 bits and comes back, worked on integers.
+"""Minifloats: how a float32 becomes 8 or 16 bits and comes back, with integer arithmetic.
 
 A *minifloat* with M mantissa bits and exponent bias b is read as (IEEE 754-2019, section 3.4):
 
@@ -6,10 +6,10 @@ A *minifloat* with M mantissa bits and exponent bias b is read as (IEEE 754-2019
     exponent field E > 0 (normal):     (-1)^sign * (1 + mantissa / 2^M) * 2^(E - b)
 
 Both lines are ``integer significand * 2^exponent``: the significand is ``mantissa`` or ``2^M + mantissa``,
-the exponent is ``max(E, 1) - b - M``. That one form is what all functions below compute with.
+the exponent is ``max(E, 1) - b - M``. All functions below compute with that form.
 
 Sources: IEEE 754-2019 (binary16, binary32, roundTiesToEven), OCP 8-bit Floating Point Specification (OFP8)
-1.0 (E4M3, E5M2). E3M4 has no standard: it is E4M3's rule with one bit moved from the exponent to the
+1.0 (E4M3, E5M2). E3M4 has no standard: it follows E4M3's rules with one bit moved from the exponent to the
 mantissa.
 """
 
@@ -46,12 +46,12 @@ class MinifloatFormat:
 
     @property
     def magnitude_bits(self) -> int:
-        """Bits beside the sign, which sits right above them."""
+        """Number of bits below the sign bit."""
         return self.exponent_bits + self.mantissa_bits
 
     @property
     def infinity_code(self) -> int:
-        """Magnitude bits of infinity where the format has one: exponent field all ones, mantissa zero."""
+        """Magnitude bits of infinity, if the format has one: exponent field all ones, mantissa zero."""
         return ((1 << self.exponent_bits) - 1) << self.mantissa_bits
 
     @property
@@ -73,8 +73,8 @@ class MinifloatFormat:
 # IEEE binary16. NaN is encoded as the canonical quiet NaN, whatever its payload was.
 HALF = MinifloatFormat("half", exponent_bits=5, mantissa_bits=10, bias=15,
                        max_code=0x7BFF, nan_code=0x7E00, has_infinity=True)
-# OCP E4M3 ("fn" elsewhere: finite, with NaN). The exponent field of all ones is used for numbers too, up to
-# 1.75 * 2^8 = 448; only the pattern 1111.111 is NaN.
+# OCP E4M3 ("fn" elsewhere: finite, with NaN). The exponent field of all ones also encodes numbers, up to 1.75
+# * 2^8 = 448; only the pattern 1111.111 is NaN.
 E4M3 = MinifloatFormat("e4m3", exponent_bits=4, mantissa_bits=3, bias=7,
                        max_code=0x7E, nan_code=0x7F, has_infinity=False)
 # OCP E5M2: IEEE's rules, a half without its last eight bits.
@@ -83,14 +83,13 @@ E5M2 = MinifloatFormat("e5m2", exponent_bits=5, mantissa_bits=2, bias=15,
 # E4M3's rules: up to 1.875 * 2^4 = 30, and only the pattern 111.1111 is NaN.
 E3M4 = MinifloatFormat("e3m4", exponent_bits=3, mantissa_bits=4, bias=3,
                        max_code=0x7E, nan_code=0x7F, has_infinity=False)
-# E3M2 of OCP Microscaling Formats (MX) 1.0: up to 1.75 * 2^4 = 28, with every pattern a number; NaN is never
-# encoded.
+# E3M2 of OCP Microscaling Formats (MX) 1.0: up to 1.75 * 2^4 = 28. Every pattern is a number, none NaN.
 E3M2 = MinifloatFormat("e3m2", exponent_bits=3, mantissa_bits=2, bias=3,
                        max_code=0x1F, nan_code=0x1F, has_infinity=False)
 
 
 class Fields(NamedTuple):
-    """float32 values taken apart: finite ones are (-1)^negative * significand * 2^exponent."""
+    """The parts of float32 values: finite ones are (-1)^negative * significand * 2^exponent."""
 
     negative: Integers
     significand: Integers
@@ -100,7 +99,7 @@ class Fields(NamedTuple):
 
 
 def float32_fields(x: Float32s) -> Fields:
-    """Takes float32 values apart into sign, integer significand (24 bits at most) and exponent."""
+    """Split float32 values into sign, integer significand (24 bits at most) and exponent."""
     bits = x.view(np.uint32).astype(np.int64)
     exponent_field = (bits >> FLOAT32_MANTISSA_BITS) & 0xFF
     mantissa = bits & ((1 << FLOAT32_MANTISSA_BITS) - 1)
@@ -129,11 +128,9 @@ def divide_rounding_to_even(numerator: Integers, power: Integers) -> Integers:
 def divide_rounding_stochastically(
     numerator: Integers, power: Integers, random: NDArray[np.uint32], random_bits: int
 ) -> Integers:
-    """``numerator / 2^power`` rounded up with the probability of its fraction, of which `random_bits` bits
-    count.
+    """``numerator / 2^power`` rounded up with the probability of its fraction, cut to `random_bits` bits.
 
-    The random number's upper bits, as a fraction below one, are added to the quotient, and the sum is cut
-    off.
+    Adds the random number's upper bits, as a fraction below one, to the quotient, and truncates the sum.
     """
     shift = power - random_bits
     fixed_point = (numerator << np.maximum(-shift, 0)) >> np.clip(shift, 0, 62)
@@ -148,8 +145,8 @@ def magnitude_codes(
     1. Divide by the scale: subtract its exponent.
     2. Find floor(log2|x|) from the position of the significand's leading one.
     3. The last place of the result weighs 2^(floor(log2|x|) - M), but never less than a subnormal's.
-    4. Round the significand to a whole number of last places; 1.11...1 may become 10.00...0. To nearest, or,
-       given random numbers, stochastically with as many random bits as a normal result drops.
+    4. Round the significand to a whole number of last places; 1.11...1 may become 10.00...0. Rounding is to
+       nearest, or, given random numbers, stochastic with as many random bits as a normal result drops.
     5. Put exponent and mantissa into their fields.
     """
     mantissa_bits = fmt.mantissa_bits
@@ -181,13 +178,13 @@ def encode_minifloat(
     *,
     saturates: bool = True,
 ) -> NDArray[Any]:
-    """Codes of ``x / 2^scale_exponent``: round to nearest even, saturate finite values, keep the sign always.
+    """Codes of ``x / 2^scale_exponent``: round to nearest even, saturate finite values, always keep the sign.
 
-    With `random`, one number of 32 bits per element, rounding is stochastic. Without `saturates` (in formats
-    with infinities), finite values that round beyond the largest become infinite.
+    With `random`, one 32-bit number per element, rounding is stochastic. Without `saturates` (in formats with
+    infinities), finite values that round beyond the largest become infinite.
 
-    NaN becomes the format's NaN; infinity stays infinity where the format has one and becomes NaN elsewhere:
-    a finite number in its place would hide an overflow from whoever looks for it (loss scalers do).
+    NaN becomes the format's NaN. Infinity stays infinity if the format has one, and becomes NaN otherwise: a
+    finite number would hide an overflow from loss scalers.
     """
     fields = float32_fields(as_float32(x))
     scale = np.asarray(scale_exponent, dtype=np.int64)
@@ -200,9 +197,9 @@ def encode_minifloat(
 
 
 def decode_minifloat(codes: NDArray[Any], fmt: MinifloatFormat, scale_exponent: ArrayLike = 0) -> Float32s:
-    """``value(code) * 2^scale_exponent`` as float32: exact, but for an overflow to infinity at huge scales.
+    """``value(code) * 2^scale_exponent`` as float32: exact, except for overflow to infinity at huge scales.
 
-    NaN is quiet and keeps its sign; where the format is an IEEE one it also keeps its payload.
+    NaN is quiet and keeps its sign; in an IEEE format it also keeps its payload.
     """
     codes = codes.astype(np.int64)
     negative = codes >> fmt.magnitude_bits
@@ -226,7 +223,7 @@ def decode_minifloat(codes: NDArray[Any], fmt: MinifloatFormat, scale_exponent: 
 
 
 def as_float32(x: ArrayLike) -> Float32s:
-    """``x`` as a float32 array (float64 rounds to nearest even); ValueError for anything but floats."""
+    """``x`` as a float32 array (float64 rounds to nearest even). ValueError for anything but floats."""
     array = np.asarray(x)
     if array.dtype not in (np.float16, np.float32, np.float64):
         raise errors.no_floats(dtype=str(array.dtype))
@@ -235,6 +232,6 @@ def as_float32(x: ArrayLike) -> Float32s:
 
 
 def multiplied(x: ArrayLike, prescale: float) -> Float32s:
-    """``x * prescale`` in a row, factor and product rounded to float32, as the native codecs do."""
+    """``x * prescale`` as a flat array, factor and product rounded to float32, as the native codecs do."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(as_float32(x).ravel() * np.float32(prescale))

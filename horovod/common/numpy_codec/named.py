@@ -23,7 +23,7 @@ __all__ = ["FORMATS", "NamedCodec", "codec_of_text", "encoded_bytes", "named_cod
 
 @dataclass(frozen=True)
 class NamedCodec:
-    """A format with its options; encodes and decodes as the native codec of that name does."""
+    """A format with its options. Encodes and decodes like the native codec of that name."""
 
     format: str
     block_size: int = 1
@@ -34,7 +34,7 @@ class NamedCodec:
     seed: int = 0
 
     def encode(self, x: ArrayLike, prescale: float = 1.0, key: int = 0, first: int = 0) -> Bytes:
-        """The run of ``x * prescale``; a stochastic codec rounds element i by number first + i."""
+        """The run of ``x * prescale``. A stochastic codec rounds element i by random number first + i."""
         options = self._options()
         if self.stochastic:
             options["random"] = random_numbers(self.seed, key, first, np.size(x))
@@ -77,7 +77,7 @@ _ROTATED = _Format(integer_runs.INT4, rotation.rotated_encode, rotation.rotated_
 
 
 def encoded_bytes(name: str, count: int, block_size: int = 128) -> int:
-    """Length of a run of ``count`` elements: scales of ceil(count / block_size) blocks, then the codes."""
+    """Bytes of a run of ``count`` elements: scales of ceil(count / block_size) blocks, then codes."""
     check_count(count)
     if name not in FORMATS:
         raise errors.no_codec(codec=name, choices=list(FORMATS))
@@ -88,7 +88,7 @@ def encoded_bytes(name: str, count: int, block_size: int = 128) -> int:
 
 
 def named_codec(name: str) -> NamedCodec:
-    """The codec that a native codec's ``name`` describes; ValueError if it describes none."""
+    """The codec that a native codec's ``name`` describes. ValueError if it describes none."""
     fmt, *options = name.split("/")
     if fmt not in FORMATS or (FORMATS[fmt].layout.scale_bytes == 0) == bool(options):
         raise errors.no_codec_name(codec=name)
@@ -112,9 +112,9 @@ def named_codec(name: str) -> NamedCodec:
 
 
 def codec_of_text(text: str) -> NamedCodec | None:
-    """The codec of a compression as HOROVOD_COMPRESSION takes it; None if it is none, as a cast.
+    """The codec of a compression in the form of HOROVOD_COMPRESSION; None if it is not a codec, as a cast.
 
-    Options that do not change what one encoding loses, such as error feedback, are passed over.
+    Ignores options that do not change the error of one encoding, such as error feedback.
     """
     fmt, _, rest = text.partition(":")
     if fmt not in FORMATS or not COMPRESSORS.get(fmt):

@@ -1,8 +1,8 @@
 """The random numbers of stochastic rounding and rotation: number n of a stream is a function of n alone.
 
-The twin of ``horovod/native/codec/random_bits.h``. A stream is named by a codec's seed and a key, both 64
-bits. Its state is made by SplitMix64's output function (Steele, Lea, Flood 2014); the numbers are mixed from
-it and from n by two rounds of multiplication and shifts (the first is Wellons' "lowbias32").
+The twin of ``horovod/native/codec/random_bits.h``. A codec's seed and a key, both 64 bits, name a stream.
+SplitMix64's output function (Steele, Lea, Flood 2014) makes its state; two rounds of multiplication and
+shifts mix a number from the state and n (the first is Wellons' "lowbias32").
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Runs of ``int4`` with rotated blocks: random signs, a Walsh-Hadamard transform, then codes.
 
 The twin of ``horovod/native/codec/rotation.h``. The transform spreads every element over its block: an
-outlier no longer spoils its neighbours, and whatever the values were, they come to look Gaussian, for which
-Lloyd-Max levels are the best (Lloyd 1957, Max 1960). Only full blocks are rotated; a shorter tail is written
-as plain int4.
+outlier no longer spoils its neighbours, and any values become nearly Gaussian, for which Lloyd-Max levels are
+optimal (Lloyd 1957, Max 1960). Only full blocks are rotated; a shorter tail is plain int4.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from horovod.common.numpy_codec.runs import Bytes, check_block_size, packed, spl
 
 __all__ = ["LLOYD_LEVELS", "LLOYD_THRESHOLDS", "hadamard", "rotated_decode", "rotated_encode"]
 
-# Upper half of the 16 levels with the least square error for a unit Gaussian, and the middles between them.
+# Upper half of the 16 levels with the least square error for a unit Gaussian, and their thresholds.
 LLOYD_LEVELS = np.array([0.128395036, 0.388048291, 0.656759143, 0.942340434,
                          1.25623119, 1.6180464, 2.06901717, 2.73258948], np.float32)
 LLOYD_THRESHOLDS = np.array([0.258221656, 0.522403717, 0.799549758, 1.09928584,
@@ -36,7 +35,7 @@ SIGN_BIT = np.uint32(1 << 31)
 
 
 def hadamard(x: Float32s) -> Float32s:
-    """The Walsh-Hadamard transform of each row, without 1 / sqrt(n); the order of additions is fixed."""
+    """The Walsh-Hadamard transform of each row, without 1 / sqrt(n). The order of additions is fixed."""
     n = x.shape[1]
     for _ in range(n.bit_length() - 1):
         first, second = x[:, : n // 2], x[:, n // 2 :]
@@ -59,7 +58,7 @@ def lloyd_steps(t: Float32s) -> Float32s:
 
 
 def lloyd_codes(quotient: Float32s) -> Integers:
-    """Sign and index of the cell: how many thresholds the magnitude exceeds."""
+    """Sign and index of the cell: the number of thresholds that the magnitude exceeds."""
     index = (np.abs(quotient)[..., None] > LLOYD_THRESHOLDS).sum(axis=-1)
     return np.asarray(index + 8 * np.signbit(quotient))
 
@@ -77,7 +76,7 @@ def rotated_encode(
     lloyd: bool = False,
     random: NDArray[np.uint32] | None = None,
 ) -> Bytes:
-    """The run of ``x * prescale`` under the signs that `seed` gives."""
+    """The run of ``x * prescale``, with the signs of `seed`."""
     values = multiplied(x, prescale)
     check_block_size(block_size)
     full = values.size // block_size * block_size
@@ -97,7 +96,7 @@ def rotated_codes(
     is_finite = np.asarray(np.isfinite(x).all(axis=1))
     x = np.where(is_finite[:, None], x, np.float32(0))
     amax = np.abs(x).max(axis=1)
-    # A power of two brings the largest element near one, so that neither sums nor squares leave float32.
+    # A power of two brings the largest element near one: neither sums nor squares overflow or underflow.
     exponent = np.clip(amax.view(np.uint32) >> 23, 15, 253).astype(np.int64) - 127
     t = with_signs(x, signs) * np.ldexp(np.float32(1), -exponent)[:, None]
     y = hadamard(t)

@@ -1,4 +1,4 @@
-"""Parts shared by formats with blocks: blocks, largest magnitudes, checks; and the measure of error."""
+"""Functions shared by formats with blocks: blocks, largest magnitudes, checks; and the measure of error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Bytes = NDArray[np.uint8]
 
 
 class Layout(NamedTuple):
-    """A format's sizes: bytes of each block's scale (0: it has no blocks), bits of each element's code."""
+    """A format's sizes: bytes of each block's scale (0: no blocks), bits of each element's code."""
 
     scale_bytes: int
     bits: int
@@ -35,8 +35,7 @@ class Layout(NamedTuple):
 def largest_magnitudes(x: Float32s, block_size: int, finite_only: bool) -> NDArray[np.uint32]:
     """The largest magnitude of each block as float32 bits: positive floats order like their bits.
 
-    Elements that are not finite count as 0, or, without `finite_only`, as themselves: beyond every finite
-    one.
+    Non-finite elements count as 0, or, without `finite_only`, as larger than any finite one.
     """
     blocks = -(-x.size // block_size)
     bits = np.zeros(blocks * block_size, dtype=np.uint32)
@@ -47,12 +46,12 @@ def largest_magnitudes(x: Float32s, block_size: int, finite_only: bool) -> NDArr
 
 
 def per_element(of_blocks: NDArray[Any], block_size: int, count: int) -> NDArray[Any]:
-    """A value of each block, repeated for each of its elements."""
+    """Each block's value, repeated for each of its elements."""
     return of_blocks.repeat(block_size)[:count]
 
 
 def split_run(run: Bytes, layout: Layout, count: int, block_size: int) -> tuple[Bytes, Bytes]:
-    """The bytes of a run's scales, and those of its codes; ValueError unless the run has the right length."""
+    """The bytes of a run's scales, and of its codes. ValueError unless the run has the right length."""
     check_count(count)
     check_block_size(block_size)
     check_run(run, layout.run_bytes(count, block_size))
@@ -60,19 +59,19 @@ def split_run(run: Bytes, layout: Layout, count: int, block_size: int) -> tuple[
 
 
 def packed(codes: NDArray[np.int64], bits: int) -> Bytes:
-    """Codes of that many bits side by side, the first in the lowest ones; zeros fill the last byte."""
+    """Codes of so many bits side by side, the first in the lowest bits; zeros fill the last byte."""
     each = np.unpackbits(codes.astype(np.uint8)[:, None], axis=1, count=bits, bitorder="little")
     return np.packbits(each, bitorder="little")
 
 
 def unpacked(stream: Bytes, bits: int, count: int) -> Bytes:
-    """The ``count`` codes of a stream that ``packed`` made, a byte each."""
+    """The ``count`` codes in a stream of ``packed``, a byte each."""
     each = np.unpackbits(stream, count=bits * count, bitorder="little").reshape(count, bits)
     return np.packbits(each, axis=1, bitorder="little")[:, 0]
 
 
 def nmse(decoded: ArrayLike, original: ArrayLike) -> float:
-    """Normalised mean square error |decoded - original|^2 / |original|^2 in float64; 0 if nothing differs."""
+    """Normalised mean square error |decoded - original|^2 / |original|^2 in float64; 0 if they are equal."""
     reference = np.asarray(original, dtype=np.float64)
     error = float(np.sum((np.asarray(decoded, dtype=np.float64) - reference) ** 2))
     return error / float(np.sum(reference**2)) if error != 0 else 0.0
@@ -85,12 +84,12 @@ def check_count(count: int) -> None:
 
 
 def check_block_size(block_size: int) -> None:
-    """ValueError unless a block may have this many elements."""
+    """ValueError for a block size that formats do not have."""
     if block_size not in BLOCK_SIZES:
         raise errors.wrong_block_size(choices=list(BLOCK_SIZES), block_size=block_size)
 
 
 def check_run(run: Bytes, expected: int) -> None:
-    """ValueError unless the run is bytes and has the length its count asks for."""
+    """ValueError unless the run consists of ``expected`` bytes."""
     if run.dtype != np.uint8 or run.ndim != 1 or run.size != expected:
         raise errors.wrong_run(expected=expected, dtype=str(run.dtype), shape=tuple(run.shape))

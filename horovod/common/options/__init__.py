@@ -1,11 +1,11 @@
-"""The one table of options: flag, HOROVOD_ variable, YAML key, type, default, what is allowed, help.
+"""The only table of options: flag, HOROVOD_ variable, YAML key, type, default, allowed values, help.
 
-`horovodrun` makes its command line, its config file and the environment of ranks from it, the build makes the
-core's settings (`build_support/generated_headers.py`), and docs/configuration.md is its print. It imports the
-standard library only, so that whoever needs a name or a default can read it, also before any core is built.
+`horovodrun` makes its command line, its config file and the environment of ranks from it. The build makes the
+core's settings from it (`build_support/generated_headers.py`), and docs/configuration.md prints it. It
+imports the standard library only, so any code can read a name or a default, also before a core is built.
 
-A row with `unserved` is an option of Horovod that this package cannot honour. Asking for it is an error with
-that sentence; asking to switch it off is fine.
+A row with `unserved` is an option of Horovod that this package cannot honour. Setting it is an error with
+that sentence; switching it off is allowed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The options of horovodrun itself: which ranks to start, where, and what to show."""
+"""The options of horovodrun itself: which ranks to start, on which hosts, and what to print."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from horovod.common.options.option import (
 
 __all__ = ["COMPLETION_FILE", "LAUNCHER_OPTIONS"]
 
-COMPLETION_FILE = "~/.local/share/bash-completion/completions/horovodrun"  # where bash looks for it
+COMPLETION_FILE = "~/.local/share/bash-completion/completions/horovodrun"  # bash searches here
 
 LAUNCHER_OPTIONS: tuple[Option, ...] = (
-    # What to start, and where.
+    # Ranks and hosts.
     row("np", group=HOSTS, flags=("-np", "-n", "--num-proc"), type="int", minimum=1,
-        help="number of ranks (processes). Default in a Slurm job: its number of tasks"),
+        help="number of ranks (processes). Default in a batch job: its number of tasks"),
     row("hosts", group=HOSTS, flags=("-H", "--hosts"),
         help="hosts and slots, as host1:2,host2:4; a host without a number has one slot. Default: this "
-             "host, with as many slots as ranks, or those of the Slurm job"),
+             "host, with as many slots as ranks, or those of the batch job"),
     row("hostfile", group=HOSTS, flags=("-hostfile", "--hostfile"),
         help="file with one `host slots=N` a line, instead of --hosts"),
     row("ssh_port", group=HOSTS, flags=("-p", "--ssh-port"), type="int", minimum=1,
@@ -117,7 +117,7 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
              "take (--bind auto, how malloc keeps memory), print a table, and end"),
     row("tune_launch_steps", group=PERFORMANCE, type="int", minimum=1, is_new=True,
         help="steps of each of its jobs that count; 30 without"),
-    # What to show.
+    # Output.
     row("verbose", group=OUTPUT, type="bool",
         help="show how ranks are started, with mpirun its command line, and how each rank ended"),
     row("quiet", group=OUTPUT, type="bool", is_new=True,

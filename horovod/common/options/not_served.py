@@ -1,6 +1,6 @@
 """Options of Horovod that this package cannot honour, with the reason.
 
-A row moves to those of the launcher or of ranks when what it controls is built.
+A row moves to the launcher's or the ranks' options when the package serves it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ __all__ = ["NOT_SERVED"]
 
 
 def _row(reason: str, *flags: str, off: str = "", variable: str = "", key: str = "") -> Option:
-    """Named after its first flag, else its key, else its variable. `off` flags are accepted."""
+    """A row, named after its first flag, else its key, else its variable. `off` flags are accepted."""
     return Option(
         name=(flags[0].lstrip("-") if flags else key or variable).replace("-", "_"),
         flags=flags,

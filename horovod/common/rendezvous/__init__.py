@@ -1,5 +1,5 @@
-"""How ranks that no MPI has started meet.
+"""How ranks meet that MPI has not started.
 
-`meeting.open_over_tcp` makes a world of those who meet, wherever that is. Nothing in here knows how ranks
-talk when they are connected: that is the core's.
+`meeting.open_over_tcp` makes a world of the ranks that meet, at any meeting place. How connected ranks
+communicate is the core's task.
 """

@@ -4,7 +4,7 @@
      "addresses": [["eth0", "10.0.0.1/24", 1000], ...], "route": "10.0.0.1" or "", "wanted": ["eth0"],
      "nonce": 64 hexadecimal digits, "has_secret": false}
 
-A rank that cannot take part says {"version": 1, "package": "0.29.0", "name": ..., "error": why}.
+A rank that cannot take part sends {"version": 1, "package": "0.29.0", "name": ..., "error": why}.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from horovod.common.sentences import facts_of
 __all__ = ["MOST_BYTES", "Card", "complaint", "misunderstood", "own", "own_name", "parsed", "record_of"]
 
 VERSION = 1
-MOST_BYTES = 64 << 10  # of what one rank says
+MOST_BYTES = 64 << 10  # of one rank's message
 NONCE_BYTES = 32
 _MOST_ADDRESSES, _MOST_WANTED, _MOST_CHARACTERS = 200, 64, 300
 _FASTEST = 2**31  # Mbit/s
@@ -36,11 +36,11 @@ _FASTEST = 2**31  # Mbit/s
 
 @dataclass(frozen=True)
 class Card:
-    """One rank's. `host`: the same text for ranks that can share memory; `namespace`: for those that reach
-    each other at a loopback address.
+    """One rank's card.
 
-    `route`: its own address towards the place where ranks meet; None for none that others could reach.
-    `wanted`: interfaces, or networks as 10.0.0.0/8, that it was told to listen in; none for the usual.
+    `host`: the same text for ranks that can share memory. `namespace`: the same for ranks that reach each
+    other at a loopback address. `route`: the rank's own address towards the meeting place; None if others
+    could not reach it. `wanted`: interfaces, or networks as 10.0.0.0/8, to listen in; () for the default.
     """
 
     host: str
@@ -53,7 +53,7 @@ class Card:
     has_secret: bool
 
     def description(self) -> Description:
-        """For `networks`; without what ends at the host itself."""
+        """The host for `networks`, without addresses that end at the host itself."""
         ends = tuple(
             (name, at)
             for name, at, _ in self.addresses
@@ -68,19 +68,19 @@ class Card:
 
 
 def complaint(error: Exception) -> bytes:
-    """In a card's place: why this rank cannot take part."""
+    """The message instead of a card: why this rank cannot take part."""
     return _written({"name": own_name(), "error": " ".join(str(error).split())[:_MOST_CHARACTERS]})
 
 
 def own(meets_at: str, has_secret: bool, environment: Mapping[str, str]) -> Card:
-    """This process' card, with a new nonce. `meets_at`: the host where ranks meet, "" if there is none.
+    """This process' card, with a new nonce. `meets_at`: the host where ranks meet, or "".
 
-    ValueError: a setting is wrong. ImportError, OSError: what the host is like cannot be found out.
+    ValueError: a setting is wrong. ImportError, OSError: facts of the host cannot be read.
     """
     found = [(n, at, speed) for n, at, speed in interfaces.addresses() if not at.ip.is_link_local]
     name, boot = socket.gethostname(), _first_line("/proc/sys/kernel/random/boot_id")
     return Card(
-        # Ranks that share memory also look by process ids whether the others live.
+        # Ranks that share memory also check by process ids whether the others live.
         host=f"{name} {boot} {_number('/dev/shm', 'st_dev')} {_number('/proc/self/ns/pid', 'st_ino')}",
         namespace=f"{boot or name} {_number('/proc/self/ns/net', 'st_ino')}",
         name=own_name(),
@@ -97,7 +97,7 @@ def own_name() -> str:
 
 
 def _wanted(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The user, or horovodrun, has said so."""
+    """Interfaces and networks set by the user or by horovodrun."""
     option = BY_VARIABLE["HOROVOD_TCP_INTERFACES"]
     words = option.read(environment)
     try:
@@ -126,7 +126,7 @@ def _first_line(path: str) -> str:
 
 
 def _number(path: str, what: str) -> str:
-    """Of a file's status; "" where systems have no such file."""
+    """A number of a file's status; "" on systems without such a file."""
     try:
         return str(getattr(os.stat(path), what))
     except OSError:
@@ -138,7 +138,7 @@ def _written(said: dict[str, Any]) -> bytes:
 
 
 def parsed(rank: int, text: bytes) -> Card:
-    """A rank's card. ValueError, which names it, for anything else, and with its reason if it complains."""
+    """Parse a rank's card. ValueError, which names the rank, for anything else, a complaint included."""
     record = record_of(rank, text)
     if record.get("version") != VERSION:
         raise _another_release(rank, record)
@@ -152,7 +152,7 @@ def parsed(rank: int, text: bytes) -> Card:
 
 
 def record_of(rank: int, text: bytes) -> dict[str, Any]:
-    """A rank's words, an object of JSON. ValueError, which names the rank, for anything else."""
+    """A rank's message as a JSON object. ValueError, which names the rank, for anything else."""
     try:
         record = json.loads(text) if len(text) <= MOST_BYTES else None
     except (ValueError, RecursionError):
@@ -163,7 +163,7 @@ def record_of(rank: int, text: bytes) -> dict[str, Any]:
 
 
 def _card_of(record: dict[str, Any]) -> Card:
-    """ValueError, KeyError, TypeError, OverflowError: something in it has another form."""
+    """A card. ValueError, KeyError, TypeError, OverflowError if a part has another form."""
     host, namespace, name = record["host"], record["namespace"], record["name"]
     addresses, route, has_secret = record["addresses"], record["route"], record["has_secret"]
     if not all(map(_is_text, (host, namespace, name))) or type(has_secret) is not bool:
@@ -192,7 +192,7 @@ def _address_of(entry: Any) -> tuple[str, Interface, int]:
 
 
 def _without_scope(address: Address) -> Address:
-    """Addresses with one, as fe80::1%eth0, mean nothing on another host."""
+    """The address. ValueError if it has a scope, as fe80::1%eth0, which means nothing on another host."""
     if getattr(address, "scope_id", None) is not None:
         raise ValueError
     return address
@@ -206,7 +206,7 @@ def _nonce_of(text: Any) -> bytes:
 
 
 def _is_text(value: Any) -> bool:
-    """Something that may be shown and handed on."""
+    """Whether the value is a text that may be printed and passed on."""
     return isinstance(value, str) and 0 < len(value) <= _MOST_CHARACTERS and value.isprintable()
 
 

@@ -14,10 +14,12 @@ _LOOPBACKS = ("127.0.0.1", "::1")
 
 
 def addresses(cards: Sequence[Card]) -> list[list[str]]:
-    """By rank: a loopback address, where all reach each other at it; else those that each was told to listen
-    at, or one in the network that connects the hosts, or the one by which it reaches where ranks meet.
+    """The addresses of each rank, by rank.
 
-    ValueError, the same on all ranks, where one of them has none.
+    A loopback address, if all ranks reach each other at it. Otherwise the addresses that the rank was set to
+    listen at, or one in the network that connects the hosts, or its address towards the meeting place.
+
+    ValueError, the same on all ranks, if a rank has none.
     """
     if loopback := _loopback(cards):
         return [[loopback]] * len(cards)
@@ -26,7 +28,7 @@ def addresses(cards: Sequence[Card]) -> list[list[str]]:
 
 
 def _loopback(cards: Sequence[Card]) -> str:
-    """The one at which all ranks reach each other, "" if there is none."""
+    """The loopback address at which all ranks reach each other, or ""."""
     if len({card.namespace for card in cards}) > 1:
         return ""
     own = {str(at.ip) for _, at, _ in cards[0].addresses}
@@ -34,8 +36,9 @@ def _loopback(cards: Sequence[Card]) -> str:
 
 
 def _connecting(cards: Sequence[Card]) -> Network | None:
-    """The fastest that all hosts share; of those as fast, or whose speed nobody knows, the one through which
-    ranks met: that one is known to work.
+    """The fastest network that all hosts share.
+
+    Among equals, or if speeds are unknown, the one through which ranks met: it is known to work.
     """
     hosts = list({card.namespace: card.description() for card in cards}.values())
     candidates = networks.fastest(hosts, networks.shared(hosts))

@@ -1,8 +1,8 @@
-"""Ranks that meet in a folder that all of them see, where nothing else connects them before they are.
+"""Ranks that meet in a folder that all of them see, if nothing else connects them.
 
-Files appear whole, by being renamed. Who waits for one looks through the whole folder again and again: by
-that a network file system notices what other hosts have written. The folder is the user's alone, as its files
-say where ranks listen and how to connect.
+Files appear whole, by renaming. A rank that waits for a file lists the whole folder repeatedly: this makes a
+network file system notice files of other hosts. The folder is private to the user, because its files contain
+addresses and secrets.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from horovod.common.sentences import facts_of
 __all__ = ["FolderRendezvous", "FolderStore", "by_folder"]
 
 _MOST_BYTES = 2 << 20  # of a file
-_FRESH = 0.01  # seconds for which a look through the folder serves all who ask
+_FRESH = 0.01  # seconds for which one listing serves all callers
 _IN_THE_MAKING = "."
 
 
 class FolderStore:
-    """Keys are files. ValueError for a folder that is not there, or that others may write in."""
+    """A store whose keys are files. ValueError for a folder that is missing, or that others may write in."""
 
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder)
@@ -58,24 +58,24 @@ class FolderStore:
         making.rename(path)
 
     def get(self, key: str) -> bytes | None:
-        """None where it is not there, or no more."""
+        """The value; None if it is missing, or removed."""
         try:
             with open(self._path(key), "rb") as file:
                 return file.read(_MOST_BYTES)
         except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ESTALE):  # on NFS: it has another file now
+            if error.errno not in (errno.ENOENT, errno.ESTALE):  # on NFS: the name has another file now
                 raise
             return None
 
     def check(self, keys: Sequence[str]) -> bool:
-        """Whether all are there, or were a moment ago."""
+        """Whether all keys exist, or did a moment ago."""
         names = {self._path(key).name for key in keys}
         if not names <= self._listed and time.monotonic() - self._listed_at > _FRESH:
             self._listed, self._listed_at = set(os.listdir(self.folder)), time.monotonic()
         return names <= self._listed
 
     def forget(self, prefix: str) -> None:
-        """Whatever begins so, of earlier jobs that have left it too."""
+        """Remove all keys with a prefix, also those left by earlier jobs."""
         for name in os.listdir(self.folder):
             if name.startswith(quote(prefix, safe="")):
                 with contextlib.suppress(FileNotFoundError):
@@ -86,17 +86,17 @@ class FolderStore:
 
 
 class FolderRendezvous(StoreRendezvous):
-    """As in any store; what is left is taken away by rank 0."""
+    """A meeting in a folder; at the end rank 0 removes its files."""
 
     def done(self) -> None:
         store = self._store
         if self.rank == 0 and isinstance(store, FolderStore):
-            with contextlib.suppress(OSError):  # the job has begun, and needs it no more
+            with contextlib.suppress(OSError):  # the job has begun, and needs them no more
                 store.forget(self.prefix)
 
 
 def by_folder(launch: Launch, environment: Mapping[str, str], ranks: Sequence[int]) -> FolderRendezvous:
-    """In HOROVOD_RENDEZVOUS_FOLDER. ValueError as FolderStore."""
+    """The meeting in HOROVOD_RENDEZVOUS_FOLDER. ValueError as FolderStore."""
     option = BY_VARIABLE["HOROVOD_RENDEZVOUS_FOLDER"]
     folder: str = option.read(environment)
     try:

@@ -1,11 +1,11 @@
-"""How ranks that know nothing of each other become a world over TCP, wherever it is that they meet.
+"""How unconnected ranks become a world over TCP, at any meeting place.
 
-They exchange twice. First everybody's *card*: who it is, its addresses, a number that nobody can guess. All
-choose from these alike where each listens. It opens a port there, and tells it in the second exchange, or why
-it could not: then all raise the same ValueError. What else ranks have to agree on they do when connected.
+They exchange messages twice. First each rank's *card*: its name, its addresses, a random nonce. From all
+cards, all ranks choose alike where each listens. Each opens a port there, and sends the port in the second
+exchange, or its error: then all raise the same ValueError. Connected ranks then agree on all else.
 
-Connections are opened by who knows the secret: of HOROVOD_SECRET, if that is set, and of all cards' numbers.
-Without HOROVOD_SECRET it is as safe as the place where ranks meet, whoever can read there can connect.
+A connection requires a secret: of HOROVOD_SECRET, if that is set, and of all cards' nonces. Without
+HOROVOD_SECRET the job is as safe as the meeting place: a process that can read there can connect.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _log = logging.getLogger("horovod")
 
 
 class Rendezvous(Protocol):
-    """A place where ranks meet. ``name``: how it is called in logs and errors."""
+    """A place where ranks meet. ``name``: for logs and errors."""
 
     @property
     def name(self) -> str: ...
@@ -46,20 +46,20 @@ class Rendezvous(Protocol):
     def size(self) -> int: ...
     @property
     def host(self) -> str:
-        """The host it is on, "" where it is on none."""
+        """The host of the meeting place, or ""."""
 
     def allgather(self, topic: str, value: bytes) -> list[bytes]:
-        """Every rank's value, by rank. Collective: all call it in the same order.
+        """Every rank's value, by rank. Collective: all ranks call it in the same order.
 
-        ValueError: a rank did not come in time, or the place is out of order.
+        ValueError: a rank did not come in time, or the place is broken.
         """
 
     def done(self) -> None:
-        """All ranks have all that was exchanged: what is left there may go."""
+        """Note that all ranks have all exchanged values: the rest may be removed."""
 
 
 class _Said(NamedTuple):
-    """In the second exchange: the port of each address a rank listens at, and that it knows the key."""
+    """A rank's message in the second exchange: its port at each of its addresses, and a proof of the key."""
 
     ports: list[int]
     proof: str
@@ -68,7 +68,7 @@ class _Said(NamedTuple):
 def open_over_tcp(
     settings: native.Settings, rendezvous: Rendezvous, environment: Mapping[str, str] = os.environ
 ) -> native.World:
-    """The world of those who meet; collective. ValueError, on all ranks, where one cannot take part."""
+    """The world of the ranks that meet. Collective. ValueError, on all ranks, if one cannot take part."""
     if rendezvous.size == 1:
         return native.open_world(settings, "", 1, "", [])
     cards, secret = _gather_cards(settings, rendezvous, environment)
@@ -96,7 +96,7 @@ def open_over_tcp(
     return world
 
 
-@functools.cache  # once
+@functools.cache  # once per name
 def _tell_who_can_connect(name: str) -> None:
     _log.info(
         "horovod: HOROVOD_SECRET is not set: who can read what ranks told each other by way of %s can "
@@ -106,7 +106,7 @@ def _tell_who_can_connect(name: str) -> None:
 
 
 def given_secret(environment: Mapping[str, str]) -> bytes:
-    """That of HOROVOD_SECRET, b"" without one. ValueError, which does not show it, if it could be guessed."""
+    """HOROVOD_SECRET's secret, or b"". ValueError, which does not show it, if it is too short."""
     text: str = BY_VARIABLE["HOROVOD_SECRET"].read(environment)
     secret = text.encode()
     if secret and len(secret) < SHORTEST_SECRET:
@@ -120,7 +120,7 @@ def session_key(secret: bytes, cards: Sequence[Card]) -> bytes:
 
 
 def tcp_ports(environment: Mapping[str, str]) -> tuple[int, int]:
-    """The first and the last port of HOROVOD_TCP_PORTS; 0 and 0 for any. ValueError where there is none."""
+    """The first and the last port of HOROVOD_TCP_PORTS; 0 and 0 for any. ValueError for a wrong range."""
     option = BY_VARIABLE["HOROVOD_TCP_PORTS"]
     text: str = option.read(environment)
     if not text:
@@ -134,7 +134,7 @@ def tcp_ports(environment: Mapping[str, str]) -> tuple[int, int]:
 
 
 def said_by(rank: int, text: bytes, card: Card, count: int) -> _Said:
-    """The words of a rank that listens at so many addresses. ValueError with its reason if it does not."""
+    """A rank's ports and proof for `count` addresses. ValueError, with its reason if it cannot listen."""
     record = cards_of.record_of(rank, text)
     why, ports, proof = record.get("error"), record.get("ports"), record.get("proof")
     if isinstance(why, str) and why.isprintable():
@@ -149,7 +149,7 @@ def said_by(rank: int, text: bytes, card: Card, count: int) -> _Said:
 def _gather_cards(
     settings: native.Settings, rendezvous: Rendezvous, environment: Mapping[str, str]
 ) -> tuple[list[Card], bytes]:
-    """All cards, and the secret that was given. ValueError, on all ranks, where a rank has none to show."""
+    """All cards, and HOROVOD_SECRET's secret. ValueError, on all ranks, if a rank has no card."""
     secret = b""
     try:
         if settings.asks_for_mpi:
@@ -168,7 +168,7 @@ def _gather_cards(
 def _listener(
     addresses: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[native.TcpListener | None, str]:
-    """A listener at these addresses, or the reason why there is none."""
+    """A listener at these addresses, or the reason for its failure."""
     try:
         return native.TcpListener(list(addresses), *tcp_ports(environment)), ""
     except (ValueError, OSError) as error:
@@ -192,13 +192,13 @@ def _gather_ports(
         for rank, (text, card, at) in enumerate(zip(texts, cards, addresses, strict=True))
     ]
     strange = [rank for rank, each in enumerate(said) if not _is_proof(each.proof, key, rank)]
-    if strange:  # connections would be refused, and not say why
+    if strange:  # connections would be refused without a reason
         raise errors.secrets_differ(rank=rendezvous.rank, ranks=strange)
     return said
 
 
 def _proof(key: bytes, rank: int) -> str:
-    """That a rank knows the key, which it does not tell."""
+    """A proof that a rank knows the key, which does not reveal it."""
     return hmac.digest(key, b"horovod rank %d" % rank, "sha256").hex()
 
 

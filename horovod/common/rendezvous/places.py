@@ -1,10 +1,10 @@
-"""Meeting places of ranks: horovodrun's store, one of torch's, MPI, or the script's own.
+"""Meeting places of ranks: horovodrun's store, a store of torch, MPI, or the script's own store.
 
-Ranks of an agent of horovodrun meet in the store of its driver. Those of torchrun, and all that are told
-RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, meet in torch's store, which is made by `horovod.torch`: this
-package imports no framework. torchrun's agent has one already; without it rank 0 has it, and shares it with
-what the script itself starts there. Ranks of srun have such a store too, on the first host of the step. Ranks
-of an mpirun that shall talk over TCP all the same meet by MPI.
+Ranks of horovodrun's agents meet in the store of its driver. Ranks of torchrun, and all ranks with RANK,
+WORLD_SIZE, MASTER_ADDR and MASTER_PORT, meet in torch's store, which `horovod.torch` makes, because this
+package imports no framework. torchrun's agent has a store already; otherwise rank 0 opens it, and shares it
+with stores that the script opens there. If the launcher names its hosts, as srun does, ranks use such a store
+on the first host. Ranks of an mpirun that communicate over TCP meet by MPI.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from horovod import _native as native
 from horovod.common import communicators, errors, nodelists
 from horovod.common.agent_channel import VARIABLE, AgentChannel, Removed, agent_channel
 from horovod.common.build_info import build_info
-from horovod.common.launched import AGENT, FOLDER, STEP, STORE, Launch
+from horovod.common.launched import AGENT, FIRST_HOST, FOLDER, STORE, Launch
 from horovod.common.mpi_here import mpi_here
 from horovod.common.process_sets import as_ranks
 from horovod.common.rendezvous.folder import by_folder
@@ -28,23 +28,22 @@ from horovod.common.sentences import facts_of
 
 __all__ = ["MpiRendezvous", "host_of", "make_stores_with", "opening", "rendezvous_of"]
 
-# Host, port, whether this process has the store or looks for it, seconds.
+# Host, port, whether this process opens the store or connects to it, timeout in seconds.
 MakeStore: TypeAlias = Callable[[str, int, bool, float], Store]
 _OF_THE_AGENT = "TORCHELASTIC_USE_AGENT_STORE"
 _make: MakeStore | None = None
-_LOWEST_PORT, _PORTS = 10_000, 20_000  # below those that systems give to connections
-_LISTS = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")
+_LOWEST_PORT, _PORTS = 10_000, 20_000  # below the ports that systems give to connections
 _log = logging.getLogger("horovod")
 
 
 def rendezvous_of(launch: Launch, environment: Mapping[str, str], ranks: Sequence[int]) -> StoreRendezvous:
-    """The meeting place of this launch's ranks; `ranks` of them, or all for none. ValueError if none."""
-    ways = {AGENT: by_agent, STORE: by_environment, STEP: by_step, FOLDER: by_folder}
+    """The meeting place of this launch's ranks, or of the subset `ranks` unless empty. ValueError if none."""
+    ways = {AGENT: by_agent, STORE: by_environment, FIRST_HOST: on_first_host, FOLDER: by_folder}
     return ways[launch.meets](launch, environment, ranks)
 
 
 def by_agent(launch: Launch, environment: Mapping[str, str], ranks: Sequence[int]) -> StoreRendezvous:
-    """ValueError where this process has not inherited the channel, or the channel is broken."""
+    """ValueError if this process has not inherited the channel, or the channel is broken."""
     channel = agent_channel(environment)
     if channel is None:
         value = environment.get(VARIABLE, "")
@@ -53,7 +52,7 @@ def by_agent(launch: Launch, environment: Mapping[str, str], ranks: Sequence[int
 
 
 def in_drivers_store(channel: AgentChannel, ranks: Sequence[int]) -> StoreRendezvous:
-    """A worker that the job does not want any more ends here, with code 0: nothing has failed."""
+    """The driver's store. A worker removed from the job exits here, with code 0: nothing has failed."""
     try:
         place = channel.assign()
     except Removed as out:
@@ -64,7 +63,7 @@ def in_drivers_store(channel: AgentChannel, ranks: Sequence[int]) -> StoreRendez
 
 
 def make_stores_with(make: MakeStore) -> None:
-    """Called by the face of a framework that has stores."""
+    """Register the factory of stores of a framework's face."""
     global _make
     _make = make
 
@@ -76,43 +75,43 @@ def by_environment(launch: Launch, environment: Mapping[str, str], ranks: Sequen
     return _in_torchs_store(launch, environment, ranks, end, is_host)
 
 
-def by_step(launch: Launch, environment: Mapping[str, str], ranks: Sequence[int]) -> StoreRendezvous:
-    """On the first host, at a port made of the step's number; MASTER_ADDR, MASTER_PORT overrule either.
+def on_first_host(launch: Launch, environment: Mapping[str, str], ranks: Sequence[int]) -> StoreRendezvous:
+    """A store on the first host, at a port made of the job's identity; MASTER_ADDR, MASTER_PORT override.
 
-    ValueError: Slurm does not say the hosts, or rank 0 is not on the first.
+    ValueError: the launcher does not name the hosts, or rank 0 is not on the first.
     """
-    told = environment.get("MASTER_ADDR")
-    host = told or first_host(environment)
-    if launch.rank == 0 and environment.get("SLURM_NODEID", "0") != "0" and not told:
-        raise errors.first_task_elsewhere(node=environment["SLURM_NODEID"])
-    port = environment.get("MASTER_PORT") or str(port_of_step(environment))
+    told, node = environment.get("MASTER_ADDR"), environment.get(launch.launcher.host, "0")
+    host = told or first_host(launch, environment)
+    if launch.rank == 0 and node != "0" and not told:
+        raise errors.first_task_elsewhere(setting=launch.launcher.rank, node=node)
+    port = environment.get("MASTER_PORT") or str(port_of(launch.job(environment)))
     if not (port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65536):
         raise errors.wrong_master_port(value=port)
     return _in_torchs_store(launch, environment, ranks, (host, int(port)), launch.rank == 0)
 
 
-def first_host(environment: Mapping[str, str]) -> str:
-    """Of the step, else of the job. ValueError where Slurm does not say."""
-    name = next((name for name in _LISTS if environment.get(name)), "")
+def first_host(launch: Launch, environment: Mapping[str, str]) -> str:
+    """The first host of the first list that is set. ValueError if the launcher sets none."""
+    launcher = launch.launcher
+    name = next((name for name in launcher.hosts if environment.get(name)), "")
     if not name:
-        raise errors.hosts_not_said(settings=" and ".join(_LISTS))
+        raise errors.hosts_not_said(launcher=launcher.name, settings=" and ".join(launcher.hosts))
     try:
         return nodelists.node_names(environment[name])[0]
     except (ValueError, IndexError) as error:
         raise errors.hosts_not_read(**facts_of(error, setting=name, value=environment[name])) from None
 
 
-def port_of_step(environment: Mapping[str, str]) -> int:
-    """The same for all tasks of a step, and likely another one for other steps."""
-    step = f"{environment.get('SLURM_JOB_ID', '')}.{environment.get('SLURM_STEP_ID', '')}"
-    drawn = int.from_bytes(hashlib.sha256(step.encode(errors="surrogateescape")).digest()[:4], "big")
+def port_of(job: Sequence[str]) -> int:
+    """A port: the same for all ranks of a job, and probably different for other jobs."""
+    drawn = int.from_bytes(hashlib.sha256(".".join(job).encode(errors="surrogateescape")).digest()[:4], "big")
     return _LOWEST_PORT + drawn % _PORTS
 
 
 def _in_torchs_store(
     launch: Launch, environment: Mapping[str, str], ranks: Sequence[int], end: tuple[str, int], is_host: bool
 ) -> StoreRendezvous:
-    """In the store at (host, port). ValueError where there is none."""
+    """The meeting in the store at `end`, (host, port). ValueError if it cannot be opened."""
     host, port = end
     assignment = assignment_of(launch.rank, launch.size, ranks)
     if _make is None:
@@ -121,7 +120,7 @@ def _in_torchs_store(
         store = _make(host, port, is_host, start_timeout())
     except Exception as error:  # of torch's own classes
         done = "cannot open" if is_host else "does not reach"
-        why = str(error).partition("\n")[0].rstrip(".")  # without torch's own traceback
+        why = str(error).partition("\n")[0].rstrip(".")  # without torch's traceback
         who = {"ranks": [launch.rank], "size": launch.size, "evidence": launch.evidence}
         raise errors.no_use_of_store(**who, done=done, host=host, port=port, why=why) from error
     name = f"torch's store at {host}:{port}"
@@ -129,7 +128,7 @@ def _in_torchs_store(
 
 
 def opening(comm: Any, store: Any, rank: Any, size: Any) -> OpenWorld | None:
-    """How the world of hvd.init(store=, rank=, size=) is opened; None where none of the three was given.
+    """The function that opens the world of hvd.init(store=, rank=, size=); None if all three are None.
 
     ValueError: an argument is wrong.
     """
@@ -168,7 +167,7 @@ def host_of(store: Any) -> str:
 
 
 class MpiRendezvous:
-    """Joins MPI. ValueError where that fails."""
+    """A meeting by MPI, which it joins. ValueError if that fails."""
 
     name = "MPI"
     host = ""
@@ -180,8 +179,7 @@ class MpiRendezvous:
         self.size = self._meeting.size
 
     def allgather(self, topic: str, value: bytes) -> list[bytes]:
-        """Every rank's value, by rank. Collective."""
         return self._meeting.gather(value)
 
     def done(self) -> None:
-        """MPI keeps nothing."""
+        """Do nothing: MPI keeps no values."""

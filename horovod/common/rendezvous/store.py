@@ -1,18 +1,18 @@
-"""Ranks that meet in a store: whatever has ``set`` and a ``get`` that waits, as torch.distributed's stores.
+"""Ranks that meet in a store: an object with ``set`` and a ``get`` that waits, as torch.distributed's stores.
 
-What is in a store may be of processes that are dead, or of an earlier init(): so each rank first says hello
-with a number that it draws, and goes on when rank 0 has welcomed that very number. With the welcome comes the
-name of the session, new each time, which all later keys begin with. Rank 0 gathers, and publishes what it has
-gathered, or why that failed: so n ranks cost some n requests, and hear of the same error.
+A store may contain keys of dead processes, or of an earlier init(). So each rank first writes a random number
+as its hello, and continues when rank 0 has welcomed that very number. The welcome contains the session's
+name, new each time, with which all later keys begin. Rank 0 gathers values, and publishes all of them, or its
+error: so n ranks need about n requests, and all raise the same error.
 
-Where a store can only wait for ever, ranks do not look whether what is there is old: they count their
-meetings, which all of them must have held equally often, and JOB/RANKS has the number too.
+If the store can only wait for ever, ranks do not check whether keys are old: they count their meetings, which
+must be equally many on all of them, and JOB/RANKS contains that number too.
 
-    horovod/JOB/RANKS/roll, .../called        the session of the rank 0 that calls, and which process it is
+    horovod/JOB/RANKS/roll, .../called        the session of the rank 0 that calls, and its process
     horovod/JOB/RANKS/hello/RANK              the number
     horovod/JOB/RANKS/welcome/RANK            the number, the session
     horovod/JOB/RANKS/SESSION/TOPIC/RANK      a rank's value
-    horovod/JOB/RANKS/SESSION/TOPIC/all/PART  all of them, see `packed`; or "E" and why not
+    horovod/JOB/RANKS/SESSION/TOPIC/all/PART  all of them, see `packed`; or "E" and the error
 """
 
 from __future__ import annotations
@@ -39,32 +39,32 @@ from horovod.common.rendezvous.card import MOST_BYTES, own_name
 __all__ = ["Assignment", "Store", "StoreRendezvous", "assignment_of", "packed", "start_timeout", "unpacked"]
 
 _PART = 1 << 20  # bytes of one value: stores have limits
-_SLICE = 1.0  # seconds of one request, so that Ctrl-C is heard
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1  # between two looks
-_SHORTEST_WAIT = 0.01  # 0 is for ever, to some stores
-_NUMBER = 16  # bytes that are drawn
-_OBJECTION = 0.5  # seconds for a rank 0 that is there already to say so
+_SLICE = 1.0  # seconds of one request, so that Ctrl-C works
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1  # between polls
+_SHORTEST_WAIT = 0.01  # 0 means for ever to some stores
+_NUMBER = 16  # random bytes
+_OBJECTION = 0.5  # seconds in which another live rank 0 can object
 _meetings: dict[tuple[str, int], Iterator[int]] = collections.defaultdict(itertools.count)
 _WELCOME = re.compile(rb"[0-9a-f]{%d}" % (4 * _NUMBER))
 
 
 class Store(Protocol):
-    """As torch.distributed.Store, whose ``check``, or else ``wait``, and ``delete_key`` are used if there."""
+    """Like torch.distributed.Store. ``check``, or else ``wait``, and ``delete_key`` are used if present."""
 
     def set(self, key: str, value: Any, /) -> Any: ...
     def get(self, key: str, /) -> Any:
-        """Waits until somebody has set it."""
+        """Wait until the key is set."""
 
 
 class Assignment(NamedTuple):
-    """A process among the launched ones, and those of them that form the job, in its order."""
+    """A process' rank among the launched ones, and the launched ranks that form the job, in its order."""
 
     rank: int
     members: tuple[int, ...]
 
 
 def assignment_of(rank: int, size: int, ranks: Sequence[int]) -> Assignment:
-    """Of a rank of `size`, where init(comm=ranks) was called; none for all. ValueError: they cannot be."""
+    """The assignment of a rank of `size` after init(comm=ranks); no ranks means all. May raise ValueError."""
     if any(not 0 <= one < size for one in ranks) or len(set(ranks)) < len(ranks):
         raise errors.comm_twice_or_none(members=list(ranks), size=size, last=size - 1)
     if ranks and rank not in ranks:
@@ -73,15 +73,15 @@ def assignment_of(rank: int, size: int, ranks: Sequence[int]) -> Assignment:
 
 
 def start_timeout() -> float:
-    """Seconds within which all ranks must have come."""
+    """Seconds within which all ranks must come."""
     return float(BY_VARIABLE["HOROVOD_START_TIMEOUT"].read(os.environ))
 
 
 class StoreRendezvous:
-    """A meeting in a store, for one job. `job`: what tells it from other jobs that use the store.
+    """A meeting in a store, for one job. `job`: texts that distinguish it from other jobs in the store.
 
-    Not thread-safe. When it is done ranks take away what is left, if the store can forget: each its hello, as
-    only it knows when it says the next one, and rank 0 all else.
+    Not thread-safe. At the end ranks delete what is left, if the store can delete: each its hello, as only it
+    knows when it writes the next one, and rank 0 all else.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class StoreRendezvous:
         return values
 
     def done(self) -> None:
-        """Have the store forget what is this rank's to take away; where that fails, it stays."""
+        """Delete this rank's keys from the store. A key that cannot be deleted stays."""
         forget: Callable[[str], Any] | None = getattr(self._store, "delete_key", None)
         hello = f"{self.prefix}/hello/"
         own = [f"{hello}{self.rank}"]
@@ -140,7 +140,7 @@ class StoreRendezvous:
                     forget(key)
 
     def _call_roll(self) -> str:
-        """Rank 0: welcome all others, and name the session."""
+        """Rank 0: welcome all other ranks, and name the session."""
         self._session = session = secrets.token_hex(_NUMBER)
         deadline = time.monotonic() + self._seconds
         settled = time.monotonic() + (_OBJECTION if self._claim_roll() else 0.0)
@@ -148,7 +148,7 @@ class StoreRendezvous:
         here: dict[int, bytes] = {0: b""}
         absent, pause = list(range(1, self.size)), _SHORTEST_PAUSE
         while absent or time.monotonic() < settled:
-            if any([self._welcome(rank, asking[rank]) for rank in absent]):  # one look at each
+            if any([self._welcome(rank, asking[rank]) for rank in absent]):  # a list: poll each rank
                 pause = _SHORTEST_PAUSE
             self._keep_roll("roll")
             here |= self._arrived(rank for rank in absent if asking[rank])
@@ -166,9 +166,10 @@ class StoreRendezvous:
         return {rank: number for rank, number in found.items() if number is not None}
 
     def _welcome(self, rank: int, before: list[bytes]) -> bool:
-        """Rank 0: answer a rank that asks with a new number; `before`: its earlier ones. Whether it did.
+        """Rank 0: answer a rank that has written a new number. Returns whether it had.
 
-        If a process asks again with an earlier number after another process has asked, both are alive.
+        If a process writes an earlier number (in `before`) again after another process' number, both are
+        alive.
         """
         number = self._find(f"hello/{rank}", 0.0)
         if number is None or number in before[-1:]:
@@ -180,9 +181,9 @@ class StoreRendezvous:
         return True
 
     def _claim_roll(self) -> bool:
-        """Rank 0: say that it calls; whether somebody else has said so, who may live or be dead.
+        """Rank 0: write its claim. Returns whether another process, alive or dead, has written one.
 
-        Of two at once each writes one key, then looks at the other: one of them finds the other.
+        Of two at the same time, each writes one key, then reads the other: one of them finds the other's.
         """
         self._set("roll", self._claim())
         can_look = hasattr(self._store, "check") or hasattr(self._store, "wait")
@@ -192,16 +193,16 @@ class StoreRendezvous:
         return is_left
 
     def _claim(self, refused: bytes = b"") -> bytes:
-        """`refused`: the session of who called later, which reads that."""
+        """The value of a claim. `refused`: the session of a later claim, whose rank 0 reads it."""
         return b" ".join([self._session.encode(), refused or b"-", own_name().encode(errors="replace")])
 
     def _keep_roll(self, topic: str) -> None:
-        """Rank 0: it is the only one. Whoever has written there since lives, and its ranks may be among ours.
+        """Rank 0: check that no other process claims. One that has is alive, and may have some of our ranks.
 
-        ValueError on the ranks of both jobs, as a rank may have joined either of them.
+        ValueError on the ranks of both jobs, as a rank may have joined either.
         """
         found = self._find("roll", 0.0)
-        if found is None:  # a job that is done has taken away all that is there
+        if found is None:  # a job that is done has deleted the keys
             self._set("roll", self._claim())
             return
         session, _, rest = found.partition(b" ")
@@ -218,11 +219,11 @@ class StoreRendezvous:
         return errors.two_processes(ranks=self._who([rank]), place=self.name)
 
     def _answer_roll(self) -> str:
-        """Other ranks: be welcomed; returns the session when all have been."""
+        """Other ranks: wait for the welcome. Returns the session when all ranks have theirs."""
         number = secrets.token_hex(_NUMBER).encode()
         deadline, pause = time.monotonic() + self._seconds, _SHORTEST_PAUSE
         while True:
-            self._set(f"hello/{self.rank}", number)  # again: somebody may have emptied the store
+            self._set(f"hello/{self.rank}", number)  # again, as the store may have been emptied
             welcome = self._find(f"welcome/{self.rank}", min(_SLICE, deadline - time.monotonic()))
             if welcome is not None and welcome.startswith(number) and _WELCOME.fullmatch(welcome):
                 break
@@ -242,12 +243,12 @@ class StoreRendezvous:
             self._set(f"{self._session}/{topic}/all/{part}", whole[begin : begin + _PART])
 
     def _fail(self, topic: str, error: CannotStart) -> None:
-        """Rank 0: have all ranks raise the same."""
+        """Rank 0: make all ranks raise the same error."""
         self._publish(topic, b"E" + str(error).encode())
         raise error
 
     def _published(self, topic: str) -> list[bytes]:
-        """Other ranks: what rank 0 has published. ValueError: why it has not."""
+        """Other ranks: the values that rank 0 has published. ValueError with its reason if it has none."""
         deadline = time.monotonic() + self._seconds + time_limits.RENDEZVOUS_GRACE
         whole, part = b"", 0
         length = 5
@@ -264,14 +265,14 @@ class StoreRendezvous:
         return unpacked(data, self.size, self.name)
 
     def _reason(self, data: bytes) -> CannotStart:
-        """Why rank 0 has published no values, as it may be shown: others may write anything there."""
+        """Rank 0's reason for publishing no values, made printable: other programs may write there too."""
         shown = _printable(data)
         if data and len(shown.split()) > 1:
             return errors.as_rank_0_says(why=shown)
         return errors.no_reason(ranks=self._who([self.rank]), got=shown[:80], place=self.name)
 
     def _await(self, key: str, deadline: float) -> bytes | None:
-        """A value, or None if it is not there by the deadline; what is there already counts after it too."""
+        """A value, or None if it is missing at the deadline; an existing one counts even after it."""
         while True:
             left = deadline - time.monotonic()
             value = self._find(key, min(_SLICE, left))
@@ -279,12 +280,12 @@ class StoreRendezvous:
                 return value
 
     def _find(self, key: str, seconds: float) -> bytes | None:
-        """A value, or None if it is not there within so many seconds. ValueError: the store is broken."""
+        """A value, or None if it is missing after so many seconds. ValueError: the store is broken."""
         key = f"{self.prefix}/{key}"
         begin = time.monotonic()
         try:
             value = self._store.get(key) if self._has(key, seconds) else None
-        except Exception as error:  # of whatever class the store's author likes
+        except Exception as error:  # of any class of the store
             waited = time.monotonic() - begin > 0.5 * max(seconds, _SHORTEST_WAIT)
             if waited and not hasattr(self._store, "check"):
                 return None
@@ -298,9 +299,9 @@ class StoreRendezvous:
         return value.encode(errors="replace") if isinstance(value, str) else bytes(value)
 
     def _has(self, key: str, seconds: float) -> bool:
-        """Whether it is there within so many seconds; an exception of the store's may mean that it is not.
+        """Whether the key appears within so many seconds. The store may raise an exception if not.
 
-        Asks again and again where it can: torch writes warnings when a wait ends without success.
+        Polls if it can: torch writes warnings when a wait ends without success.
         """
         check: Callable[..., bool] | None = getattr(self._store, "check", None)
         wait: Callable[..., Any] | None = getattr(self._store, "wait", None)
@@ -326,7 +327,7 @@ class StoreRendezvous:
             raise self._broken(error) from error
 
     def _broken(self, error: object) -> CannotStart:
-        why = str(error).partition("\n")[0]  # without a traceback of the store's own
+        why = str(error).partition("\n")[0]  # without the store's traceback
         return errors.store_broken(ranks=self._who([self.rank]), place=self.name, why=why)
 
     def _absence(self, absent: Sequence[int]) -> CannotStart:
@@ -340,17 +341,17 @@ class StoreRendezvous:
         return errors.fell_silent(ranks=who, size=self.size, place=self.name, seconds=self._seconds)
 
     def _who(self, ranks: Sequence[int]) -> list[int]:
-        """As launched."""
+        """The ranks' numbers as launched."""
         return [self._members[rank] for rank in ranks]
 
 
 def packed(values: Iterable[bytes]) -> bytes:
-    """Each with its length before it: 4 bytes, the highest first."""
+    """The values, each after its length: 4 bytes, big-endian."""
     return b"".join(struct.pack(">I", len(value)) + value for value in values)
 
 
 def unpacked(data: bytes, count: int, name: str) -> list[bytes]:
-    """So many values. ValueError for anything else; `name` says where it came from."""
+    """The `count` values in packed data. ValueError for anything else; `name`: the source, for the error."""
     values: list[bytes] = []
     at = 0
     while at + 4 <= len(data) and len(values) < count:

@@ -16,7 +16,7 @@ from horovod.topology.language import LANGUAGES
 from horovod.topology.machine import Machine
 from horovod.topology.probe import probe
 
-_COUNTED = ("cores", "memory", "gpu_number")  # of which several hosts have several times as much
+_COUNTED = ("cores", "memory", "gpu_number")  # rows of totals, which several hosts multiply
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,16 @@ class HostRows:
 
 
 def collect(horovodrun_arguments: Sequence[str] = (), language: str = "en") -> Environment:
-    """Of this host; with arguments of horovodrun, as ["-np", "2", "-H", "h1:1,h2:1"], of its hosts.
+    """The environment of this host, or of the hosts that arguments of horovodrun name.
 
-    language: "en" or "zh", of what is said in words. The hosts are asked by ranks that are started there,
-    so one for each host is enough. LaunchError, or RuntimeError with the reason, when they cannot be.
+    Ranks started on the hosts collect the facts, so one rank for each host is enough.
+
+    Args:
+        horovodrun_arguments: such as ["-np", "2", "-H", "h1:1,h2:1"]; empty for this host.
+        language: "en" or "zh", of texts in the values.
+
+    Raises:
+        LaunchError, RuntimeError: hosts could not be asked, with the reason.
     """
     if not horovodrun_arguments:
         return joined([of_host(Machine(), language)])
@@ -39,7 +45,7 @@ def collect(horovodrun_arguments: Sequence[str] = (), language: str = "en") -> E
 
 
 def of_this_rank(language: str = "en") -> HostRows | None:
-    """The rows of a rank's host, from the first rank of each."""
+    """The rows of this rank's host, on the first rank of each host; else None."""
     local_rank = next((os.environ[name] for name in LOCAL_RANKS if name in os.environ), "0")
     return of_host(Machine(), language) if local_rank == "0" else None
 
@@ -50,7 +56,7 @@ def of_host(machine: Machine, language: str = "en") -> HostRows:
 
 
 def joined(found: Sequence[HostRows]) -> Environment:
-    """One table of all hosts: a value that all have stands once, others with the host's name."""
+    """One table of all hosts: a value that all share appears once, others with the host's name."""
     names = [each.host.name for each in found]
     servers = Entry("hardware", "servers", f"{len(names)} ({', '.join(names)})")
     entries = [Entry("hardware", name, _value(found, name)) for name in HARDWARE if name != "servers"]

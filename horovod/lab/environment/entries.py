@@ -37,11 +37,11 @@ SOFTWARE = (
 
 @dataclass(frozen=True)
 class Entry:
-    """A row. Section and name are identifiers, which a report words in its language."""
+    """A row. Section and name are identifiers, for which a report has texts in its language."""
 
     section: str  # "hardware" or "software"
     name: str
-    value: str | None  # None: there is none, or nobody could tell
+    value: str | None  # None: there is none, or it is unknown
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Environment:
     entries: tuple[Entry, ...]
 
     def value(self, section: str, name: str) -> str | None:
-        """Of the row with this name. KeyError if there is no such row."""
+        """The value of the row with this name. KeyError if there is no such row."""
         return {(entry.section, entry.name): entry.value for entry in self.entries}[section, name]
 
 
@@ -62,7 +62,7 @@ def to_json(environment: Environment) -> str:
 
 
 def from_json(text: str) -> Environment:
-    """The environment that a text of to_json is of. ValueError says what is wrong with another text."""
+    """The environment in a text of to_json. ValueError, with the reason, for another text."""
     try:
         try:
             fields = json.loads(text)

@@ -8,7 +8,7 @@ from horovod.topology.language import ENGLISH, Language
 
 
 def rows(host: Host, say: Language = ENGLISH) -> dict[str, str | None]:
-    """Values by name, without `servers`, which is about all hosts."""
+    """Values by name, without `servers`, which concerns all hosts."""
     speeds = {nic.name: words.rate(nic.bits_per_second) for nic in host.nics if nic.bits_per_second}
     return {
         "cpu": _counted([words.processor(socket, say) for socket in host.sockets if socket.model]),
@@ -38,7 +38,7 @@ def _nic(nic: Nic) -> str:
 
 
 def _counted_models(host: Host) -> str | None:
-    """The number of GPUs is a row of its own."""
+    """The models of GPUs; their number is a separate row."""
     described = [
         gpu.model + (f", {words.memory(gpu.memory_bytes)}" if gpu.memory_bytes else "") for gpu in host.gpus
     ]
@@ -46,7 +46,7 @@ def _counted_models(host: Host) -> str | None:
 
 
 def _counted(values: list[str]) -> str | None:
-    """ "2 x Xeon", or one as it is; several kinds one behind the other."""
+    """ "2 x Xeon", or a single value as it is; several kinds in a list."""
     kinds = dict.fromkeys(values)
     return _listed(f"{values.count(v)} x {v}" if values.count(v) > 1 else v for v in kinds)
 

@@ -1,4 +1,4 @@
-"""The software rows of one host. Imports none of what it tells about: torch alone would take seconds."""
+"""The software rows of one host. Imports none of that software: torch alone would take seconds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ _NCCL_FOLDERS = (
 
 
 def rows(host: Host, machine: Machine, say: Language = ENGLISH) -> dict[str, str | None]:
-    """Values by name."""
     return {
         "os": _os(machine),
         "kernel": f"{platform.system()} {platform.release()}",
@@ -53,7 +52,7 @@ def _os(machine: Machine) -> str | None:
 
 
 def _nic_drivers(host: Host, machine: Machine) -> str | None:
-    """Those that come with the kernel have no version of their own."""
+    """Drivers of network cards. Drivers that come with the kernel have no version."""
     drivers = dict.fromkeys(nic.driver for nic in host.nics if nic.driver)
     versions = {driver: machine.text(f"sys/module/{driver}/version") for driver in drivers}
     return "; ".join(" ".join(filter(None, pair)) for pair in versions.items()) or None
@@ -65,7 +64,7 @@ def _gpu_driver(machine: Machine) -> str | None:
 
 
 def _asked_of_nvml(machine: Machine, function: str) -> Any:
-    """None without a driver, and of one that fails, which is noted among the hardware."""
+    """NVML's answer; None without a driver, or if it fails, which the hardware rows note."""
     try:
         with machine.nvml() as nvml:
             return None if nvml is None else asked(nvml, function)
@@ -81,7 +80,7 @@ def _version(package: str) -> str | None:
 
 
 def _pytorch(say: Language) -> str | None:
-    """With what it was built for, which its own version file says: the package's version need not."""
+    """PyTorch's version with its build variant, from its version.py: the package's version may lack that."""
     version = _version("torch")
     spec = find_spec("torch") if version is not None else None
     if version is None or spec is None:
@@ -103,9 +102,9 @@ def torch_version(version: str, file: str, say: Language = ENGLISH) -> str:
 
 
 def _cuda(machine: Machine, say: Language) -> str | None:
-    """The toolkit, and the newest CUDA that the driver runs."""
+    """The toolkit, and the newest CUDA that the driver supports."""
     toolkit = re.search(r"release ([\d.]+)", machine.run(("nvcc", "--version")).output)
-    driver = _asked_of_nvml(machine, "nvmlSystemGetCudaDriverVersion")  # 12020: 12.2
+    driver = _asked_of_nvml(machine, "nvmlSystemGetCudaDriverVersion")  # 12020 means 12.2
     parts = [say("toolkit {version}", version=toolkit[1])] if toolkit else []
     if driver is not None:
         parts.append(say("driver for up to {version}", version=f"{driver // 1000}.{driver % 1000 // 10}"))
@@ -113,7 +112,7 @@ def _cuda(machine: Machine, say: Language) -> str | None:
 
 
 def _mpi(machine: Machine, say: Language) -> str | None:
-    """The MPI that this package uses, or one that is there and that it does not use."""
+    """The MPI that this package uses, or an installed one that it does not use."""
     mpi = mpi_here(build_info().mpi)
     if mpi.built:
         is_packages = mpi.source == WHEEL or (mpi.library or "").startswith(f"{sys.prefix}/")

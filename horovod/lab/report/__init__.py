@@ -1,8 +1,8 @@
 """The experiment report: report.html, report.md and plots/*.svg, in English or Chinese.
 
-A report is composed as a `Document` in which every text is finished (compose.py), and then written twice. The
-page holds its style and its pictures, needs neither network nor scripts, and follows light and dark; the
-Markdown names the pictures beside it.
+compose.py makes a `Document` with all texts, which is then written twice. The HTML page contains its style
+and its pictures, needs neither network nor scripts, and follows light and dark mode. The Markdown links to
+the pictures.
 """
 
 from __future__ import annotations
@@ -30,10 +30,21 @@ def write(
     language: str = "en",
     command: str = "",
 ) -> list[Path]:
-    """Writes the report into `folder`, whose plots/ it clears of older plots; returns what it wrote.
+    """Write the report into `folder`, after removing older plots from its plots/.
 
-    rows: of `horovod.lab.results.table`, made of the runs; command: what asks for the same runs again.
-    ValueError when there are no rows or the language is unknown.
+    Args:
+        folder: the report's folder.
+        runs: the finished runs.
+        rows: of `horovod.lab.results.table`, made of the runs.
+        environment: of the runs.
+        language: "en" or "zh".
+        command: the lab's command line for the same runs.
+
+    Returns:
+        The files written.
+
+    Raises:
+        ValueError: there are no rows, or the language is unknown.
     """
     if not rows:
         raise errors.nothing_to_report()

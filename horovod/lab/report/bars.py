@@ -1,4 +1,4 @@
-"""Bars, one for each row: where the time of a step goes, how long training took, how accurate it became."""
+"""Bars, one for each row: the parts of a step's time, the training time, the accuracy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BAR_HEIGHT = 0.27
 
 
 def draw_steps(rows: Sequence[Row], names: Names, words: Words) -> Figure:
-    """The median step, of which the median wait is drawn at its end."""
+    """The median step; its end shows the median wait."""
     figure, axes = empty_figure(rows, names, words("step_axis"))
     for at, row in zip(heights(rows), rows, strict=True):
         step = 1e3 * row.step_seconds.mean
@@ -56,7 +56,7 @@ def draw_times(rows: Sequence[Row], names: Names, words: Words) -> Figure:
 
 
 def draw_accuracies(rows: Sequence[Row], names: Names, words: Words) -> Figure:
-    """Points and not bars: their differences are small, and a bar would have to begin at 0."""
+    """Points instead of bars: differences are small, and a bar would have to begin at 0."""
     figure, axes = empty_figure(rows, names, words("accuracy_axis"))
     for at, row in zip(heights(rows), rows, strict=True):
         spread = row.accuracy.spread
@@ -106,14 +106,14 @@ def write_at_end(axes: Axes, at: int, end: float, text: str) -> None:
 
 
 def heights(rows: Sequence[Row]) -> list[int]:
-    """Each row's position, counted from above; before the first of a place is room for its heading."""
+    """Each row's vertical position, from above; each of several places has space for its heading."""
     places = list(dict.fromkeys(row.place for row in rows))
     headings = len(places) > 1
     return [number + headings * (1 + places.index(row.place)) for number, row in enumerate(rows)]
 
 
 def empty_figure(rows: Sequence[Row], names: Names, across: str) -> tuple[Figure, Axes]:
-    """A line for each row, with its name, the first on top; a heading for each of several places."""
+    """A figure with a named line for each row, the first on top; a heading for each of several places."""
     lines = heights(rows)
     figure = Figure(figsize=(WIDTH, 1.1 + BAR_HEIGHT * max(5, lines[-1] + 1)), layout="constrained")
     axes = figure.add_subplot()

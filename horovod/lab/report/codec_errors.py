@@ -25,7 +25,7 @@ class CodecError:
 
 
 def codec_errors(compressions: Iterable[str]) -> list[CodecError]:
-    """Of those compressions that are codecs: none, casts, top-k and PowerSGD are left out."""
+    """The errors of compressions that are codecs. Skips none, casts, top-k and PowerSGD."""
     x = np.random.default_rng(0).standard_normal(ELEMENTS, dtype=np.float32)
     found = []
     for compression in dict.fromkeys(compressions):

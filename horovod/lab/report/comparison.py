@@ -1,6 +1,6 @@
 """Comparison of a results table's rows: which rows form a pair, and the meaning of their difference.
 
-Runs are compared seed by seed: they see the same data, and were done one soon after the other.
+Runs are compared seed by seed: they see the same data, and were done close together.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ __all__ = [
 ]
 
 UNCOMPRESSED = "none"
-SAVING = 1.05  # a compression ratio below this saved no bytes worth speaking of
-ALIKE = 0.05  # of disturbed runs that are compared: others may take this much more in one than in the other
-DISTURBED_CONFIDENCE = 0.999  # of what disturbed runs say, as nobody knows what others did to them
-EXPLAINS = 0.5  # the share of a gap in time that waiting must make up to be its explanation
+SAVING = 1.05  # a lower compression ratio saves no significant number of bytes
+ALIKE = 0.05  # largest difference in others' load between disturbed runs that are compared
+DISTURBED_CONFIDENCE = 0.999  # of intervals from disturbed runs, as the effect of the disturbance is unknown
+EXPLAINS = 0.5  # the least share of a gap in time that waiting must make up to explain it
 
 
 class Conclusion(Enum):
     """The conclusion of a comparison with the training without compression."""
 
-    PAID = "paid"  # less time, which is more than chance, and most of it because ranks waited less
-    UNEXPLAINED = "unexplained"  # less time, which is more than chance, and not because of fewer bytes
-    COST = "cost"  # more time, which is more than chance
+    PAID = "paid"  # significantly less time, most of it because ranks waited less
+    UNEXPLAINED = "unexplained"  # significantly less time, but not because of fewer bytes
+    COST = "cost"  # significantly more time
     UNDECIDED = "undecided"  # the difference may be chance
     UNKNOWN = "unknown"  # fewer than two seeds can be compared
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Training with a compression, and without, that have place and number of ranks in common.
+    """Trainings with and without a compression, at the same place with the same number of ranks.
 
-    cases: how many such pairs a report judges. All its intervals together hold what is true with their
-    confidence, so each is wider the more there are (Bonferroni).
+    cases: the number of such pairs in a report. All its intervals together hold with the stated confidence,
+    so each is wider the more pairs there are (Bonferroni).
     """
 
     plain: Row
@@ -53,12 +53,12 @@ class Pair:
 
     @cached_property
     def of_seeds(self) -> list[tuple[Run, Run]]:
-        """Runs without and with compression, of one seed, that can be compared in time."""
+        """Runs without and with compression, of one seed, whose times can be compared."""
         return comparable(self.plain, self.compressed)
 
     @property
     def left_out(self) -> int:
-        """Seeds that are not compared, as other programs were busy."""
+        """Number of seeds that are not compared because other programs were busy."""
         return len(same_seeds(self.plain, self.compressed)) - len(self.of_seeds)
 
     @property
@@ -68,25 +68,25 @@ class Pair:
 
     @cached_property
     def time(self) -> Estimate:
-        """Of the logarithm of the time without compression by that with it: above 0 it was faster."""
+        """Logarithm of the time without compression over the time with it: above 0 compression was faster."""
         return log_ratio(self.of_seeds, self.cases)
 
     @property
     def saved_time(self) -> float:
-        """The share of the plain training time; negative when compression took longer."""
+        """The saved share of the plain training time; negative if compression took longer."""
         if self.of_seeds:
             return saved(self.time.mean)
         return 1 - self.compressed.training_seconds.mean / self.plain.training_seconds.mean
 
     @cached_property
     def saved_waiting(self) -> Estimate:
-        """Seconds of a run, where there is a seed to compare."""
+        """Seconds of waiting saved per run. Needs a seed to compare."""
         samples = [sum(plain.step_waits) - sum(other.step_waits) for plain, other in self.of_seeds]
         return estimate(samples, confidence(self.of_seeds, self.cases))
 
     @property
     def explained(self) -> float:
-        """How much of the gap in time is a gap in waiting; 1 when that is all or more."""
+        """The share of the gap in time that the gap in waiting makes up; at most 1."""
         gaps = [plain.training_seconds - other.training_seconds for plain, other in self.of_seeds]
         return min(1.0, self.saved_waiting.mean / mean(gaps)) if mean(gaps) else 0.0
 
@@ -103,7 +103,7 @@ class Pair:
 
     @property
     def ratio(self) -> float:
-        """How many times fewer bytes the compressed row sent; 1 where nothing was sent at all."""
+        """Bytes of the plain row over bytes of the compressed row; 1 if nothing was sent."""
         return self.compressed.compression_ratio.mean if self.compressed.compression_ratio else 1.0
 
     @property
@@ -116,7 +116,7 @@ class Pair:
 
     @property
     def accuracy_change(self) -> Estimate | None:
-        """Of the seeds that both have; other programs do not change it. None where they share no seed."""
+        """The change of accuracy over the seeds that both have, disturbed ones included; None without any."""
         found = same_seeds(self.plain, self.compressed)
         if not found:
             return None
@@ -126,7 +126,7 @@ class Pair:
 
 
 def confidence(of_seeds: Sequence[tuple[Run, Run]], cases: int) -> float:
-    """That each of so many intervals needs, for all together to have that of such runs."""
+    """The confidence of each of so many intervals that gives all of them together the required one."""
     is_disturbed = disturbed_runs(run for both in of_seeds for run in both)
     return 1 - (1 - (DISTURBED_CONFIDENCE if is_disturbed else CONFIDENCE)) / cases
 
@@ -137,9 +137,9 @@ def same_seeds(one: Row, other: Row) -> list[tuple[Run, Run]]:
 
 
 def comparable(one: Row, other: Row) -> list[tuple[Run, Run]]:
-    """Runs of one seed that can be compared in time: those that nobody disturbed.
+    """Runs of one seed whose times can be compared: those without disturbance.
 
-    Where there are not two such seeds, those during whose runs others took about as much of the processors.
+    If there are fewer than two such seeds: runs with about the same load by others.
     """
     found = [
         (first, second)
@@ -153,7 +153,7 @@ def comparable(one: Row, other: Row) -> list[tuple[Run, Run]]:
 
 
 def log_ratio(of_seeds: Sequence[tuple[Run, Run]], cases: int) -> Estimate:
-    """Of the first runs' training times by the second's. Without a seed it is 0, and its interval endless."""
+    """Logarithm of the first runs' times over the second's. Without a seed: 0, with an infinite interval."""
     if not of_seeds:
         return Estimate(0.0, math.inf, 0)
     samples = [math.log(one.training_seconds / other.training_seconds) for one, other in of_seeds]
@@ -161,12 +161,12 @@ def log_ratio(of_seeds: Sequence[tuple[Run, Run]], cases: int) -> Estimate:
 
 
 def saved(logarithm: float) -> float:
-    """The share of time saved, of a logarithm of times."""
-    return -math.expm1(min(-logarithm, 700.0))  # beyond it is no float
+    """The share of time saved, from a logarithm of times."""
+    return -math.expm1(min(-logarithm, 700.0))  # expm1 of more overflows
 
 
 def is_clearly_faster(row: Row, other: Row, cases: int) -> bool:
-    """Whether it takes less time, and that is more than chance, where one is compared with so many others."""
+    """Whether a row takes significantly less time than another, in one of so many comparisons."""
     return log_ratio(comparable(other, row), cases).low > 0
 
 
@@ -191,7 +191,7 @@ def steps_per_epoch(row: Row) -> float:
 
 
 def divides_steps(row: Row, serial: Row) -> bool:
-    """Whether n ranks took an nth of the serial run's steps; both may have a last step that is not full."""
+    """Whether n ranks took an nth of the serial run's steps; either may have an incomplete last step."""
     alone, together = steps_per_epoch(serial), steps_per_epoch(row)
     if together == alone:
         return False
@@ -200,7 +200,7 @@ def divides_steps(row: Row, serial: Row) -> bool:
 
 
 def undivided_rows(rows: Sequence[Row]) -> list[Row]:
-    """Parallel rows that used other numbers of examples than the serial run, as far as steps tell."""
+    """Parallel rows that, by their steps, used other numbers of examples than the serial run."""
     serial = serial_row(rows)
     if serial is None:
         return []
@@ -208,12 +208,12 @@ def undivided_rows(rows: Sequence[Row]) -> list[Row]:
 
 
 def is_made_here(place: str) -> bool:
-    """Whether the ranks of a place all run on this machine: in its memory, or on hosts made of it."""
+    """Whether a place's ranks all run on this machine: in its memory, or on hosts made of it."""
     return place == THIS_HOST or " hosts " in place
 
 
 def usable_cores(place: str, environment: Environment) -> int | None:
-    """The cores that all ranks of a place share; None when the environment does not tell."""
+    """The number of cores that all ranks of a place share; None if unknown."""
     hosts = environment.hosts
     if is_made_here(place):
         return hosts[0].usable_cores if hosts else None
@@ -221,7 +221,7 @@ def usable_cores(place: str, environment: Environment) -> int | None:
 
 
 def crowded_rows(rows: Sequence[Row], environment: Environment) -> list[Row]:
-    """Rows whose ranks are more than the cores they share."""
+    """Rows with more ranks than cores."""
     return [
         row
         for row in rows

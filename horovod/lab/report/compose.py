@@ -1,4 +1,4 @@
-"""Puts a report together from runs, rows and environment, without writing anything."""
+"""Composes a report from runs, rows and environment. Writes no files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def compose(
     runs: Sequence[Run], rows: Sequence[Row], environment: Environment, folder: Path, words: Words
 ) -> Document:
     places = list(dict.fromkeys(row.place for row in rows))
-    rows = sorted(rows, key=lambda row: places.index(row.place))  # a place's rows stand together
+    rows = sorted(rows, key=lambda row: places.index(row.place))  # keep a place's rows together
     names = Names(rows, words)
     errors = codec_errors(names.algorithms)
     return Document(
@@ -43,7 +43,6 @@ def compose(
 
 
 def hosts_picture(hosts: Sequence[Host], words: Words) -> tuple[Picture, ...]:
-    """The drawing of the hosts, if any is known."""
     if not hosts:
         return ()
     drawn = drawing(hosts, say=LANGUAGES[words.language])

@@ -18,7 +18,7 @@ from horovod.lab.runs import SERIAL, Run
 
 __all__ = ["DRAWN", "POINTS", "loss_curve"]
 
-POINTS = 40  # of a curve of losses: each is the mean of the steps since the last
+POINTS = 40  # of a curve of losses: each is the mean of the steps since the previous one
 SIZE = (4.9, 3.7)  # inches
 Curve = tuple[list[float], list[float]]
 
@@ -43,9 +43,9 @@ def accuracy_curve(run: Run, is_by_time: bool) -> Curve:
 
 
 def mean_curve(curves: Sequence[Curve]) -> Curve:
-    """Point by point, over seeds; those of a row are of one length unless a run had other data.
+    """The pointwise mean over seeds. Curves of a row have one length unless a run had other data.
 
-    Points that are not finite are left out: a training that diverged has them, in one seed or all.
+    Omits points that are not finite, which a diverged training has in one seed or all.
     """
     columns = [list(zip(*parts, strict=False)) for parts in zip(*curves, strict=True)]
     points = zip(map(mean, columns[0]), map(mean, columns[1]), strict=True)
@@ -92,7 +92,7 @@ def strokes(rows: Sequence[Row], names: Names) -> list[tuple[Row, Stroke]]:
 
 
 def empty_figure(up: str, across: str) -> tuple[Figure, Axes]:
-    """The vertical axis is named above it, where no head has to be turned."""
+    """A figure with its vertical axis named above it, to be read without turning the head."""
     figure = Figure(figsize=SIZE, layout="constrained")
     axes = figure.add_subplot()
     axes.set_title(up)
@@ -107,7 +107,7 @@ def with_legend(figure: Figure, axes: Axes) -> Figure:
 
 
 def legend_columns(labels: Sequence[str]) -> int:
-    """As many as fit, four at most: matplotlib would let the rest stand outside the figure."""
+    """The number of columns that fit, at most four: matplotlib would put the rest outside the figure."""
     points = 34 + 5.6 * max(map(len, labels))
     return max(1, min(4, int(72 * SIZE[0] / points)))
 

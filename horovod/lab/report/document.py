@@ -1,4 +1,4 @@
-"""A report before it is written: every text is finished here, so that HTML and Markdown say the same."""
+"""A report before it is written. All texts are final, so HTML and Markdown have the same."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Table:
-    """The first `names` cells of a row name it; all others hold numbers if `is_numeric`."""
+    """A table. The first `names` cells of a row name it; the others hold numbers if `is_numeric`."""
 
     name: str  # of the element in HTML
     caption: str
@@ -45,7 +45,7 @@ class Picture:
     name: str  # of the file, without .svg
     title: str
     caption: str
-    svg: str  # a document of its own, with plain colours
+    svg: str  # a complete document, with plain colours
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,11 @@ class Document:
     title: str
     warnings: tuple[str, ...]
     summary: tuple[str, ...]
-    method: tuple[tuple[str, str], ...]  # what, and how it was
+    method: tuple[tuple[str, str], ...]  # topic and description
     environment: tuple[Table, ...]
     topology: tuple[Picture, ...]
     results: tuple[Table, ...]  # one for each place
     pictures: tuple[Picture, ...]
     explanation: tuple[Section, ...]
     runs: Table
-    command: str = ""  # that asks for the same runs again; "" if it is not known
+    command: str = ""  # the lab's command line for the same runs; "" if unknown

@@ -1,4 +1,4 @@
-"""The comparison and its explanation. Every sentence is chosen by the numbers that it speaks of."""
+"""The comparison and its explanation. The numbers choose every sentence."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from horovod.lab.runs import SERIAL, Run
 
 __all__ = ["sections"]
 
-UNCHANGED = 0.005  # percentage points: below this, two decimals show 0.00
+UNCHANGED = 0.005  # percentage points: a smaller change shows as 0.00
 
 
 def sections(
@@ -45,7 +45,7 @@ def sections(
 
 
 def limits(rows: Sequence[Row], environment: Environment, names: Names, words: Words) -> list[str]:
-    """For each place, where a step of its largest uncompressed run goes."""
+    """For each place, the parts of a step of its largest uncompressed run."""
     serial, said = serial_row(rows), []
     for place in names.places:
         here = [row for row in rows if row.place == place and row.algorithm != SERIAL]
@@ -96,7 +96,7 @@ def where_a_step_goes(
 
 
 def busy_meanwhile(row: Row, serial: Row, words: Words) -> list[str]:
-    """Other programs as a cause: they slow what computes, and all wait for the rank that is slowest."""
+    """Other programs as a cause: they slow computation, and all ranks wait for the slowest."""
     if not disturbed_runs([*row.runs, *serial.runs]):
         return []
     shares = [f"{100 * mean(run.load.during for run in of_row.runs):.0f} %" for of_row in (row, serial)]
@@ -122,7 +122,7 @@ def learning(rows: Sequence[Row], errors: Sequence[CodecError], names: Names, wo
 
 
 def changed_accuracy(rows: Sequence[Row], names: Names, words: Words) -> list[str]:
-    """The largest change by a compression, and whether it is more than chance."""
+    """The largest change by a compression, and whether it is significant."""
     found = pairs(rows)
     if not found:
         return []
@@ -142,7 +142,6 @@ def changed_accuracy(rows: Sequence[Row], names: Names, words: Words) -> list[st
 
 
 def change_of(pair: Pair) -> float:
-    """Of the mean accuracy."""
     return pair.compressed.accuracy.mean - pair.plain.accuracy.mean
 
 
@@ -171,7 +170,7 @@ def same_model(rows: Sequence[Row], names: Names, words: Words) -> list[str]:
 
 
 def beside_places(runs: Sequence[Run], words: Words) -> list[str]:
-    """Whether the same training ended with the same parameters wherever it ran."""
+    """Whether the same training ended with the same parameters at every place."""
     found: dict[tuple[str, int, int], dict[str, str]] = {}
     for run in runs:
         plan = run.plan

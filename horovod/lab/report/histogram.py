@@ -1,4 +1,4 @@
-"""How large the errors of single elements are that each codec makes: a histogram on a logarithmic scale."""
+"""A histogram, on a logarithmic scale, of each codec's errors of single elements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from horovod.lab.report.words import Words
 
 __all__ = ["draw_errors"]
 
-SMALLEST, LARGEST = -7, 1  # powers of ten; errors outside count as of the outermost bins
+SMALLEST, LARGEST = -7, 1  # powers of ten; the outermost bins include errors outside
 BINS = 64
 
 

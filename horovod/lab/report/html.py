@@ -1,4 +1,4 @@
-"""The report as one HTML file: style and pictures are inside it."""
+"""The report as one HTML file, with style and pictures inside."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from horovod.lab.report.words import Words
 
 __all__ = ["page"]
 
-BREAKS = ("/", "_", "-")  # after these a long path may go on in the next line
+BREAKS = ("/", "_", "-")  # a long path may break after these
 
 
 def page(document: Document, words: Words) -> str:
-    """The page. All text is escaped by the template; only the style and the pictures are markup."""
+    """The page. The template escapes all text; only the style and the pictures are markup."""
     environment = Environment(
         loader=PackageLoader("horovod.lab", "report"),
         autoescape=True,
@@ -37,7 +37,7 @@ def page(document: Document, words: Words) -> str:
 
 
 def breakable(text: str) -> Markup:
-    """Escaped, and with places where a narrow screen may break it."""
+    """The escaped text, with places at which a narrow screen may break it."""
     found = Markup.escape(text)
     for mark in BREAKS:
         found = found.replace(mark, Markup(f"{mark}<wbr>"))

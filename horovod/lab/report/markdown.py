@@ -14,7 +14,7 @@ __all__ = ["escaped", "page"]
 
 
 def page(document: Document, words: Words) -> str:
-    """The page; its tables have the cells of the HTML page's."""
+    """The page. Its tables have the cells of the HTML page's."""
     blocks = [f"# {escaped(document.title)}", escaped(words.together(*document.summary))]
     if document.warnings:
         lines = [f"**{escaped(words('warnings_heading'))}**", *map(escaped, document.warnings)]
@@ -55,7 +55,7 @@ def bullets(lines: Iterable[str]) -> str:
 
 
 def fenced(code: str) -> str:
-    """A block of code; its fence is longer than any in it."""
+    """A block of code. Its fence is longer than any in the code."""
     longest = max((len(run) for run in re.findall("`+", code)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}sh\n{code}\n{fence}"
@@ -83,6 +83,6 @@ def picture(picture: Picture) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text that means itself: no markup of HTML or Markdown, and on one line."""
+    """Text on one line, without markup of HTML or Markdown."""
     one_line = " ".join(text.split())
     return re.sub(r"([\\`*_\[\]|~#])", r"\\\1", html.escape(one_line, quote=False))

@@ -1,4 +1,4 @@
-"""How the experiment was done: what was asked for, and what should worry a reader."""
+"""How the experiment was done: its options, and warnings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def unique(values: Iterable[str]) -> list[str]:
 
 
 def warnings(runs: Sequence[Run], rows: Sequence[Row], names: Names, words: Words) -> list[str]:
-    """Facts that make rows hard to compare, or a result doubtful. None if all is as it should be."""
+    """Facts that make rows hard to compare, or a result doubtful; [] without any."""
     said = unlike(runs, words)
     if len({frozenset(run.plan.seed for run in row.runs) for row in rows}) > 1:
         said.append(words("warn_seeds"))
@@ -59,14 +59,14 @@ def warnings(runs: Sequence[Run], rows: Sequence[Row], names: Names, words: Word
 
 
 def losses(run: Run) -> Iterable[float]:
-    """All of the run: of its steps, and of its epochs."""
+    """All losses of a run: of its steps, and of its epochs."""
     yield from run.step_losses
     for epoch in run.epochs:
         yield from (epoch.train_loss, epoch.test_loss)
 
 
 def unlike(runs: Sequence[Run], words: Words) -> list[str]:
-    """Differences between runs that should have none. The serial run may be of a script without Horovod."""
+    """Differences between runs that should have none. The serial run's script may differ."""
     found = {
         "warn_datasets": {run.dataset for run in runs},
         "warn_scripts": {run.plan.script for run in runs if run.plan.ranks > 1},

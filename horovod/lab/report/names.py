@@ -1,4 +1,4 @@
-"""Short names of rows in text and plots, different if the rows are."""
+"""Short names of rows in text and plots, unique for each row."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from horovod.lab.runs import SERIAL, THIS_HOST, Plan
 
 __all__ = ["Names"]
 
-LONGEST = 14  # characters of an algorithm that are still a short name
+LONGEST = 14  # characters of an algorithm's name that is not shortened
 MADE_HOSTS = re.compile(r"(\d+) hosts (?:at (\S+)|unlimited)")
 
 RATE = re.compile(r"([\d.]+)([kmgt]?)bit", re.IGNORECASE)
 
 
 def rate_in_words(found: re.Match[str]) -> str:
-    """1gbit, as tc takes it, for readers."""
+    """A rate in tc's form (1gbit) in readers' form (1 Gbit/s)."""
     return f"{found[1]} {found[2].upper().replace('K', 'k')}bit/s"
 
 
 class Names:
     """Names of all rows of a report.
 
-    A long compression, such as int4:rotation=hadamard,levels=lloyd, becomes "int4 (a)"; `shortened` says
-    which is which.
+    A long compression, such as int4:rotation=hadamard,levels=lloyd, becomes "int4 (a)"; `shortened` lists
+    these names.
     """
 
     def __init__(self, rows: Sequence[Row], words: Words) -> None:
@@ -57,17 +57,17 @@ class Names:
         return self._words("place_made", hosts=made[1], rate=RATE.sub(rate_in_words, made[2]))
 
     def series(self, row: Row | Plan) -> str:
-        """The row, or that of a plan, among those of its place."""
+        """The name of a row, or of a plan's row, within its place."""
         algorithm = self.algorithm(row.algorithm)
         return algorithm if row.algorithm == SERIAL else f"{algorithm} × {row.ranks}"
 
     def row(self, row: Row | Plan) -> str:
-        """The row, or that of a plan, among all."""
+        """The name of a row, or of a plan's row, within the report."""
         if len(self.places) == 1 or row.algorithm == SERIAL:
             return self.series(row)
         return self._words("row_at", row=self.series(row), place=self.place(row.place))
 
     def legend(self) -> str:
-        """Says which name is short for what; empty if none is."""
+        """The list of shortened names; "" without any."""
         pairs = [f"{short} = {algorithm}" for algorithm, short in self.shortened.items()]
         return self._words("shortened", names=self._words.listed(pairs)) if pairs else ""

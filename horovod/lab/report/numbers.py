@@ -1,4 +1,4 @@
-"""How numbers are written: here and nowhere else, so that page, Markdown and sentences always agree."""
+"""The only functions that format numbers, so that page, Markdown and sentences agree."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = [
 ]
 
 MISSING = "–"
-DIGITS = 3  # significant ones
+DIGITS = 3  # significant digits
 
 
 def plain(mean: float, spread: float | None = None, unit: str = "", decimals: int | None = None) -> str:
-    """`12.3`, or `12.3 ± 0.4 ms`. Decimals follow from the mean, with one more where the spread needs it."""
+    """`12.3`, or `12.3 ± 0.4 ms`. The mean decides the decimals; the spread may add one."""
     if decimals is None:
         decimals = decimals_of(mean, DIGITS)
     if spread:
@@ -40,7 +40,7 @@ def plain(mean: float, spread: float | None = None, unit: str = "", decimals: in
 
 
 def decimals_of(value: float, digits: int) -> int:
-    """How many decimals show `digits` significant ones; 0 for large values."""
+    """The number of decimals that shows `digits` significant digits; 0 for large values."""
     if value == 0:
         return 0
     return max(0, digits - 1 - math.floor(math.log10(abs(value))))
@@ -59,7 +59,7 @@ def percent(figure: Figure, unit: str = "") -> str:
 
 
 def accuracy(figure: Figure, unit: str = "") -> str:
-    """In percent with two decimals: one image of MNIST's 10,000."""
+    """In percent with two decimals, the resolution of MNIST's 10,000 test images."""
     return scaled(figure, 100, unit, 2)
 
 
@@ -73,12 +73,12 @@ def byte_count(figure: Figure, unit: str = "") -> str:
 
 
 def change(share: float) -> str:
-    """How much larger or smaller something is, without the sign: 3.4 %, 27 %."""
+    """A relative change without its sign: 3.4 %, 27 %."""
     return plain(100 * abs(share), None, "%", 1 if abs(share) < 0.1 else 0)
 
 
 def small(value: float) -> str:
-    """Two digits: 0.071, and 4.3 × 10⁻⁶ where zeros would have to be counted."""
+    """Two digits: 0.071, or 4.3 × 10⁻⁶ for values below 0.001."""
     if value == 0 or value >= 0.001:
         return f"{value:.2g}"
     digits, power = f"{value:.1e}".split("e")
@@ -90,7 +90,7 @@ def superscript(number: int) -> str:
 
 
 def gibibytes(number: int | None) -> str:
-    """Of memory; "" where it is not known."""
+    """A size of memory; "" if unknown."""
     return "" if number is None else plain(number / 2**30, None, "GiB")
 
 

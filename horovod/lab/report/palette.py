@@ -1,4 +1,4 @@
-"""Colours, dashes and markers of plots: told apart by the colour-blind, and on grey paper."""
+"""Colours, dashes and markers of plots, distinguishable by colour-blind readers and on grey paper."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DASHES: tuple[object, ...] = ("-", (0, (4, 1.6)), (0, (1, 1.4)), (0, (6, 1.5, 1,
 
 @dataclass(frozen=True)
 class Stroke:
-    """How a row is drawn: its algorithm by colour and marker, its number of ranks by the dashes."""
+    """The style of a row: colour and marker show its algorithm, dashes its number of ranks."""
 
     colour: str
     marker: str
@@ -33,7 +33,7 @@ def shade(algorithm: str, names: Names) -> str:
 
 
 def stroke(row: Row, ranks: list[int], names: Names) -> Stroke:
-    """`ranks`: all numbers of ranks of the report, without the serial one."""
+    """The style of a row. `ranks`: all numbers of ranks of the report, without the serial one."""
     if row.algorithm == SERIAL:
         return Stroke(SERIAL_COLOUR, "x", "-")
     marker = MARKERS[number_of(row.algorithm, names) % len(MARKERS)]

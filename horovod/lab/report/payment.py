@@ -1,6 +1,6 @@
-"""Whether compression pays: what each changed beside none, and the same training at several places.
+"""Whether compression pays: the effect of each compression, and the same training at several places.
 
-"Paid" is said only where a saving of time is more than chance and less waiting explains most of it.
+The report says "paid" only if a saving of time is significant and less waiting explains most of it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from horovod.lab.report.names import Names
 from horovod.lab.report.words import Words
 from horovod.lab.results import Row
 
-WIDE = 10  # times as much time: an end of an interval beyond it says nothing
+WIDE = 10  # times as much time: an interval's end beyond it is not printed
 
 __all__ = ["change", "interval", "payment", "why_unknown"]
 
@@ -52,7 +52,7 @@ def pair_sentences(pair: Pair, names: Names, words: Words) -> str:
 
 
 def reasons(pair: Pair, words: Words) -> list[str]:
-    """The conclusion about the difference that the seeds allow, and why no more."""
+    """The conclusion from the difference between seeds, with its reasons."""
     if pair.conclusion is Conclusion.UNKNOWN:
         return [words(f"pair_{why_unknown([pair])}")]
     said = [
@@ -73,7 +73,7 @@ def reasons(pair: Pair, words: Words) -> list[str]:
 
 
 def why_unknown(found: Sequence[Pair]) -> str:
-    """Of pairs without enough seeds to compare: whether others were unequally busy, or seeds are few."""
+    """The reason why pairs have too few seeds to compare: unequal load by others, or few seeds."""
     return "unlike" if any(pair.left_out for pair in found) else "one_seed"
 
 
@@ -82,7 +82,7 @@ def percent(share: float) -> str:
 
 
 def change(share: float, words: Words) -> str:
-    """Of time: "12 % less", "3.0 % more"."""
+    """A change of time: "12 % less", "3.0 % more"."""
     text = numbers.change(share) if abs(share) < WIDE else f"> {100 * WIDE} %"
     return words("less" if share >= 0 else "more", share=text)
 

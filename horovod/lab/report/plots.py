@@ -1,4 +1,4 @@
-"""All plots of a report, each a figure of its own: curves by epoch and time for each place, bars, codecs."""
+"""All plots of a report, each a figure: curves by epoch and time for each place, bars, codecs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ __all__ = ["pictures"]
 
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "horovod.lab",  # the same data, the same bytes
-    "text.parse_math": False,  # a dollar sign in a script's name is no formula
-    "font.family": "DejaVu Sans",  # what matplotlib brings, so that it measures alike everywhere
+    "svg.hashsalt": "horovod.lab",  # the same data gives the same bytes
+    "text.parse_math": False,  # a dollar sign in a script's name does not begin a formula
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so text measures the same on every machine
     "font.size": 9.5,
     "axes.titlesize": 9.5,
     "axes.titlelocation": "left",
@@ -86,7 +86,7 @@ def pictures(rows: Sequence[Row], errors: Sequence[CodecError], names: Names, wo
 
 def picture(name: str, title: str, caption: str, draw: Draw) -> Picture:
     with rc_context(STYLE), warnings.catch_warnings():
-        # DejaVu Sans has no Chinese glyphs. The reader's browser draws the text, with fonts that do.
+        # DejaVu Sans has no Chinese glyphs. The reader's browser draws the text, with fonts that have them.
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         drawn = svg.standalone(draw(), name, title, caption)
     return Picture(name, title, caption, drawn)

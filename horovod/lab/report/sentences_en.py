@@ -1,4 +1,4 @@
-"""English sentences on the numbers of a report. Keys and placeholders are those of sentences_zh.py."""
+"""English sentences on the numbers of a report. Keys and placeholders are the same as in sentences_zh.py."""
 
 SENTENCES = {
     # Summary

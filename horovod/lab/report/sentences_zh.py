@@ -1,4 +1,4 @@
-"""简体中文：对数据的表述。Keys and placeholders are those of sentences_en.py."""
+"""简体中文：对数据的表述。Keys and placeholders are the same as in sentences_en.py."""
 
 SENTENCES = {
     # 摘要

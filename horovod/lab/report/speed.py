@@ -1,4 +1,4 @@
-"""Speed-up beside the ideal, and what happened to the number of steps."""
+"""Speed-up compared with the ideal, and the number of steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ABOVE_IDEAL, NEAR_IDEAL, HALF_IDEAL = 1.05, 0.9, 0.5
 
 
 def speed(rows: Sequence[Row], names: Names, words: Words) -> list[str]:
-    """Only rows whose ranks divided the steps are judged beside the ideal: the others did other work."""
+    """Only rows whose ranks divided the steps are compared with the ideal: the others did other work."""
     parallel = [row for row in rows if row.algorithm != SERIAL]
     judged = [row for row in parallel if row.speed_up]
     serial = serial_row(rows)
@@ -39,7 +39,6 @@ def largest(rows: Sequence[Row]) -> Row:
 
 
 def steps_taken(row: Row, serial: Row, names: Names, words: Words) -> str:
-    """Of a row whose ranks divided the steps."""
     return words("steps_divided", ranks=row.ranks, **steps_words(row, serial, names))
 
 
@@ -49,7 +48,7 @@ def steps_words(row: Row, serial: Row, names: Names) -> dict[str, object]:
 
 
 def unequal_work(rows: Sequence[Row], serial: Row, names: Names, words: Words) -> list[str]:
-    """Times of these rows by the example, as the number of examples differs."""
+    """The times of these rows per example, as the number of examples differs."""
     most = largest(rows)
     is_same = steps_per_epoch(most) == steps_per_epoch(serial)
     said = [
@@ -83,7 +82,6 @@ def beside_ideal(rows: Sequence[Row], names: Names, words: Words) -> list[str]:
 
 
 def figures(row: Row) -> tuple[Figure, Figure]:
-    """Speed-up and efficiency."""
     if row.speed_up is None or row.efficiency is None:
         raise errors.no_speed_up(algorithm=row.algorithm, ranks=row.ranks)
     return row.speed_up, row.efficiency

@@ -1,4 +1,4 @@
-"""The report's first paragraph. Which sentences it has, and what they say, follows from the numbers."""
+"""The report's first paragraph. The numbers decide its sentences."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def compression(rows: Sequence[Row], names: Names, words: Words) -> list[str]:
 
 
 def whether_it_paid(found: Sequence[Pair], names: Names, words: Words) -> list[str]:
-    """Of the pairs with the most that can be said, the one that stands out; and those to the contrary."""
+    """The best pair for each conclusion, and the pairs to the contrary."""
     by_conclusion = {each: [pair for pair in found if pair.conclusion is each] for each in Conclusion}
     if len(by_conclusion[Conclusion.UNKNOWN]) == len(found):
         return [words(f"compression_{why_unknown(found)}")]

@@ -1,4 +1,4 @@
-"""From matplotlib's SVG to one that belongs on a page: its colours, fonts, ids and a title."""
+"""Adapts matplotlib's SVG to a page: colours, fonts, ids and a title."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["inline", "standalone"]
 
 
 def standalone(figure: Figure, name: str, title: str, description: str) -> str:
-    """A file of its own: plain colours on white paper, which every viewer shows."""
+    """A separate file: plain colours on white paper, which every viewer shows."""
     stream = io.StringIO()
     without_date = {"Date": None, "Creator": None, "Format": None, "Type": None}
     figure.savefig(stream, format="svg", metadata=without_date)
@@ -28,17 +28,17 @@ def standalone(figure: Figure, name: str, title: str, description: str) -> str:
     body += with_reader_fonts(with_prefix(inside, name))
     links: dict[str, Any] = {"xmlns:xlink": "http://www.w3.org/1999/xlink"}
     whole = document(width, height, title, body, description, prefix=f"{name}-", **links)
-    ElementTree.fromstring(whole)  # a text that broke the XML would be found out here, and not by the reader
+    ElementTree.fromstring(whole)  # finds text that breaks the XML here, before the reader does
     return whole
 
 
 def with_prefix(body: str, name: str) -> str:
-    """Ids that no other figure of the page has."""
+    """The figure with ids that are unique on the page."""
     return in_tags(body, r' id="|href="#|url\(#', lambda found: f"{found[0]}{name}-")
 
 
 def with_reader_fonts(body: str) -> str:
-    """Only sizes stay: matplotlib names the fonts that it measured with, which the reader may lack."""
+    """The figure with font sizes only: matplotlib names fonts that the reader may lack."""
     return in_tags(body, r"font: (?:(bold|\d00) )?([\d.]+px) [^;\"]*", size_and_weight)
 
 
@@ -48,12 +48,12 @@ def size_and_weight(found: re.Match[str]) -> str:
 
 
 def inline(svg: str) -> str:
-    """The same for a page: colours become the page's variables, so that they follow light and dark."""
+    """The figure for a page: colours become the page's variables, which follow light and dark mode."""
     svg = re.sub(r'<rect [^>]*class="paper"[^>]*/>', "", svg)
     variables = {pair[0]: f"var(--{name}, {pair[0]})" for name, pair in COLOURS.items()}
     return in_tags(svg, r"#[0-9a-f]{6}", lambda found: variables.get(found[0], found[0]))
 
 
 def in_tags(svg: str, pattern: str, change: Callable[[re.Match[str]], str]) -> str:
-    """Changes attributes, and leaves the text that a figure shows alone."""
+    """Replace matches in tags and attributes, but not in the text of a figure."""
     return re.sub(r"<[^>]+>", lambda tag: re.sub(pattern, change, tag[0]), svg)

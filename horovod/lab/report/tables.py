@@ -24,13 +24,13 @@ __all__ = ["COLUMNS", "environment_tables", "results_tables", "runs_table"]
 
 @dataclass(frozen=True)
 class Column:
-    """A column of numbers: a statistic of Row, how it is written, and the keys of why it can be missing."""
+    """A column of numbers: a statistic of Row, its format, and the keys of the reasons why it is missing."""
 
     statistic: str
     written: Callable[[Figure], str]
     missing: str
     missing_serial: str = ""
-    missing_unsent: str = ""  # where a run of the row sent nothing
+    missing_unsent: str = ""  # if a run of the row sent nothing
     is_time: bool = False
 
     def why_missing(self, row: Row) -> str:
@@ -53,7 +53,7 @@ COLUMNS = (
 
 
 class Notes:
-    """Footnotes: the same text gets the same mark."""
+    """Footnotes: equal texts share a mark."""
 
     def __init__(self) -> None:
         self._marks: dict[str, str] = {}
@@ -66,7 +66,7 @@ class Notes:
 
 
 def results_tables(rows: Sequence[Row], folder: Path, names: Names, words: Words) -> list[Table]:
-    """A table for each place; the serial run stands in the first."""
+    """A table for each place; the serial run is in the first."""
     tables = []
     for number, place in enumerate(names.places, 1):
         here = [row for row in rows if row.place == place or (number == 1 and row.algorithm == SERIAL)]
@@ -107,7 +107,7 @@ def number_cell(row: Row, column: Column, notes: Notes, words: Words) -> Cell:
 
 
 def disturbed_mark(row: Row, notes: Notes, words: Words) -> str:
-    """Of the note that tells in how many of a row's runs other programs were busy; "" where in none."""
+    """The mark of the note that counts the disturbed runs of a row; "" without any."""
     disturbed = disturbed_runs(row.runs)
     if not disturbed:
         return ""
@@ -115,7 +115,7 @@ def disturbed_mark(row: Row, notes: Notes, words: Words) -> str:
 
 
 def link(run: Run, folder: Path, text: str) -> Link:
-    """To the run's folder, from the report's; always with slashes, as in addresses."""
+    """A link to the run's folder, relative to the report's; always with slashes, as in URLs."""
     return Link(text, Path(os.path.relpath(run.folder, folder)).as_posix() + "/", run.folder.name)
 
 
@@ -139,7 +139,7 @@ def runs_table(runs: Sequence[Run], folder: Path, names: Names, words: Words) ->
 
 
 def load_text(load: Load, words: Words) -> str:
-    """Before, during and after the run, in percent."""
+    """The load before, during and after the run, in percent."""
     shares = " / ".join(f"{100 * share:.0f}" for share in (load.before, load.during, load.after))
     return words("load_disturbed", shares=shares) if load.is_disturbing else shares
 
@@ -151,7 +151,7 @@ def identical_key(run: Run) -> str:
 
 
 def environment_tables(environment: Environment, words: Words) -> list[Table]:
-    """Hardware and software; and a table of hosts, a row for each, where there are several."""
+    """Tables of hardware and software; for several hosts also a table with a row for each."""
     tables = []
     for section in dict.fromkeys(entry.section for entry in environment.entries):
         body = [
@@ -167,7 +167,7 @@ def environment_tables(environment: Environment, words: Words) -> list[Table]:
 
 
 def named(key: str, name: str, words: Words) -> str:
-    """The text of a key; an entry that the report does not know yet keeps the name it has."""
+    """The text of a key; an entry without a text keeps its name."""
     return words(key) if key in words else name
 
 

@@ -19,13 +19,13 @@ KEPT, TRIED = light("blue"), light("orange")
 
 
 def tuned_runs(rows: Sequence[Row]) -> list[tuple[Row, Run]]:
-    """Of each row in which the autotuner has tried something the first such run."""
+    """The first run with trials of the autotuner, of each row that has one."""
     tuned = [(row, next((run for run in row.runs if run.trials), None)) for row in rows]
     return [(row, run) for row, run in tuned if run is not None]
 
 
 def draw_tuning(run: Run, words: Words) -> Figure:
-    """The vertical axis is logarithmic: what is tried may be many times slower."""
+    """The figure. Its vertical axis is logarithmic: a trial may be many times slower."""
     figure, axes = empty_figure(words("step_time_axis"), words("step_number_axis"))
     numbers = range(1, len(run.step_seconds) + 1)
     milliseconds = [1000 * seconds for seconds in run.step_seconds]

@@ -12,7 +12,7 @@ __all__ = ["LANGUAGES", "NO_BREAK", "Words"]
 
 LANGUAGES = {"en": ENGLISH | ENGLISH_SENTENCES, "zh": CHINESE | CHINESE_SENTENCES}
 
-NO_BREAK = "\N{NO-BREAK SPACE}"  # a number and its unit stay on one line
+NO_BREAK = "\N{NO-BREAK SPACE}"  # keeps a number and its unit on one line
 
 
 class Words:
@@ -27,7 +27,7 @@ class Words:
     def __call__(self, key: str, **values: object) -> str:
         text = self._texts[key].format(**values)
         if self.language == "zh":
-            text = text.replace("） ", "）")  # a full-width mark has its space in itself
+            text = text.replace("） ", "）")  # a full-width mark contains its space
         return text.replace(" %", f"{NO_BREAK}%")
 
     def __contains__(self, key: str) -> bool:

@@ -1,6 +1,6 @@
 """English headings, names and labels; the sentences on the numbers are in sentences_en.py.
 
-Keys and placeholders are those of words_zh.py; a test holds the two together.
+Keys and placeholders are the same as in words_zh.py; a test compares them.
 """
 
 WORDS = {

@@ -1,6 +1,6 @@
 """简体中文：标题、名称与标签。
 
-Keys and placeholders are those of words_en.py; a test holds the two together.
+Keys and placeholders are the same as in words_en.py; a test compares them.
 """
 
 WORDS = {

@@ -1,4 +1,4 @@
-// A file of its own: it alone is compiled anew whenever any other has changed.
+// A separate file, since it is recompiled whenever any source changes.
 #include "base/settings.h"
 
 namespace hvd {

@@ -16,7 +16,7 @@ struct Sentence {
   const char* remedy;
 };
 
-constexpr size_t kMostShown = 16;  // ranks and values that a sentence names, as in horovod/common/sentences.py
+constexpr size_t kMostShown = 16;  // ranks or values in a sentence, as in horovod/common/sentences.py
 constexpr char kJobEnds[] = "The job cannot go on", kJobGoesOn[] = "The job can go on";
 constexpr Sentence kSentences[] = {
     {"", ErrorKind::HorovodInternalError, "", ""},
@@ -37,13 +37,13 @@ std::string value_of(const Facts& facts, const std::string& name) {
   return "{" + name + "}";
 }
 
-// The engine's thread has no caller: a wrong argument there is a failure of the job.
+// The engine's thread has no caller, so a wrong argument there is a failure of the job.
 ErrorKind of_engine(ErrorKind kind) {
   const bool is_callers = kind == ErrorKind::WrongArgument || kind == ErrorKind::WrongSetting || kind == ErrorKind::CannotStart;
   return is_callers ? ErrorKind::HorovodInternalError : kind;
 }
 
-// The text with its braces filled in, which facts' own braces are not.
+// Fills the braces of the text, but not braces within facts.
 std::string filled(const std::string& text, const Facts& facts) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
@@ -57,13 +57,13 @@ std::string filled(const std::string& text, const Facts& facts) {
   return out;
 }
 
-// As std::to_string writes one.
+// Whether std::to_string could have written the text.
 bool is_number(const std::string& text) {
   const size_t digits = text.starts_with('-') ? 1 : 0;
   return text.size() > digits && text.size() <= 20 && text.find_first_not_of("0123456789", digits) == std::string::npos;
 }
 
-// Not with a variable's name.
+// A leading variable name, such as HOROVOD_GPU_TRANSPORT, does not count.
 bool begins_sentence(const std::string& text) {
   const auto is_capital = [&](size_t at) { return at < text.size() && text[at] >= 'A' && text[at] <= 'Z'; };
   return is_capital(0) && !is_capital(1);

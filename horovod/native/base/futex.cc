@@ -27,7 +27,7 @@ inline void relax() {
 }  // namespace
 
 void advance(FutexCounter& counter) {
-  // seq_cst on both sides: either the sleeper sees the new count, or we see the sleeper.
+  // seq_cst on both sides: either the sleeper sees the new count, or this thread sees the sleeper.
   counter.count.fetch_add(1, std::memory_order_seq_cst);
   if (counter.sleepers.load(std::memory_order_seq_cst) != 0) {
     futex(counter.count, FUTEX_WAKE, INT_MAX, nullptr);

@@ -18,7 +18,7 @@ LogLevel level_named(std::string_view name) {
   for (size_t i = 0; i < kNames.size(); ++i) {
     if (kNames[i] == name) return static_cast<LogLevel>(i);
   }
-  return LogLevel::kWarning;  // Settings::from_environment has refused other names
+  return LogLevel::kWarning;  // not reached: Settings::from_environment refuses other names
 }
 
 std::string now_text() {

@@ -22,13 +22,13 @@ namespace {
 
 std::atomic<int> forks{0};
 
-// Throws where children could not be told from their parent.
+// Throws if forks cannot be counted.
 void count_forks() {
   static const int failure = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
   if (failure != 0) throw StartupError(Said::cannot_count_forks);
 }
 
-// The letter in /proc/PID/stat, behind the name, which may hold anything; 0 if there is none.
+// The state letter in /proc/PID/stat, 0 if there is none. It follows the name, which may contain any character.
 char state_of(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   const std::string text{std::istreambuf_iterator<char>(file), {}};

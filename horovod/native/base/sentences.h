@@ -1,5 +1,5 @@
-// Every sentence that an error of the core says: its code, its class in Python, the cause, the remedy. Included several times,
-// with HVD_SAYS defined. Braces are filled with facts (base/error.h); a remedy follows "; ", or ". " if it is a sentence.
+// The sentences of the core's errors: code, Python class, cause, remedy. Includers define HVD_SAYS. Facts fill the braces
+// (base/error.h). "; " precedes a remedy, or ". " if the remedy is a sentence.
 
 // ---- base ----
 HVD_SAYS(unexpected, HorovodInternalError, "{why}", "")

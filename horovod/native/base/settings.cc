@@ -22,10 +22,10 @@ namespace {
   throw InvalidArgument(Said::wrong_setting, {.others = {{"setting", variable}, {"value", value}, {"expected", wanted}}});
 }
 
-// The character of UTF-8 at `at`, which is moved behind it; kNoCharacter if none is there.
+// The UTF-8 character at `at`, which is moved past it; kNoCharacter if the bytes are not UTF-8.
 constexpr uint32_t kNoCharacter = 0xffffffff;
 uint32_t next_character(std::string_view text, size_t* at) {
-  constexpr uint32_t kLeast[] = {0, 0x80, 0x800, 0x10000};  // of as many further bytes: shorter ones are written shorter
+  constexpr uint32_t kLeast[] = {0, 0x80, 0x800, 0x10000};  // by number of further bytes; smaller ones are overlong
   uint32_t character = static_cast<unsigned char>(text[(*at)++]);
   if (character < 0x80) return character;
   const int more = std::countl_one(static_cast<unsigned char>(character)) - 1;
@@ -39,7 +39,7 @@ uint32_t next_character(std::string_view text, size_t* at) {
   return character < kLeast[more] ? kNoCharacter : character;
 }
 
-// As Python takes it, which has no characters for halves of UTF-16's pairs.
+// Python's rules: surrogates are not characters.
 bool is_utf8(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     const uint32_t character = next_character(text, &at);
@@ -48,7 +48,7 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
-// Bytes that no error could quote, as a Python user knows them: "\\xff".
+// Replaces bytes outside printable ASCII as Python does: "\\xff".
 std::string escaped(const std::string& text) {
   std::ostringstream out;
   for (const unsigned char c : text) {
@@ -63,7 +63,7 @@ std::string escaped(const std::string& text) {
 std::string to_text(bool value) { return value ? "1" : "0"; }
 std::string to_text(const std::string& value) { return value; }
 template <typename T>
-std::string to_text(T value) {  // the shortest that reads back as the same number
+std::string to_text(T value) {  // the shortest text that reads back as the same number
   char text[32];
   return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
@@ -76,7 +76,7 @@ std::string lower(std::string text) {
 long long number_in(const char* text, char** end, int64_t) { return std::strtoll(text, end, 10); }
 double number_in(const char* text, char** end, double) { return std::strtod(text, end); }
 
-// The readers that rows name: what a text means, or an InvalidArgument.
+// The readers that rows name. Each parses a text, or throws InvalidArgument.
 
 template <typename T>
 auto in_range(T least, T most) {
@@ -101,7 +101,7 @@ auto on_or_off() {
   };
 }
 
-// Of words with ", " between them.
+// `choices` are separated by ", ".
 auto one_of(std::string_view choices, std::string_view or_else = "") {
   return [=](const char* variable, const std::string& text, std::string* out) {
     *out = lower(text);
@@ -113,7 +113,7 @@ auto one_of(std::string_view choices, std::string_view or_else = "") {
   };
 }
 
-// One of them, or two: the first up to so many bytes, as "gather:65536,scatter".
+// One choice, or two by size: "gather:65536,scatter" is gather up to 65536 bytes, else scatter.
 auto one_of_by_size(std::string_view choices) {
   return [=](const char* variable, const std::string& text, std::string* out) {
     const auto choice = one_of(choices, ", or two by size, as gather:65536,scatter");
@@ -137,12 +137,12 @@ void read(const char* variable, const Reader& reader, T* out) {
   const char* value = std::getenv(variable);
   if (value == nullptr) return;
   std::string text = value;
-  text.erase(text.find_last_not_of(" \t\r\n") + 1);  // YAML files and shells leave blanks behind
+  text.erase(text.find_last_not_of(" \t\r\n") + 1);  // blanks left by YAML files and shells
   if (!is_utf8(text)) refuse(variable, escaped(text), "UTF-8 text");
   if (!text.empty()) reader(variable, text, out);
 }
 
-// Of "NAME=value" lines.
+// `text` has lines NAME=value.
 std::string value_in(const std::string& text, const std::string& variable) {
   const size_t line = ("\n" + text).find("\n" + variable + "=");
   if (line == std::string::npos) return "unknown there";
@@ -150,7 +150,7 @@ std::string value_in(const std::string& text, const std::string& variable) {
   return text.substr(begin, text.find('\n', begin) - begin);
 }
 
-// "NAME (rank 0: 1; rank 1: 2)", or "" where all texts have one value. `where` is said of each value besides.
+// "NAME (rank 0: 1; rank 1: 2)", or "" if all texts have one value. `where` has a suffix for each rank's value.
 std::string difference(const std::vector<std::string>& texts, const std::string& name, const std::vector<std::string>& where) {
   std::vector<int> ranks(texts.size());
   std::iota(ranks.begin(), ranks.end(), 0);

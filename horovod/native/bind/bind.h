@@ -1,4 +1,4 @@
-// The Python module, one file for each thing that Python sees. Interfaces are typed in horovod/_native.pyi.
+// The Python module `_native`. Each file of this folder binds the classes of one subject; horovod/_native.pyi documents them.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -12,7 +12,7 @@
 
 namespace hvd {
 
-// Memory as Python gives it.
+// Python passes addresses as integers.
 inline std::byte* bytes_at(uintptr_t address) { return reinterpret_cast<std::byte*>(address); }
 
 void register_errors(nanobind::module_& m);
@@ -26,7 +26,7 @@ void register_device(nanobind::module_& m);
 void register_engine(nanobind::module_& m);
 void register_device_kernels(nanobind::module_& m);
 
-// What Python calls a World: a transport, and the MPI behind it. Both are left alone in a forked child.
+// The class World of Python: a transport, and its MPI if it has one. A forked child does not destroy them.
 struct World {
   explicit World(OpenedTransport transport) : opened(std::move(transport)) {}
   World(const World&) = delete;

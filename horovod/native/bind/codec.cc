@@ -35,7 +35,7 @@ void check_count(int64_t count) {
   if (count < 0) throw InvalidArgument(Said::negative, {.others = {{"parameter", "count"}, {"value", count}}});
 }
 
-// Options that a caller leaves empty, or gives as the default they have, are the format's defaults.
+// Options that a caller leaves out are the format's defaults.
 std::shared_ptr<const Codec> get_codec(const std::string& name, int64_t block_size, const std::string& variant,
                                        const std::string& rounding, const std::string& rotation, const std::string& levels,
                                        uint64_t seed, const std::string& level) {
@@ -91,7 +91,7 @@ Stage stage_named(const std::string& name) {
   throw InvalidArgument(Said::stage_unknown, {.others = {{"value", name}}});
 }
 
-// A copy: what the engine works on is not for others to hold.
+// Returns a copy, since the engine changes the residuals.
 std::pair<int64_t, nb::object> read(const Feedback& feedback, const std::string& stage) {
   const Feedback::Residual& held = feedback.at(stage_named(stage));
   auto copy = std::make_unique<std::vector<float>>(held.values);

@@ -19,13 +19,13 @@ namespace nb = nanobind;
 namespace hvd {
 namespace {
 
-// What this process sees of GPUs.
+// The GPUs and the NCCL that this process can use.
 struct GpuFacts {
   int count = 0;
-  std::string why_none;  // a sentence, if the count is 0
+  std::string why_none;  // the reason, if the count is 0
   std::vector<std::string> names, identities;
   int nccl_version = 0;
-  std::string why_no_nccl;  // a sentence, if the version is 0
+  std::string why_no_nccl;  // the reason, if the version is 0
 };
 
 GpuFacts gpu_facts() {
@@ -63,7 +63,7 @@ struct BoundEvent {
   Event event;
 };
 
-// The library keeps its devices to the end.
+// The library keeps its devices until the process ends.
 struct BoundDevice {
   Device& device;
 };
@@ -74,7 +74,7 @@ BoundMemory allocated(BoundDevice& self, int64_t bytes, bool is_pinned) {
   return {is_pinned ? self.device.allocate_pinned(size) : self.device.allocate(size), size};
 }
 
-// Whole tensors that make one message, one after the other, as Bucket lays them out; the table is in the GPU's memory.
+// Whole tensors, concatenated into one message as Bucket lays them out. The table is in GPU memory.
 struct Pieces {
   DeviceMemory memory;
   PieceTable table;
@@ -138,7 +138,7 @@ void decode_on_gpu(BoundDevice& self, uintptr_t stream, const std::string& codec
                                bytes_at(message));
 }
 
-// What reduce_on_gpu() is to do, as Python gives it.
+// The arguments of reduce_on_gpu(), as Python gives them.
 struct Sum {
   DeviceReduction reduction;
   std::vector<const std::byte*> messages;
@@ -247,7 +247,7 @@ void register_device(nb::module_& m) {
   m.def("device_library_is_installed", device_library_is_installed);
 }
 
-// GPUs and their kernels by themselves, without an engine: for benchmarks and tests. Addresses and streams are integers.
+// GPUs and their kernels without an engine, for benchmarks and tests. Addresses and streams are integers.
 void register_device_kernels(nb::module_& m) {
   bind_memory(m);
   bind_device(m);

@@ -45,7 +45,7 @@ Reduction make_reduction(int op, double prescale, double postscale, std::shared_
   return {static_cast<ReduceOp>(op), prescale, postscale, std::move(codec)};
 }
 
-// The core's bytes as an array that keeps them alive.
+// An array over the core's bytes, which it keeps alive.
 nb::object array_of(const std::shared_ptr<std::byte[]>& data, size_t bytes) {
   auto* owner = new std::shared_ptr<std::byte[]>(data);
   nb::capsule keep(owner, [](void* p) noexcept { delete static_cast<std::shared_ptr<std::byte[]>*>(p); });
@@ -66,11 +66,11 @@ nb::dict counters_of(const ProcessSet& set) {
   return all;
 }
 
-// Python's signal handlers (Ctrl-C, a checkpoint on SIGTERM) run in the main thread only between its own instructions: a
-// long wait lets them in now and then.
+// Waits for a handle and lets Python's signal handlers (Ctrl-C, a checkpoint on SIGTERM) run now and then. Python runs them in
+// the main thread, and only between two of its instructions.
 template <typename Wait>
 auto wait_serving_signals(Engine& engine, int64_t handle, bool may_yield, Wait wait) {
-  // Most waits are over before rank 0 needs to hear of them.
+  // Most waits are too short for a report to rank 0.
   constexpr std::chrono::milliseconds kBeforeItIsNoted{5}, kBetweenLooks{100};
   for (std::chrono::milliseconds timeout = kBeforeItIsNoted;; timeout = kBetweenLooks) {
     {
@@ -94,8 +94,8 @@ bool wait_for_result_or_deadlock(Engine& engine, int64_t handle) {
   });
 }
 
-// An engine and the world it lives in: the transport outlives the engine. In a forked child nothing reaches the engine, whose
-// thread is not there and whose locks may be held for ever.
+// An engine, as Python has it. A forked child can neither call nor destroy it: its thread does not exist there, and its locks
+// may be held.
 class BoundEngine {
  public:
   BoundEngine(World& world, const Settings& settings, bool start_thread, bool in_order)
@@ -150,7 +150,7 @@ void bind_collectives(nb::class_<BoundEngine>& engine) {
       .def(
           "broadcast",
           [](BoundEngine& self, std::string name, const TensorRef& tensor, int root, int set) {
-            return self.engine().submit(set, broadcast_submission(std::move(name), tensor, root));
+            return self.engine().submit(set, rooted_submission(Operation::kBroadcast, std::move(name), tensor, root));
           },
           "name"_a, "tensor"_a, "root"_a, "process_set"_a = 0)
       .def(

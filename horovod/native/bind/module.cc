@@ -1,4 +1,4 @@
-// The module, with the core's errors and settings.
+// The module, and the bindings of errors and settings.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -15,7 +15,7 @@ namespace nb = nanobind;
 namespace hvd {
 namespace {
 
-// A text may quote what is of no encoding, such as a variable's value.
+// A text may quote bytes that are not UTF-8, such as a variable's value.
 nb::object python_text(const std::string& text) {
   return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
 }
@@ -66,7 +66,7 @@ void register_settings(nb::module_& m) {
   });
 }
 
-// The error tree of base/error.h as Python exceptions.
+// Translates the errors of base/error.h to Python exceptions.
 void register_errors(nb::module_& m) {
   nb::register_exception_translator(
       [](const std::exception_ptr& raised, void*) {
@@ -83,7 +83,7 @@ void register_errors(nb::module_& m) {
 }  // namespace hvd
 
 NB_MODULE(_native, m) {
-  // A process that ends from an exception keeps objects in its traceback: that is no bug to report to its user.
+  // The traceback of an uncaught exception keeps objects alive. nanobind would report them as leaks.
   nanobind::set_leak_warnings(false);
   m.doc() = "The core of horovod: codecs, collectives and the engine. See docs/architecture.md.";
   m.def("version", [] { return HOROVOD_VERSION; });

@@ -99,7 +99,7 @@ void register_plan(nb::module_& m) {
       .def_rw("why_no_nccl", &PlanFacts::why_no_nccl);
   nb::class_<Plan>(m, "Plan")
       .def_prop_ro("route", [](const Plan& plan) { return name_of(plan.route); })
-      .def_prop_ro("pattern", [](const Plan& plan) { return std::string(name_of(plan.route.pattern)); })
+      .def_prop_ro("pattern", [](const Plan& plan) { return std::string(plan.route.pattern.name); })
       .def_prop_ro("levels", [](const Plan& plan) { return std::string(name_of(plan.route.levels)); })
       .def_prop_ro("carrier", [](const Plan& plan) { return std::string(name_of(plan.route.carrier)); })
       .def_ro("is_encoded", &Plan::is_encoded)

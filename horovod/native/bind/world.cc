@@ -38,7 +38,7 @@ auto topology(const World& world) {
   return world.opened.transport->topology().*kMember;
 }
 
-// Where a rank listens before it knows the others.
+// The sockets on which a rank listens before it knows the other ranks.
 struct TcpListener {
   TcpListener(const std::vector<std::string>& addresses, int first_port, int last_port) {
     if (first_port < 0 || first_port > last_port || last_port > 65535) {

@@ -1,5 +1,5 @@
-// Blocks whose codes are elements times a factor, rounded (plain), and rotated blocks of 4-bit codes; vectorised by the
-// compiler: compiled once per instruction set.
+// The kernels of plain blocks, whose codes are rounded elements times a factor, and of rotated blocks of 4-bit codes. Compiled
+// once per instruction set and vectorised by the compiler.
 #include "codec/block_loops.h"
 #include "codec/rotation.h"
 
@@ -21,7 +21,7 @@ struct Workspace {
   alignas(64) uint8_t codes[kLargestBlock];
 };
 
-// Two stages of the transform in one pass over memory, with the same additions.
+// Two stages of the transform in one pass over memory, with the same additions as rotation_stage().
 HVD_SCALAR void two_rotation_stages(const float* __restrict in, float* __restrict out, int64_t n) {
   for (int64_t i = 0; i < n / 4; ++i) {
     const float even = in[i] + in[i + n / 2];
@@ -35,7 +35,7 @@ HVD_SCALAR void two_rotation_stages(const float* __restrict in, float* __restric
   }
 }
 
-// The transform of w.a, n a power of two; returns where it lies.
+// The transform of w.a, for n a power of two. Returns a pointer to the result.
 HVD_SCALAR float* transformed_inline(Workspace& w, int64_t n) {
   float* in = w.a;
   float* out = w.b;
@@ -52,7 +52,7 @@ HVD_SCALAR float* transformed_inline(Workspace& w, int64_t n) {
   return in;
 }
 
-// A function of its own for sizes known at run time; a constant one is worth code wherever it is used: it stays in registers.
+// Not inlined for sizes known at run time. A constant size is worth inlining everywhere: the values stay in registers.
 [[gnu::noinline]] float* transformed_any(Workspace& w, int64_t n) { return transformed_inline(w, n); }
 
 template <int64_t kBlock>
@@ -104,7 +104,7 @@ HVD_SCALAR void encode_rotated_block(Scaled<true> x, const BlockShape& shape, Wo
   pack_nibbles(w.codes, n, pairs);
 }
 
-// A tail shorter than a block is written as plain int4, by way of a run of its own.
+// A tail shorter than a block is encoded as plain int4 into its own run first.
 using Tail = uint8_t[4 + kLargestBlock / 2];
 
 template <bool kStochastic, bool kLloyd, int64_t kBlock>
@@ -178,7 +178,7 @@ void decode_two_rotated(const TwoRuns& runs, int64_t count, const BlockShape& sh
   decode_one_by_one<decode_rotated<false, kLloyd>, decode_rotated<true, kLloyd>>(runs, count, shape, factor, y);
 }
 
-// Lloyd-Max levels are rounded to nearest only.
+// Lloyd-Max levels support rounding to nearest only.
 template <class Format>
 constexpr RoundingKernels rotated_kernels_of() {
   constexpr bool kLloyd = Format::kLloyd;

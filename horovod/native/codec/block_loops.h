@@ -1,7 +1,5 @@
-// The loops that all formats with blocks share: compiled once per instruction set, in a namespace of its own, and so for
-// inclusion in *_kernels.cc only. format_list.h says what a `Format` is.
-//
-// Runs are worked through by strips of a few blocks.
+// The loops that all formats with blocks share. Compiled once per instruction set, each in its own namespace, so include it in
+// *_kernels.cc only. format_list.h describes the parameter `Format`. Runs are processed in strips of a few blocks.
 #pragma once
 
 #include "codec/format_list.h"
@@ -16,7 +14,7 @@
 namespace hvd::HVD_SIMD_NAMESPACE {
 namespace {
 
-// ---- scales and codes at any address, and codes of less than a byte side by side ------------------------------------
+// ---- unaligned scales and codes, and packed codes of less than a byte -----------------------------------------------
 
 struct __attribute__((packed, may_alias)) UnalignedWord {
   uint32_t value;
@@ -25,7 +23,7 @@ struct __attribute__((packed, may_alias)) UnalignedWord {
 HVD_SCALAR void put_float(float value, uint8_t* at) { reinterpret_cast<UnalignedWord*>(at)->value = bits_of(value); }
 HVD_SCALAR float get_float(const uint8_t* at) { return float_of(reinterpret_cast<const UnalignedWord*>(at)->value); }
 
-// A block's scale, as the format's trait has it.
+// A block's scale, with the format's number of bytes.
 template <class Format>
 HVD_SCALAR void put_scale(uint32_t scale, uint8_t* at) {
   if constexpr (Format::kScaleBytes == 1) {
@@ -44,7 +42,7 @@ struct __attribute__((packed, may_alias)) UnalignedPair {
   uint16_t codes;
 };
 
-// Codes of 4 bits, of which two make a byte: an even element's in the lower bits.
+// Packs two codes of 4 bits into a byte, the even element's in the lower bits.
 HVD_SCALAR void pack_nibbles(const uint8_t* __restrict codes, int64_t count, uint8_t* __restrict pairs) {
   const auto* both = reinterpret_cast<const UnalignedPair*>(codes);
   for (int64_t k = 0; k < count / 2; ++k) pairs[k] = static_cast<uint8_t>((both[k].codes & 15) | (both[k].codes >> 4 & 240));
@@ -57,7 +55,7 @@ HVD_SCALAR void unpack_nibbles(const uint8_t* __restrict pairs, int64_t count, u
   if (count % 2 != 0) codes[count - 1] = pairs[count / 2] & 15;
 }
 
-// Eight codes are as many bytes as a code has bits, whatever their number. They meet by twos, by fours, and all.
+// Eight codes take kBits bytes. They are joined in pairs, then fours, then all eight.
 template <int kBits>
 HVD_SCALAR uint64_t joined(uint64_t codes) {
   constexpr int kGap = 8 - kBits;
@@ -75,7 +73,7 @@ HVD_SCALAR uint64_t parted(uint64_t codes) {
   return (codes & kOne * 0x0001000100010001u) | (codes & (kOne << kBits) * 0x0001000100010001u) << kGap;
 }
 
-// Codes a byte each, as a stream of kBits each: the first in the lowest bits. The last byte's upper bits may be padding, 0.
+// Packs codes of a byte each into a stream of kBits each, the first in the lowest bits. The last byte is padded with 0.
 template <int kBits>
 HVD_SCALAR void pack(const uint8_t* __restrict codes, int64_t count, uint8_t* __restrict packed) {
   if constexpr (kBits == 4) return pack_nibbles(codes, count, packed);
@@ -103,22 +101,22 @@ HVD_SCALAR void unpack(const uint8_t* __restrict packed, int64_t count, uint8_t*
 // ---- strips ---------------------------------------------------------------------------------------------------------
 
 constexpr int64_t kStrip = 1024;  // elements; a multiple of every block size
-// Blocks of whole pieces are worked through piece by piece, with one factor for each; those of smaller blocks share one loop
-// over the strip, with a factor for each element: loops of their own cost more.
+// Blocks of at least a piece are processed piece by piece, with one factor for each piece. Smaller blocks share one loop over
+// the strip, with a factor for each element, because separate loops cost more.
 constexpr int64_t kPiece = 128;
 
-// Where the scales of a strip's blocks stand.
+// The addresses of the scales of a strip's blocks.
 template <class Format, class Byte>
 struct Scales {
   Byte* first;
-  int shift;  // of an element's index, for that of its block: block sizes are powers of two
+  int shift;  // element index >> shift is the block index: block sizes are powers of two
 
   Scales(Byte* run, int64_t first_element, int64_t block)
       : first(run + first_element / block * Format::kScaleBytes), shift(__builtin_ctzll(static_cast<uint64_t>(block))) {}
   HVD_SCALAR Byte* operator[](int64_t i) const { return first + (i >> shift) * Format::kScaleBytes; }
 };
 
-// What elements are multiplied by before they are rounded, and codes after it, by the scale at an address.
+// Format::inverse and Format::factor of the scale at an address.
 template <class Format>
 HVD_SCALAR float inverse_at(const uint8_t* scale) {
   return Format::inverse(get_scale<Format>(scale));
@@ -135,10 +133,10 @@ struct Factor {
   template <class Vector>
   HVD_SCALAR Vector at(int64_t) const {
     return value - Vector{};
-  }  // in all of its elements
+  }  // the same in all elements
 };
 
-// One for each.
+// One factor for each element.
 struct FactorOfEach {
   const float* values;
   HVD_SCALAR float operator[](int64_t i) const { return values[i]; }
@@ -148,7 +146,7 @@ struct FactorOfEach {
   }
 };
 
-// factor(i) for each of the elements begin to end of a strip; `begin` starts a block or a piece.
+// Stores factor(i) for each element from `begin` to `end` of a strip; `begin` starts a block or a piece.
 template <class FactorAt>
 HVD_SCALAR void spread(int64_t begin, int64_t end, float* __restrict factors, FactorAt factor) {
   constexpr int64_t kTogether = kSmallestBlock;
@@ -164,7 +162,7 @@ HVD_SCALAR void spread(int64_t begin, int64_t end, float* __restrict factors, Fa
 
 // ---- elements and random numbers ------------------------------------------------------------------------------------
 
-// Element i times the prescale factor; without kScaled the factor is one, and no multiplication is spent on it.
+// Element i times the prescale factor. Without kScaled the factor is one, and is not multiplied.
 template <bool kScaled>
 struct Scaled {
   const float* x;
@@ -174,13 +172,13 @@ struct Scaled {
   HVD_SCALAR Scaled from(int64_t i) const { return {x + i, prescale}; }
 };
 
-// The numbers of one stream; the stream's state is kept while the upper half of the numbers' index stays.
+// The random numbers of a run. Keeps the stream's state while the upper half of the index stays the same.
 class Numbers {
  public:
   Numbers(uint64_t seed, Draw draw)
       : seed_(seed), key_(draw.key), first_(static_cast<uint64_t>(draw.first)), high_(~0u), stream_{} {}
 
-  // Numbers first + begin and so on, `count` of them.
+  // Stores `count` numbers from number first + begin on.
   [[gnu::noinline]] void fill(int64_t begin, int64_t count, uint32_t* __restrict numbers) {
     while (count > 0) {
       const uint64_t n = first_ + static_cast<uint64_t>(begin);
@@ -205,7 +203,7 @@ class Numbers {
   RandomStream stream_;
 };
 
-// The largest float magnitude is also the largest integer: the maximum needs no float compare.
+// As integers, magnitudes have the same order as the floats, so the maximum needs no float comparison.
 template <bool kSkipsNonFinite, class Elements>
 HVD_SCALAR uint32_t largest_magnitude(Elements x, int64_t count) {
   int32_t largest = 0;
@@ -226,11 +224,11 @@ HVD_SCALAR void encode_elements(Elements x, int64_t count, Factors inverse, cons
   }
 }
 
-// The steps that strips go through are functions of their own, so that those who share one do not compile it again each.
-// `kBlock` 0 stands for a block size known at run time; a constant one lets the compiler unroll, and wants whole blocks.
+// Functions of their own, so that callers share their code. kBlock 0 is a block size known at run time; a constant lets the
+// compiler unroll, and requires whole blocks.
 template <class Format, int64_t kBlock, class Elements>
 [[gnu::noinline]] void put_scales(Elements x, int64_t count, int64_t block_size, Scales<Format, uint8_t> scales) {
-  constexpr int64_t kAhead = 2048;  // the hardware's prefetcher alone left 15 % on the table
+  constexpr int64_t kAhead = 2048;  // elements; the hardware's prefetcher alone was 15 % slower
   const int64_t block = kBlock != 0 ? kBlock : block_size;
   for (int64_t i = 0; i < count; i += block) {
     const int64_t length = kBlock != 0 || count - i > block ? block : count - i;
@@ -267,8 +265,8 @@ template <class Format, bool kStochastic, class Elements>
                                        kStochastic ? random + done : random, codes + done);
 }
 
-// Scales of a strip of blocks first, then its codes: no block waits for its own maximum, and the elements are still in the
-// level-1 cache when they are read again.
+// All scales of a strip come before its codes: no block waits for its own maximum, and the elements are still in the L1 cache
+// when they are read again.
 template <class Format, bool kStochastic>
 int64_t encode(const float* x, int64_t count, const BlockShape& shape, float prescale, Draw draw, uint8_t* __restrict run) {
   constexpr bool kPacked = Format::kBits != 8;
@@ -288,7 +286,7 @@ int64_t encode(const float* x, int64_t count, const BlockShape& shape, float pre
     } else {
       put_scales_of<Format>(scaled, here, block, scales);
     }
-    if constexpr (kStochastic) {  // beside its random numbers a multiplication by one is nothing
+    if constexpr (kStochastic) {  // the multiplication by one is cheap beside the random numbers
       numbers.fill(first, here, random);
       put_codes<Format, true>(scaled, here, block, scales, random, out);
     } else if (prescale == 1.0f) {
@@ -301,32 +299,32 @@ int64_t encode(const float* x, int64_t count, const BlockShape& shape, float pre
   return 0;  // scales are chosen so that nothing saturates
 }
 
-// ---- 8-bit minifloats by way of IEEE halves -------------------------------------------------------------------------
+// ---- 8-bit minifloats through IEEE halves ---------------------------------------------------------------------------
 
 #ifdef HVD_BY_HALVES
-// Processors with F16C turn halves into float32 by themselves: moved up, a code is the half of its value times a power of two.
-// A second way to Minifloat8::value(): the same bits in half the time.
+// Processors with F16C convert halves to float32 in hardware. A code, shifted left, is the half of its value times a power of
+// two. Gives the same bits as Minifloat8::value() in half the time.
 
 #ifdef __AVX512VL__
-constexpr int64_t kHalves = 16;  // at a time
+constexpr int64_t kHalves = 16;  // per vector
 #else
 constexpr int64_t kHalves = 8;
 #endif
 
-// Vectors at any address.
+// Vectors without alignment.
 using Codes = int8_t __attribute__((vector_size(kHalves), aligned(1), may_alias));
 using Halves = int16_t __attribute__((vector_size(kHalves * 2)));
 using Floats = float __attribute__((vector_size(kHalves * 4), aligned(4), may_alias));
 
 HVD_SCALAR Floats floats_of(Halves halves) {
 #ifdef __AVX512VL__
-  return _mm512_maskz_cvtph_ps(0xFFFF, reinterpret_cast<__m256i>(halves));  // GCC 12 warns of its own plain one
+  return _mm512_maskz_cvtph_ps(0xFFFF, reinterpret_cast<__m256i>(halves));  // GCC 12 warns inside its unmasked intrinsic
 #else
   return _mm256_cvtph_ps(reinterpret_cast<__m128i>(halves));
 #endif
 }
 
-// Of kHalves codes.
+// Values of kHalves codes.
 template <class Minifloat>
 HVD_SCALAR Floats values_of(const uint8_t* codes) {
   constexpr int kUp = 10 - Minifloat::kMantissaBits;  // a half's mantissa has 10 bits
@@ -342,7 +340,7 @@ HVD_SCALAR Floats values_of(const uint8_t* codes) {
 template <class Format>
 constexpr bool kByHalves = requires { typename Format::Minifloat; };
 
-// Of kHalves codes from the i-th on.
+// Values of kHalves codes from the i-th on.
 template <class Format, class Factors>
 HVD_SCALAR Floats values_at(const uint8_t* codes, Factors scale, int64_t i) {
   return values_of<typename Format::Minifloat>(codes + i) * scale.template at<Floats>(i);
@@ -400,12 +398,12 @@ void decode(const uint8_t* __restrict run, int64_t count, const BlockShape& shap
   }
 }
 
-// ---- the blocks of two ranks become their scaled sum, in one pass over memory ---------------------------------------
+// ---- the scaled sum of two ranks' blocks, in one pass over memory -----------------------------------------------------
 
-// Blocks below this size are decoded by themselves: their loops cost more.
+// Smaller blocks are decoded one rank at a time: a loop for each block costs more.
 constexpr int64_t kLargeBlock = 64;
 
-// Codes of a block or a piece of one, and what they are multiplied by.
+// The codes of a block or piece, and their factor.
 struct CodedBlock {
   const uint8_t* codes;
   Factor scale;
@@ -446,7 +444,7 @@ HVD_SCALAR void decode_two_runs(const TwoRuns& runs, int64_t count, int64_t bloc
   }
 }
 
-// Where that is not worth loops of its own.
+// For formats and blocks that do not gain from one pass.
 template <auto kDecode, auto kDecodeAdd>
 HVD_SCALAR void decode_one_by_one(const TwoRuns& runs, int64_t count, const BlockShape& shape, float factor, float* y) {
   kDecode(runs.first, count, shape, y);
@@ -463,7 +461,7 @@ void decode_two(const TwoRuns& runs, int64_t count, const BlockShape& shape, flo
   }
 }
 
-// ---- all of a format ------------------------------------------------------------------------------------------------
+// ---- the table of a format ------------------------------------------------------------------------------------------
 
 template <class Format>
 constexpr RoundingKernels kernels_of() {

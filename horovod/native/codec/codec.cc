@@ -68,15 +68,14 @@ constexpr FormatRow kRows[] = {HVD_FOR_EACH_FORMAT(HVD_ROW)};
 
 // ---- runs -----------------------------------------------------------------------------------------------------------
 
-// Of a rotation, for each element of a block.
+// The sign of a rotation for each element of a block.
 std::vector<uint32_t> signs_of(const FormatRow& row, const CodecOptions& options) {
   std::vector<uint32_t> signs(row.rotated ? static_cast<size_t>(options.block_size) : 0);
   for (size_t i = 0; i < signs.size(); ++i) signs[i] = rotation_sign(options.seed, i);
   return signs;
 }
 
-// The class behind every format: all scales first, then all codes. What differs between the formats is in their rows, and in
-// the loops.
+// The codec of every format: first all scales, then all codes. Formats differ only in their rows and loops.
 class RunCodec final : public Codec {
  public:
   RunCodec(const FormatRow& row, const CodecOptions& options, const std::string& name, SimdLevel level)
@@ -142,7 +141,7 @@ std::string joined(const std::vector<std::string>& words) {
 
 [[noreturn]] void refuse(Said said, std::vector<Fact> about) { throw InvalidArgument(said, {.others = std::move(about)}); }
 
-// The word asked for, or the first of the choices if none was.
+// The word, or the first choice if it is empty.
 std::string chosen(const std::string& word, const char* option, std::string_view choices) {
   const std::vector<std::string> known = split(choices, ' ');
   if (word.empty()) return known.front();
@@ -152,10 +151,10 @@ std::string chosen(const std::string& word, const char* option, std::string_view
   return word;
 }
 
-// What all rows of one format say together.
+// The common properties of all rows of a format.
 struct Format {
   std::string name;
-  bool has_blocks = false;  // without, no scales, and so no stochastic rounding
+  bool has_blocks = false;  // otherwise it has neither scales nor stochastic rounding
   bool has_rotation = false;
   std::string variants = {};  // separated by spaces, the default first
 };
@@ -188,7 +187,7 @@ int64_t chosen_block(const Format& format, int64_t block) {
   return block;
 }
 
-// Refuses what the format cannot honour and fills in what was left open.
+// Fills in the defaults, and throws for options that the format does not have.
 CodecOptions settled(const Format& format, const CodecOptions& asked) {
   const std::string& name = format.name;
   CodecOptions options;
@@ -274,7 +273,7 @@ NamedCodec parse_codec_name(const std::string& name) {
     }
   }
   if (understood) {
-    // A name says one thing in one way only: what is repeated, out of order or spelled otherwise is a mistake.
+    // A codec has exactly one name: repeated, reordered or differently spelled options are errors.
     const Format format = format_named(words[0]);
     options = settled(format, options);
     if (name_of(format, options) == name) return {words[0], options};

@@ -1,4 +1,4 @@
-// The loops behind the codecs, one table per instruction set.
+// The loops of all codecs, one table per instruction set.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ inline constexpr int64_t kDefaultBlock = 128;
 inline constexpr int64_t kSmallestBlock = 32;
 inline constexpr int64_t kLargestBlock = 1024;
 
-// What the loops of a format have to know about the codec they work for.
+// The parameters of a codec that its loops need.
 struct BlockShape {
   int64_t block;
   uint64_t seed;

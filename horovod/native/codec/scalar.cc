@@ -1,5 +1,5 @@
-// The slow twins: one element at a time, straight from the definitions that format_list.h lists, rotation.h and random_bits.h.
-// Every *_kernels.cc is compared with these byte for byte (test/single/codec/test_codec_native.py).
+// The slow references: one element at a time, directly from the definitions in format_list.h, rotation.h and random_bits.h.
+// Tests compare every *_kernels.cc with them byte for byte (test/single/codec/test_codec_native.py).
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -68,10 +68,10 @@ void from_float(DType dtype, const float* x, int64_t count, void* destination) {
 
 // ---- blocks ---------------------------------------------------------------------------------------------------------
 
-// A block of a run on its way to codes: elements as they are after the prescale factor, and where the bytes go.
+// A block of a run to encode: elements after the prescale factor, and the addresses of scale and codes.
 struct Block {
   std::vector<float> x;
-  int64_t begin;  // index of its first element in the run
+  int64_t begin;  // of its first element in the run
   const BlockShape& shape;
   Draw draw;
   uint8_t* scale;
@@ -80,7 +80,7 @@ struct Block {
   uint32_t random(size_t i) const { return random_number(shape.seed, draw.key, static_cast<uint64_t>(draw.first + begin) + i); }
 };
 
-// A block of codes on its way to elements.
+// A block of codes to decode.
 struct CodedBlock {
   const uint8_t* scale;
   const uint8_t* codes;
@@ -104,7 +104,7 @@ uint32_t largest_finite_magnitude(const std::vector<float>& x) {
 
 // ---- plain blocks ---------------------------------------------------------------------------------------------------
 
-// Code i has bits i * kBits and on, lower bits first; it may lie in two bytes. Bits that no code has yet are 0.
+// Code i starts at bit i * kBits, lower bits first, and may span two bytes. Unused bits must be 0.
 template <int kBits>
 void store_code(uint8_t* codes, size_t i, uint8_t code) {
   const size_t byte = i * kBits / 8, shift = i * kBits % 8;
@@ -179,7 +179,7 @@ struct RotatedBlocks : PlainBlocks<Int4Blocks> {
   static void encode(const Block& block) {
     const size_t n = block.x.size();
     const uint32_t largest = largest_magnitude(block.x);
-    // A tail is plain; so is a block with a non-finite element, of which only the scale is left.
+    // A tail is not rotated, nor is a block with a non-finite element, whose scale becomes NaN.
     if (n < static_cast<size_t>(block.shape.block) || largest >= kInfinity) {
       return PlainBlocks<Int4Blocks>::encode<kStochastic>(block);
     }

@@ -1,5 +1,5 @@
-// 16-bit floats as codes, whose run may stand at any address; and tensors of any floating dtype to and from float32.
-// Vectorised by the compiler: compiled once per instruction set.
+// The kernels of 16-bit floats as codes, without alignment, and conversions of tensors of any floating-point dtype from and to
+// float32. Compiled once per instruction set and vectorised by the compiler.
 #include <cstring>
 
 #include "codec/kernels.h"
@@ -17,7 +17,7 @@ int64_t encode(const float* __restrict x, int64_t count, const BlockShape&, floa
   int64_t saturated = 0;
   for (int64_t start = 0; start < count; start += 4096) {
     const int64_t end = start + 4096 < count ? start + 4096 : count;
-    uint32_t here = 0;  // 32 bits wide, like the floats, so that counting vectorises with the rest
+    uint32_t here = 0;  // 32 bits wide like the floats, so that the count vectorises too
     for (int64_t i = start; i < end; ++i) {
       const float value = x[i] * prescale;
       if (Format::kSaturates) here += half_saturates(value) ? 1u : 0u;

@@ -6,7 +6,7 @@
 namespace hvd {
 namespace {
 
-// a.b, a.a and b.b of one tensor.
+// Scalar products of one tensor.
 struct Products {
   double ab = 0, aa = 0, bb = 0;
 };
@@ -30,7 +30,7 @@ class Adasum {
       kernels.load(reduction_.dtype, tensors_[t].source, tensors_[t].count, reduction_.prescale, mine_ + starts_[t]);
     }
     const int size = context_.group.size();
-    std::vector<Range> given;  // level by level, what the partner has gone on with
+    std::vector<Range> given;  // level by level: the half that the partner keeps
     Range segment{0, starts_.back()};
     for (int distance = 1; distance < size; distance *= 2) segment = halve(segment, distance, &given);
     for (int distance = size / 2; distance >= 1; distance /= 2) {
@@ -47,7 +47,7 @@ class Adasum {
  private:
   static size_t bytes_of(Range range) { return static_cast<size_t>(range.count()) * sizeof(T); }
 
-  // Of a segment that both hold, each of two partners keeps one half, and combines it with the other's values there.
+  // Both partners hold the segment. Each keeps one half, and combines it with the partner's values.
   Range halve(Range segment, int distance, std::vector<Range>* given) {
     const int rank = context_.group.rank(), partner = rank ^ distance;
     const bool is_upper = (rank & distance) != 0;
@@ -101,7 +101,7 @@ class Adasum {
     return all;
   }
 
-  // Sums over the ranks whose segments make up the two vectors: the aligned block of `block` ranks this one is in.
+  // Sums over the ranks whose segments make up the two vectors: the aligned block of `block` ranks with this rank.
   std::vector<Products> total(const std::vector<Products>& own, int block) {
     const int rank = context_.group.rank(), first = rank / block * block;
     const size_t bytes = own.size() * sizeof(Products);
@@ -117,7 +117,7 @@ class Adasum {
     context_.wire_bytes += static_cast<int64_t>(bytes) * (block - 1);
     all[static_cast<size_t>(rank - first)] = own;
     std::vector<Products> sums(own.size());
-    for (const std::vector<Products>& one : all) {  // in rank order, so that all ranks get the same bits
+    for (const std::vector<Products>& one : all) {  // in rank order: the same bits on all ranks
       for (size_t t = 0; t < sums.size(); ++t) {
         sums[t].ab += one[t].ab;
         sums[t].aa += one[t].aa;
@@ -130,7 +130,7 @@ class Adasum {
   void combine(const T* a, const T* b, Range range, const std::vector<Products>& all) {
     for_each_tensor(range, [&](size_t t, int64_t begin, int64_t end) {
       const Products& p = all[t];
-      // A vector of zeros has nothing in common with any.
+      // A zero vector has no component in common with another.
       const T of_a = static_cast<T>(p.aa == 0 ? 1.0 : 1.0 - p.ab / (2 * p.aa));
       const T of_b = static_cast<T>(p.bb == 0 ? 1.0 : 1.0 - p.ab / (2 * p.bb));
       for (int64_t i = begin; i < end; ++i) mine_[i] = of_a * a[i] + of_b * b[i];
@@ -140,7 +140,7 @@ class Adasum {
   CollectiveContext& context_;
   const std::span<const BucketTensor> tensors_;
   const BucketReduction& reduction_;
-  std::vector<int64_t> starts_;  // of each tensor in the buffers, then the end
+  std::vector<int64_t> starts_;  // the position of each tensor in the buffers, then the end
   T* mine_;
   T* theirs_;
 };

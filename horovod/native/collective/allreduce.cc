@@ -58,7 +58,7 @@ int64_t allreduce_in_host_memory(CollectiveContext& context, std::span<const Buc
   return pattern_of(route).run({context, memory, wire, level ? &*level : nullptr}, tensors, reduction, route.gathers());
 }
 
-// By messages, for ranks that share no memory, and between GPUs.
+// By messages: for ranks without shared memory, and for GPUs over NCCL.
 int64_t allreduce_by_exchange(const Means& means, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
                               bool gather) {
   TensorMemory& memory = means.memory;

@@ -1,17 +1,16 @@
-// Allreduce over several hosts: inside of each first, and by messages between them.
+// Allreduce over several hosts: first inside each host, then by messages between hosts.
 //
-// The first ranks of every host are carriers, as many as the smallest host has ranks; carrier c has slice c of every tensor.
-// In each step
+// Every host has the same number of carriers, its first ranks. Carrier c has slice c of every tensor. In each step
 //
-//   send        every rank gives its data of the other carriers' slices to them, as it is
-//   contribute  a carrier sums its slice over the host, in the order of local ranks, and starts to send the sum, encoded if
-//               there is a codec, to the carriers of its slice on the other hosts
+//   send        every rank gives the other carriers its data of their slices, unencoded
+//   contribute  a carrier sums its slice over the host in the order of local ranks, encodes the sum if there is a codec, and
+//               starts to send it to the carriers of the slice on the other hosts
 //   reduce      (scatter) a carrier sums its host's part of the slice over the hosts, in their order, and sends the result
-//   publish     what the others have sent to a carrier is there for all ranks of its host
-//   collect     every rank takes all slices of it
+//   publish     a carrier makes the messages from other hosts available to all ranks of its host
+//   collect     every rank takes all slices from these messages
 //
-// So each byte crosses a host's link as often as if the host were one rank, and what crosses it is encoded once per host. How
-// ranks of a host come to each other's data is the host level's (host_level.h).
+// So each byte crosses a host's link as if the host were one rank, and is encoded once per host. The host level (host_level.h)
+// moves data inside a host.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -34,17 +33,17 @@ class HierarchicalAllreduce {
         role_(means.context),
         gather_(gather),
         over_ranks_(reduction) {
-    // No larger messages than are good for the network.
+    // Messages are at most as large as the network handles well.
     const int64_t by_network = elements_of(means_.wire.message_bytes(role_.hosts), reduction);
     const int64_t elements =
         std::max<int64_t>(1, std::min(level_.elements_per_bucket(role_, memory_, reduction, gather), by_network));
-    BucketReduction over_hosts = reduction;  // of what a host has summed
+    BucketReduction over_hosts = reduction;  // for what a host has summed
     over_hosts.prescale = 1.0;
     (scales_sums_of_hosts(tensors, reduction) ? over_hosts : over_ranks_).scale = {};
     for (int slice = 0; slice < role_.carriers; ++slice) {
       std::vector<BucketTensor> part = slice_of(tensors, reduction, slice, role_.carriers);
       for (BucketTensor& tensor : part) {
-        if (slice != role_.local_rank) tensor.feedback = nullptr;  // its carrier's concern
+        if (slice != role_.local_rank) tensor.feedback = nullptr;  // the slice's carrier has it
       }
       slices_.emplace_back(
           slices_of(part, over_hosts, gather ? 1 : role_.hosts, gather ? kNoPart : role_.host, claims_of(memory_)), role_.hosts,
@@ -150,10 +149,10 @@ class HierarchicalAllreduce {
   HostLevel& level_;
   const HostRole role_;
   const bool gather_;
-  BucketReduction over_ranks_;                     // of what the ranks of a host sum
+  BucketReduction over_ranks_;                     // for the sum over a host's ranks
   std::vector<Steps> slices_;                      // by carrier: buckets over the hosts
   uint32_t steps_ = 0;                             // of the longest slice
-  std::unique_ptr<MessageReduction> by_messages_;  // of the own slice
+  std::unique_ptr<MessageReduction> by_messages_;  // of this rank's slice; null if it carries none
 };
 
 }  // namespace
@@ -170,7 +169,7 @@ int64_t allreduce_by_hierarchy(const Means& means, std::span<const BucketTensor>
                                bool gather) {
   if (count_of(tensors) == 0) return 0;
   HierarchicalAllreduce allreduce(means, tensors, reduction, gather);
-  // With very many hosts a step is too large whatever is done.
+  // With very many hosts even the smallest step does not fit.
   if (!allreduce.fits()) return allreduce_by_exchange(means, tensors, reduction, gather);
   return allreduce.run();
 }

@@ -8,10 +8,10 @@
 namespace hvd {
 namespace {
 
-// Encoding and decoding cost about as much again as the reading and writing they are part of.
+// Encoding or decoding costs about as much again as the pass over memory that it is part of.
 constexpr double kCodecPasses = 2.0;
 
-// Passes over the tensors that one party makes: packing, reducing, and, where each reduces a slice, unpacking.
+// Passes over the tensors that one party makes: packing, reducing, and for a scatter unpacking.
 double passes(bool gathers, double parties, bool is_encoded) {
   if (is_encoded) return kCodecPasses * (gathers ? 1 + parties : 3 + 1 / parties);
   return gathers ? 1 + parties : 1 + 2 * (parties - 1) / parties;
@@ -23,14 +23,15 @@ double work(double passes, const PlanFacts& facts, const PlanCosts& costs) {
   return passes * static_cast<double>(facts.bytes) * costs.links.memory_byte;
 }
 
-// Of messages that a party sends, counted in those of all tensors.
+// Messages that a party sends, as a multiple of one message with all tensors.
 double messages(bool gathers, double parties) { return gathers ? parties - 1 : 2 * (parties - 1) / parties; }
 
 double in_window(bool gathers, const PlanFacts& facts, const PlanCosts& costs) {
   return rounds(gathers) * costs.links.memory_latency + work(passes(gathers, facts.ranks, facts.is_encoded), facts, costs);
 }
 
-// Ranks whose messages leave hosts by `sent` of the tensors' messages on the busiest cable, or are copied twice inside of one.
+// Between hosts the busiest link carries `sent` times all tensors' messages. Inside one host `copied` times all tensors'
+// messages are copied twice.
 double by_messages(double latencies, double passes, double sent, double copied, const PlanFacts& facts,
                    const PlanCosts& costs) {
   const auto wire = static_cast<double>(facts.wire_bytes);
@@ -40,7 +41,7 @@ double by_messages(double latencies, double passes, double sent, double copied, 
 }
 
 double by_exchange(bool gathers, const PlanFacts& facts, const PlanCosts& costs) {
-  // A rank sends to all ranks that are not on its host.
+  // A rank sends to all ranks of other hosts.
   const double parties = facts.ranks, own = facts.most_on_a_host;
   const double sent = own * (parties - own) * (gathers ? 1 : 2 / parties);
   return by_messages(rounds(gathers), passes(gathers, parties, facts.is_encoded), sent, messages(gathers, parties), facts,
@@ -54,14 +55,14 @@ double around_ring(bool, const PlanFacts& facts, const PlanCosts& costs) {
 }
 
 double by_hierarchy(bool gathers, const PlanFacts& facts, const PlanCosts& costs) {
-  // Inside: packing, reducing and collecting; across: a slice for each rank of a host that carries one.
+  // Inside a host: packing, reducing and collecting. Between hosts: a slice for each carrier.
   const double parties = facts.hosts;
   const double working = work(3 + passes(gathers, parties, facts.is_encoded) / facts.carriers, facts, costs);
   const double moving = messages(gathers, parties) * static_cast<double>(facts.wire_bytes) * costs.links.network_byte;
   return 2 * costs.links.memory_latency + rounds(gathers) * costs.links.network_latency + std::max(working, moving);
 }
 
-// The same between GPUs. NCCL's transfers and kernels of other steps run side by side.
+// The same for GPUs. NCCL's transfers overlap with the kernels of other steps.
 double kernels(double passes, const PlanFacts& facts, const PlanCosts& costs) {
   return passes * static_cast<double>(facts.bytes) * costs.gpu.kernel_byte;
 }
@@ -80,7 +81,7 @@ double between_hosts_gpus(bool gathers, const PlanFacts& facts, const PlanCosts&
   const double parties = facts.hosts, others = 1 - 1.0 / facts.carriers;
   const auto wire = static_cast<double>(facts.wire_bytes);
   const double working = kernels(3 + passes(gathers, parties, facts.is_encoded) / facts.carriers, facts, costs);
-  // Elements to the carriers, and what has arrived from them.
+  // Inside a host: elements to the carriers, and received messages from them.
   const double arrived = (gathers ? parties : 1) * wire;
   const double inside = others * (static_cast<double>(facts.bytes) + arrived) * costs.gpu.local_byte;
   const double across = messages(gathers, parties) * wire * costs.gpu.network_byte;
@@ -94,7 +95,7 @@ double by_nccl_itself(bool, const PlanFacts& facts, const PlanCosts& costs) {
          moved * (is_inside ? costs.gpu.local_byte : costs.gpu.network_byte);
 }
 
-// Of GPU tensors, messages that the host sums are scattered: two-way transfers between GPU and host hide in each other.
+// For GPU tensors summed by the host, only a scatter is possible: copies in both directions overlap.
 Fit in_host_memory(bool is_possible, const Route& route, const PlanFacts& facts) {
   if (!is_possible) return Fit::kNone;
   if (!facts.on_gpu) return Fit::kGood;
@@ -173,10 +174,10 @@ constexpr AllreducePattern kPatterns[] = {
      with_messages,
      by_exchange,
      allreduce_by_exchange},
-    {{Pattern::kRing, Levels::kFlat, Carrier::kMessages},
+    {{{"ring"}, Levels::kFlat, Carrier::kMessages},
      "Sums go from rank to rank, host after host, and then the results. Each host sends to one other only, but every "
      "rank is a round or two: it suits large sizes.",
-     Algorithm::kRing,
+     {"ring"},
      on_a_ring,
      around_ring,
      allreduce_around_ring},

@@ -1,13 +1,13 @@
-// Allreduce around a ring of ranks, host after host, so that each host sends to one other and hears of one.
+// Allreduce around a ring of ranks, ordered by host, so that each host sends to one host and receives from one.
 //
-// Every slice of the tensors goes round twice. The first time each rank adds its own to the sum, until it comes to the slice's
-// owner, which is the last; the second time it is the result. A hop is a message to the next rank:
+// Every slice goes round twice. The first time, each rank adds its contribution to the sum; the slice's owner comes last. The
+// second time, the result goes to all ranks. A hop is a message to the next rank:
 //
 //   hop    0          1 .. n-2           n-1                        n .. 2n-3
 //   sends  its own    a sum and its own  the result that it owns    a result that has arrived
 //
-// In every hop, rank `place` sends of the slice (place - hop - 1) mod n. So the order of summation is that of the ring, and
-// begins behind the owner: another one for each slice, the same in every run.
+// In every hop, rank `place` sends the slice (place - hop - 1) mod n. So the sum starts at the rank behind the owner and
+// follows the ring: each slice has another order, which is the same in every run.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -49,7 +49,7 @@ class RingAllreduce {
 
  private:
   static constexpr uint32_t kLag = 2;  // steps between two hops
-  // What was made is sent until the next hop; what has arrived is read then, and may be sent until the one after.
+  // What is made is sent until the next hop. What has arrived is read in the next hop, and may be sent until the hop after.
   static constexpr uint32_t kMadeSlots = kLag + 1, kArrivedSlots = 2 * kLag + 1;
 
   int last_hop() const { return 2 * size_ - 3; }
@@ -77,7 +77,7 @@ class RingAllreduce {
     ticket(step, hop) = context_.group.start(outgoing, incoming, context_.send.memory());
   }
 
-  // Of the slice, what this rank sends in the hop: in the last round it only takes it.
+  // The message that this rank sends in the hop; after the last hop, the last arrived result.
   const std::byte* message_of(uint32_t step, int hop) {
     const auto which = static_cast<size_t>(slice(hop));
     Bucket& bucket = buckets_[which];
@@ -119,7 +119,7 @@ int64_t allreduce_around_ring(const Means& means, std::span<const BucketTensor> 
   const int size = context.group.size();
   const auto place = std::find(ring.begin(), ring.end(), context.group.rank()) - ring.begin();
   BucketReduction passing = reduction;
-  passing.scale = {};  // the owner's concern
+  passing.scale = {};  // only the owner scales
   auto slices = slices_of(tensors, passing, size, kNoPart, claim_on_cpu);
   auto& own = slices[static_cast<size_t>(place)];
   own = std::move(slices_of(tensors, reduction, size, kNoPart, claim_on_cpu)[static_cast<size_t>(place)]);

@@ -1,13 +1,13 @@
-// Allreduce through memory that all ranks see.
+// Allreduce through memory that all ranks share.
 //
 // Each rank's area of the window has slots that steps use in turn:
 //
-//   slot := result contribution[n]      results of this rank's slice, and what this rank contributes to each slice
+//   slot := result contribution[n]      the result of this rank's slice, and this rank's contribution to each slice
 //
-// A rank packs its contributions to step s, then reduces its slice of step s-1 from everybody's slots, then copies the
-// results of step s-2 out of theirs. A counter for each of the three tells the others how far it is; since a slot comes up
-// again only kSlots steps later, ranks may drift apart that far before anyone waits. All data of the CPU moves in pieces that
-// stay in the caches. GPUs write into their rank's slots and read out of everybody's: the CPU reduces codes to codes.
+// A rank packs its contributions to step s, reduces its slice of step s-1 from all ranks' slots, and copies the results of step
+// s-2 from them. A window counter for each of the three tells the other ranks its progress. A slot is used again kSlots steps
+// later, so ranks may drift that far apart before one waits. CPU data moves in pieces that fit the caches. GPUs write their
+// rank's slots and read all ranks' slots, and the CPU reduces codes to codes.
 #include <algorithm>
 #include <vector>
 
@@ -18,8 +18,8 @@
 namespace hvd {
 namespace {
 
-constexpr int64_t kWindowStepBytes = 512 << 10;  // of the tensors: half a core's level-2 cache
-// A GPU's steps are as large as slots allow, but a small bucket is cut into a few, so that its stages overlap too.
+constexpr int64_t kWindowStepBytes = 512 << 10;  // of the tensors: half of a core's L2 cache
+// A GPU's steps are as large as slots allow, but a small bucket is cut into several steps, so that its stages overlap.
 constexpr int64_t kFewSteps = 8;
 constexpr int64_t kLeastMessage = int64_t{64} << 10;
 
@@ -57,7 +57,7 @@ class WindowAllreduce {
   static constexpr int kPacked = 0, kReduced = 1, kDone = 2;  // counters of the window
   static constexpr uint32_t kSlots = 4;                       // a power of two; more than the last stage lags behind the first
 
-  uint32_t target(uint32_t step) const { return base_ + step + 1; }  // a counter's value once the step is behind it
+  uint32_t target(uint32_t step) const { return base_ + step + 1; }  // a counter's value when the step is done
 
   void await_all(int counter, uint32_t value) {
     for (int r = 0; r < size_; ++r) {
@@ -67,7 +67,7 @@ class WindowAllreduce {
 
   std::byte* slot(int rank, uint32_t step) const { return window_.area(rank) + (base_ + step) % kSlots * slot_bytes(window_); }
 
-  // Where `rank`'s contribution to a slice lies; of its own slice, behind the others.
+  // The address of `rank`'s contribution to a slice.
   std::byte* contribution(int rank, uint32_t step, int slice) const {
     if (gather_) return slot(rank, step);
     const size_t result = aligned(steps_.bytes(step, rank));
@@ -75,7 +75,7 @@ class WindowAllreduce {
   }
 
   void pack(uint32_t step) {
-    await_all(kDone, target(step) - kSlots);  // everyone has left the slot's previous step
+    await_all(kDone, target(step) - kSlots);  // all ranks have left the slot's previous step
     memory_.send(step, contribution(rank_, step, 0), !gather_ && reads_own_in_place_ ? rank_ : Steps::kNobody);
     for (int slice = 0; slice < static_cast<int>(steps_.buckets()); ++slice) {
       if (gather_ || slice != rank_) context_.wire_bytes += static_cast<int64_t>(steps_.bytes(step, slice));
@@ -105,7 +105,7 @@ class WindowAllreduce {
     window_.advance(kReduced);
   }
 
-  // With a codec the owner, like everyone else, takes what the encoded result decodes to.
+  // With a codec the owner also takes the decoded result, so that all ranks have the same bits.
   void collect(uint32_t step) {
     const int done = reads_own_in_place_ ? rank_ : Steps::kNobody;
     for (int r = 0; r < size_ && !gather_; ++r) {
@@ -149,18 +149,18 @@ int64_t allreduce_through_window(const Means& means, std::span<const BucketTenso
   const int size = context.group.size(), slices = gather ? 1 : size;
   memory.open(window, size);
   int64_t elements = elements_in_step(tensors, reduction, window, size, slices, memory.is_elsewhere());
-  // Codes of very small tensors take more room than those of large ones: shorter steps have it.
+  // Codes of very small tensors take more room than codes of large ones: halve the steps until they fit.
   for (;; elements /= 2) {
     const Steps steps(slices_of(tensors, reduction, slices, gather ? kNoPart : context.group.rank(), claims_of(memory)), size,
                       gather, elements);
     if (steps.count() == 0) return 0;
-    context.enter(Phase::kCommunicate);  // its steps overlap: packing, reducing and unpacking are one phase
+    context.enter(Phase::kCommunicate);  // the steps overlap, so packing, reducing and unpacking are one phase
     WindowAllreduce allreduce(context, steps, memory);
     if (allreduce.fits()) {
       allreduce.run();
       return memory.saturated();
     }
-    // Very many ranks.
+    // Happens only with very many ranks.
     if (elements < Layout::kRun / 2) return allreduce_by_exchange(means, tensors, reduction, gather);
   }
 }

@@ -1,8 +1,8 @@
 // A backend carries out a process set's collectives for tensors in one kind of memory: the CPU's (CpuBackend), or a GPU's,
-// by NCCL or by way of the host (device/gpu_backend.h). An operation that one of them does not serve is a line there, which
-// hands it to another. Belongs to its engine's thread.
+// through NCCL or through the host (device/gpu_backend.h). A backend hands an operation that it does not support to another
+// backend. Belongs to its engine's thread.
 //
-// Calls throw InternalError when a transport or NCCL fails. `tensors` and what else is pointed to are in the backend's memory.
+// Calls throw InternalError if a transport or NCCL fails. Pointers point to the backend's kind of memory.
 #pragma once
 
 #include <cstddef>
@@ -28,16 +28,16 @@ class Backend {
   // For logs: "the CPU", "GPU 1".
   virtual std::string name() const = 0;
 
-  // What plans depend on: the same on every rank.
+  // The inputs of a plan, the same on every rank.
   virtual PlanFacts facts(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const = 0;
   virtual const PlanRules& rules() const = 0;
-  // The routes are plans', and the reduction has a codec only if the plan uses it.
+  // The route is a plan's. The reduction has a codec only if the plan uses it.
   virtual void allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) = 0;
   virtual void adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) = 0;
   // See integer_average.h.
   virtual void average_integers(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
                                 const std::function<void(const Plan&)>& on_plan) = 0;
-  // One list of parts for each rank, as in allreduce.h.
+  // Rank r gets the reduction of `by_rank[r]`. See reducescatter() in allreduce.h.
   virtual void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction,
                              const Route& route) = 0;
   virtual void broadcast(int root, void* data, size_t bytes) = 0;
@@ -48,10 +48,10 @@ class Backend {
   virtual int64_t take_saturated() = 0;
 };
 
-// The collectives of tensors in memory of the CPU: they are done when a call returns.
+// The collectives of CPU tensors, which are complete when a call returns.
 class CpuBackend final : public Backend {
  public:
-  // Both outlive it.
+  // Both must outlive the backend.
   CpuBackend(CollectiveContext& context, const PlanRules& rules) : context_(context), rules_(rules) {}
 
   std::string name() const override { return "the CPU"; }

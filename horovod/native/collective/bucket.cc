@@ -30,7 +30,7 @@ std::byte* Bucket::destination_at(const BucketTensor& tensor, int64_t offset) co
   return static_cast<std::byte*>(tensor.destination) + offset * static_cast<int64_t>(size_of(reduction_.dtype));
 }
 
-// x * prescale, and what was lost of it before where somebody keeps that; x may lie in the tiles.
+// Encodes x * prescale + residual, and keeps the loss if there is a residual. x may lie in the tiles.
 void Bucket::encode(const float* x, int64_t count, double prescale, Draw draw, const ClaimedResiduals& residual,
                     std::byte* run) {
   const Codec& codec = *reduction_.codec;
@@ -58,7 +58,7 @@ void Bucket::encode_source(const BucketTensor& tensor, int64_t offset, int64_t c
   encode(floats, count, reduction_.prescale, {tensor.sent_key, tensor.offset + offset}, tensor.sent.from(offset), run);
 }
 
-// The result of a run, from where reduce_encoded() has left it in the tiles.
+// Encodes the result that reduce_encoded() left in the tiles.
 void Bucket::encode_result(const BucketTensor& tensor, int64_t offset, int64_t count, std::byte* run) {
   encode(tiles_.floats, count, 1.0, {tensor.result_key, tensor.offset + offset}, tensor.result.from(offset), run);
 }
@@ -74,7 +74,7 @@ void Bucket::pack(Range range, std::byte* message) {
   });
 }
 
-// The sum of contributions, in the accumulator type; a null run stands for `own`.
+// The sum of the contributions, in the accumulator type. A null run stands for `own`.
 void Bucket::accumulate(std::span<const std::byte* const> runs, const std::byte* own, int64_t count, void* sum) const {
   const DType dtype = reduction_.dtype;
   auto contribution = [&](size_t rank) { return runs[rank] ? runs[rank] : own; };
@@ -90,7 +90,7 @@ void Bucket::accumulate(std::span<const std::byte* const> runs, const std::byte*
   }
 }
 
-// The sum is made in `out` where the accumulator type is the dtype itself.
+// The sum is made in `out` if the accumulator type is the dtype.
 void Bucket::reduce_exact(std::span<const std::byte* const> runs, const std::byte* own, int64_t count, std::byte* out) const {
   const bool in_place = accumulator_size(reduction_.dtype) == size_of(reduction_.dtype);
   alignas(64) float tile[kRun];
@@ -143,8 +143,8 @@ void Bucket::pack_sum_of_messages(Range range, std::span<const std::byte* const>
   });
 }
 
-// float32 sums of decoded contributions, float64 sums for float64 tensors. If a message is to be made of it, the result is
-// left in the tiles too, as float32.
+// Sums decoded contributions in float32, or in float64 for float64 tensors. With `to_tiles` the result is also left in the
+// tiles as float32, to be encoded.
 void Bucket::reduce_encoded(std::span<const std::byte* const> runs, int64_t count, std::byte* destination, bool to_tiles) {
   const Codec& codec = *reduction_.codec;
   auto bytes_of = [&](size_t rank) { return reinterpret_cast<const uint8_t*>(runs[rank]); };
@@ -185,7 +185,7 @@ void Bucket::reduce(Range range, std::span<const std::byte* const> messages, boo
       reduce_encoded(runs, count, destination, result != nullptr);
       if (result) encode_result(tensor, offset, count, result);
     } else {
-      // The sum must not grow where this rank's own contribution still lies.
+      // The sum must not overwrite this rank's contribution, which is still read.
       std::byte* out = result ? result : destination == source ? tiles_.exact : destination;
       reduce_exact(runs, source, count, out);
       if (destination && destination != out) std::memcpy(destination, out, static_cast<size_t>(layout_.piece_bytes(count)));

@@ -1,5 +1,5 @@
-// The CPU's work on a layout (layout.h) whose tensors are in its memory: messages are read and written here, by the thread
-// that has the bucket. The tensors' memory and feedback belong to the caller.
+// The CPU's work on a layout (layout.h) of CPU tensors: reads and writes messages. Belongs to one thread. The caller owns the
+// tensors' memory and feedback.
 #pragma once
 
 #include <cstddef>
@@ -18,26 +18,25 @@ class Bucket {
  public:
   static constexpr int64_t kRun = Layout::kRun;
 
-  // Layout and tiles outlive it; the tiles may be shared by buckets of one thread. A reduction of its own differs from the
-  // layout's in how it scales.
+  // Layout and tiles must outlive the bucket. Buckets of one thread may share tiles. `reduction` may differ from the layout's
+  // only in its scale and prescale.
   Bucket(const Layout& layout, SimdLevel level, Tiles& tiles) : Bucket(layout, layout.reduction(), level, tiles) {}
   Bucket(const Layout& layout, const BucketReduction& reduction, SimdLevel level, Tiles& tiles);
 
   // Writes this rank's contribution.
   void pack(Range range, std::byte* message);
-  // For ranks that contribute together: their data as it is, and the message of its sum, prescaled and scaled. Null stands
-  // for this rank's own, read in place.
+  // For ranks that contribute together: copy() copies this rank's elements; pack_sum() writes the message of the ranks' sum,
+  // prescaled and scaled. A null pointer stands for this rank's elements.
   void copy(Range range, std::byte* data) const;
   void pack_sum(Range range, std::span<const std::byte* const> data, std::byte* message);
-  // The same of what each of them has packed, and so prescaled if there is a codec. Null stands for nobody.
+  // The same for inputs from pack(), which are prescaled already if there is a codec. With a codec no pointer may be null.
   void pack_sum_of_messages(Range range, std::span<const std::byte* const> messages, std::byte* message);
-  // Sums the contributions of all ranks, by rank, and scales the result. A null message stands for this rank's own data,
-  // read in place (exact buckets only). The result goes to the destinations, or to `result` as a message, or both; with
-  // a codec, the message is what the others will decode.
+  // Sums the contributions in rank order and scales the result. A null message (only without a codec) stands for this rank's
+  // data. The result goes to the destinations, to `result` as a message, or to both.
   void reduce(Range range, std::span<const std::byte* const> messages, bool to_destination, std::byte* result);
   // Writes a result message to the destinations.
   void unpack(Range range, const std::byte* message);
-  // A world of one: destination = source * prescale * scale.
+  // For a world of one: destination = source * prescale * scale.
   void reduce_alone();
 
   int64_t saturated() const { return saturated_; }  // finite values that a codec's range cut off so far
@@ -66,7 +65,7 @@ class Bucket {
   int64_t saturated_ = 0;
 };
 
-// What the CPU does with the buckets of a group.
+// One Bucket for each bucket of a group.
 class BucketsOf {
  public:
   BucketsOf(const Steps& group, const BucketReduction& reduction, const CollectiveContext& context);

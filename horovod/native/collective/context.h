@@ -1,4 +1,4 @@
-// The context of every collective. Belongs to one engine thread.
+// The state that all collectives of an engine share. Belongs to one engine thread.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace hvd {
 
-// Bytes that are allocated when first needed, grow, and are never filled for their own sake.
+// Uninitialised memory that grows on demand.
 class Scratch {
  public:
   std::byte* at_least(size_t bytes) {
@@ -23,7 +23,7 @@ class Scratch {
     }
     return memory_.get();
   }
-  // To be kept by whoever may use it for longer.
+  // Keep a copy of this pointer to use the memory beyond the operation.
   const std::shared_ptr<std::byte[]>& memory() const { return memory_; }
 
  private:
@@ -31,14 +31,14 @@ class Scratch {
   size_t bytes_ = 0;
 };
 
-// What a collective is busy with, for whoever draws timelines.
+// The phases of a collective, for timelines.
 enum class Phase { kPack, kCommunicate, kReduce, kUnpack };
 
-// What settings say about messages; every rank has the same.
+// Settings of messages, the same on every rank.
 struct MessageRules {
-  int64_t bytes = kPromptBytes;  // that one has at most
-  uint32_t steps = 8;            // that are under way at a time
-  int carriers = 16;             // ranks of a host that exchange with other hosts, at most
+  int64_t bytes = kPromptBytes;  // at most in one message
+  uint32_t steps = 8;            // under way at a time
+  int carriers = 16;             // most ranks of a host that exchange with other hosts
 };
 
 struct CollectiveContext {
@@ -50,14 +50,14 @@ struct CollectiveContext {
   int64_t wire_bytes = 0;  // handed to other ranks so far
   Scratch send, receive;
   std::unique_ptr<Tiles> tiles = std::make_unique<Tiles>();
-  std::function<void(Phase)> on_phase;  // empty unless somebody watches
+  std::function<void(Phase)> on_phase;  // empty unless a listener wants timelines
 
   void enter(Phase phase) const {
     if (on_phase) on_phase(phase);
   }
 };
 
-// Nobody watches any more when this goes, however the operation ends.
+// Removes the phase callback at the end of an operation, also after an exception.
 class WatchedPhases {
  public:
   explicit WatchedPhases(CollectiveContext& context) : context_(context) {}

@@ -13,7 +13,7 @@ namespace {
 
 int64_t nonzero(const float* begin, const float* end) { return (end - begin) - std::count(begin, end, 0.0f); }
 
-// So that the bounds behind them begin where they may.
+// Padded, so that the bounds behind the values are aligned.
 size_t bytes_of_values(int64_t count) {
   const size_t bytes = static_cast<size_t>(count) * sizeof(float);
   return (bytes + alignof(ResidualBound) - 1) / alignof(ResidualBound) * alignof(ResidualBound);
@@ -47,7 +47,7 @@ ResidualBound* Feedback::Away::bounds() const {
   return reinterpret_cast<ResidualBound*>(memory.get() + bytes_of_values(count));
 }
 
-// What the GPU does with them on its stream comes first: the copy is the next there.
+// The copy follows all earlier work on the GPU's stream, so it sees that work's residuals.
 Feedback::Residual& Feedback::home(Stage stage) const {
   Residual& held = stages_[static_cast<int>(stage)];
   Away& away = away_[static_cast<int>(stage)];
@@ -80,10 +80,10 @@ ClaimedResiduals Feedback::claim_on(Device& device, Stream stream, Stage stage, 
       device.fill(stream, there.memory.get(), 0, bytes);
     } else {
       const auto bounds = ResidualBounds::from(usual);
-      await(device, device.record(stream), attend);  // to copy from memory that is not pinned waits for the stream
+      await(device, device.record(stream), attend);  // a copy from unpinned memory blocks until the stream is done
       device.copy(stream, there.memory.get(), held.values.data(), held.values.size() * sizeof(float));
       device.copy(stream, there.bounds(), &bounds, sizeof bounds);
-      device.synchronize(device.record(stream));  // the values go
+      device.synchronize(device.record(stream));  // `held` is freed below
     }
     away = std::move(there);
     held = {};
@@ -128,7 +128,7 @@ void Feedback::restore(Stage stage, Residual residual) {
     throw InvalidArgument(Said::feedback_does_not_fit,
                           {.others = {{"begin", residual.begin}, {"end", residual.begin + count}, {"count", count_}}});
   }
-  away_[static_cast<int>(stage)] = {};  // freed when the GPU has done with it
+  away_[static_cast<int>(stage)] = {};  // freed when the GPU is done with it
   stages_[static_cast<int>(stage)] = std::move(residual);
 }
 

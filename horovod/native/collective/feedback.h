@@ -1,22 +1,21 @@
-// Error feedback: what quantisation has lost of one parameter's gradients, to be added to what is encoded next.
+// Error feedback: keeps what quantisation lost of one parameter's gradient, to add it to the gradient that is encoded next.
 //
-// A rank encodes at two places, and keeps what each has lost of the elements that it encodes there:
+// A rank encodes at two stages, and keeps the loss of the elements that it encodes there:
 //
-//   kSent    its contribution; on a hierarchical route the sum of its host, of the slice that it carries to the others.
-//            In units of what is encoded, after prescale: one rank's (or host's) part in the sum.
-//   kResult  the reduced slice that it owns and sends to everybody. In units of the result, after scale.
+//   kSent    its contribution; on a hierarchical route, its host's sum of the slice that it carries to other hosts.
+//            Units: the encoded values, after prescale.
+//   kResult  the reduced slice that it owns and sends to all ranks. Units: the result, after scale.
 //
-// So a residual stands for the same step of the parameter whatever is divided where: with Average over n ranks, what is
-// sent counts 1/n, and so does what was lost of it and goes along the next time. It is also why both multiply by the same
-// factor when the loss is scaled otherwise. Where codes are gathered and summed by everybody, only kSent is in use.
+// A residual therefore keeps its effect on the parameter if slices move between ranks: with Average over n ranks, a sent value
+// counts 1/n, and so does its residual in the next step. If the loss scale changes, both stages multiply by the same factor.
+// Routes that gather codes use only kSent.
 //
-// What an outlier has lost is not kept: see codec/residual_bound.h. Of each stage a bound goes along with its residuals.
+// Losses of outliers are not kept: see codec/residual_bound.h. Each stage has a bound of its residuals.
 //
-// An operation on a GPU claims residuals there: they live in the GPU's memory while one operation after the other claims
-// them, and come home as soon as they are asked for here, which waits for the operations on their stream.
+// An operation on a GPU moves the residuals of its stage to the GPU's memory. They stay there for later operations on the same
+// stream. Functions that read them here copy them back first, which waits for that stream.
 //
-// Not thread-safe: an operation that was given a Feedback uses it until the operation is done; on a GPU, until everything
-// of it has been enqueued.
+// Not thread-safe: an operation uses its Feedback until it is done; on a GPU, until all its work is enqueued.
 #pragma once
 
 #include <array>
@@ -40,58 +39,58 @@ class Feedback : public std::enable_shared_from_this<Feedback> {
     std::vector<float> values;
   };
 
-  // Of a parameter of `count` elements. Throws InvalidArgument if that is negative.
+  // Throws InvalidArgument if `count`, the number of the parameter's elements, is negative.
   explicit Feedback(int64_t count);
 
   int64_t count() const { return count_; }
-  int64_t bytes() const;  // held now, here and on a GPU
+  int64_t bytes() const;  // of residuals held on the host and on a GPU
 
-  // The residuals of these elements, which the stage holds from now on. Of others it held, those that are not zero are
-  // dropped and counted: some other rank encodes these elements now. (But what was sent stays owed when this operation's
-  // route has the rank carry a part only: the next one may carry all again.) InvalidArgument outside of [0, count()).
+  // Returns the residuals of these elements, which the stage holds from now on. Drops its other residuals and counts those not
+  // equal to zero, because another rank encodes their elements now. A kSent claim of a part keeps the rest, because the next
+  // route may have this rank encode all elements again. Throws InvalidArgument for elements outside [0, count()).
   ClaimedResiduals claim(Stage stage, int64_t begin, int64_t count);
-  // The same in memory of the GPU, for what is enqueued on the stream from now on. Null for no elements. Both outlive this.
-  // Residuals that come from elsewhere wait for the streams, and call `attend` meanwhile.
+  // The same in GPU memory, for work enqueued on `stream` from now on; nulls for no elements. Device and stream must outlive
+  // this object. If the residuals have to move, it waits for streams, and calls `attend` meanwhile.
   ClaimedResiduals claim_on(Device& device, Stream stream, Stage stage, int64_t begin, int64_t count,
                             const ProgressCallback& attend);
-  // Of what encoding the sum of a host loses here, while a GPU has the residuals of its own contribution.
+  // The bound for encoding a host's sum on the CPU while a GPU holds the residuals of this rank's contribution.
   ResidualBound* bound_of_sums();
-  // How many were dropped since the last call.
+  // Residuals dropped since the last call.
   int64_t take_dropped();
 
   const Residual& at(Stage stage) const { return home(stage); }
   void restore(Stage stage, Residual residual);
-  // Every residual times a finite factor: gradients are in other units from now on.
+  // Multiplies every residual, when gradients get other units. Throws InvalidArgument unless the factor is finite.
   void scale(float factor);
   void clear();
 
-  // The usual largest residual of each bound: of what is sent, of results, and of sums of a host.
+  // The usual largest residual of each bound: of kSent, of kResult, and of sums of a host.
   static constexpr size_t kBounds = 3;
   std::array<float, kBounds> usual() const;
   void set_usual(const std::array<float, kBounds>& usual);
 
-  // How many operations it took part in so far: gives stochastic rounding other numbers each time.
+  // The number of operations so far; a key of stochastic rounding, so that each operation draws other numbers.
   uint64_t uses = 0;
 
  private:
-  // Residuals of a stage while a GPU has them.
+  // A stage's residuals in GPU memory.
   struct Away {
     Device* device = nullptr;
     Stream stream = nullptr;
     int64_t begin = 0, count = 0, turn = 0;
-    DeviceMemory memory;  // null: they are at home. The values, and behind them their ResidualBounds
+    DeviceMemory memory;  // values, then their ResidualBounds; null while the residuals are on the host
 
     ResidualBound* bounds() const;
   };
 
   void check(int64_t begin, int64_t count) const;
-  Residual& home(Stage stage) const;  // nobody sees where they are: const
+  Residual& home(Stage stage) const;  // const because callers cannot see where the residuals are
 
   const int64_t count_;
   int64_t dropped_ = 0;
   mutable Residual stages_[2];
   mutable Away away_[2];
-  mutable ResidualBound bounds_[kBounds];  // by stage, and of sums
+  mutable ResidualBound bounds_[kBounds];  // by stage, then of sums
 };
 
 }  // namespace hvd

@@ -50,7 +50,7 @@ WindowLevel::WindowLevel(const CollectiveContext& context)
   static_assert(kReceiveBuffers >= RankWire::kMostLag + 3);
 }
 
-// As many as fit the slots, of which an eighth is left for the alignment of messages and for what blocks add to a range.
+// As many elements as fit the slots, less an eighth for the alignment of messages and the rounding of ranges to blocks.
 int64_t WindowLevel::elements_per_bucket(const HostRole& role, const TensorMemory& memory, const BucketReduction& reduction,
                                          bool gather) const {
   const int64_t buckets = gather ? 1 : role.hosts;
@@ -72,7 +72,7 @@ bool WindowLevel::begin(const HostSteps& steps) {
   return true;
 }
 
-// Who has not carried may in the next operation, where settings have changed: then its counters are to be as the others'.
+// If settings change, this rank may carry in the next operation. Its counters must then equal those of the other ranks.
 void WindowLevel::end() {
   for (uint32_t step = 0; !steps_->role.carries() && step < steps_->count; ++step) {
     window_.advance(kTaken);
@@ -81,7 +81,7 @@ void WindowLevel::end() {
   window_.steps += steps_->count;
 }
 
-// Of the host's first `count` ranks.
+// Waits for the host's first `count` ranks.
 void WindowLevel::await(int count, int counter, uint32_t value) {
   context_.enter(Phase::kCommunicate);
   for (int r = 0; r < count; ++r) {
@@ -89,7 +89,7 @@ void WindowLevel::await(int count, int counter, uint32_t value) {
   }
 }
 
-// Carriers have done with the slot's previous step.
+// Waits until the carriers are done with the slot's previous step.
 void WindowLevel::await_room(uint32_t step) { await(steps_->role.carriers, kTaken, target(step) - kSendBuffers); }
 
 std::byte* WindowLevel::send_buffer(uint32_t step, int slice) {
@@ -104,7 +104,7 @@ std::byte* WindowLevel::send_buffer_of(int local_rank, uint32_t step) {
          steps_->send_offset(step, steps_->role.local_rank, local_rank);
 }
 
-// Everybody has left the slot's previous step.
+// Waits until all ranks have left the slot's previous step.
 void WindowLevel::await_receive_buffer(uint32_t step) { await(locals(), kCollected, target(step) - kReceiveBuffers); }
 
 std::byte* WindowLevel::receive_buffer(int carrier, uint32_t step) {

@@ -1,9 +1,11 @@
-// How the ranks of a host come to what they send to other hosts, and all of them to what has arrived: the first level of a
-// hierarchy. Some of them, the carriers, have a slice each. In a step
+// The level of a hierarchical route inside a host: ranks pass data to the carriers, and read what the carriers receive from
+// other hosts. Each carrier has one slice. In a step
 //
 //   every rank   await_room -> writes its data of the other carriers' slices to send_buffer() -> sent
 //   a carrier    await_sent -> reads send_buffer_of() -> taken; await_receive_buffer -> messages arrive at receive_buffer()
 //   every rank   publish -> await_published of each carrier -> reads receive_buffer() -> collected
+//
+// Belongs to one thread.
 #pragma once
 
 #include <cstddef>
@@ -19,27 +21,27 @@
 
 namespace hvd {
 
-// Where this rank is, and who else carries its slice.
+// This rank's place, and the ranks that carry the same slice on other hosts.
 struct HostRole {
   explicit HostRole(const CollectiveContext& context);
   bool carries() const { return local_rank < carriers; }
 
   int host = 0, local_rank = 0, hosts = 1, carriers = 1;
   std::vector<int> locals;   // ranks of this host
-  std::vector<int> parties;  // carriers of this rank's slice, by host
+  std::vector<int> parties;  // carriers of this rank's slice, by host; empty if it carries none
 };
 
-// What the steps of an operation take: of a rank's send buffer, of a slice in it, and of what arrives for a slice.
+// Sizes and offsets of an operation's steps in the buffers.
 struct HostSteps {
   const HostRole& role;
   TensorMemory& memory;
   std::span<const Steps> slices;  // by carrier
   uint32_t count = 0;
 
-  // Whether a rank sends its data of a slice inside the host.
+  // Whether the rank writes its data of the slice to its send buffer. A carrier reads its own in place unless it is elsewhere.
   bool is_sent(int slice, int rank) const { return slice != rank || memory.is_elsewhere(); }
   size_t slice_bytes(uint32_t step, int slice) const;
-  // Where the data of a slice is in the send buffer of a rank; those of carriers lack their own slice.
+  // The offset of a slice in a rank's send buffer.
   size_t send_offset(uint32_t step, int slice, int rank) const;
   size_t receive_bytes(uint32_t step, int slice) const;
 };
@@ -50,10 +52,10 @@ class HostLevel {
   HostLevel(const HostLevel&) = delete;
   virtual ~HostLevel() = default;
 
-  // About how many elements of a bucket a step should have.
+  // The suggested number of elements of a bucket in one step.
   virtual int64_t elements_per_bucket(const HostRole& role, const TensorMemory& memory, const BucketReduction& reduction,
                                       bool gather) const = 0;
-  // Before the first step; false if a step takes too much. The same answer on every rank.
+  // Call it before the first step. Returns false, on all ranks alike, if a step needs too much memory.
   virtual bool begin(const HostSteps& steps) = 0;
   virtual void end() = 0;
 
@@ -70,13 +72,12 @@ class HostLevel {
   virtual void collected() = 0;
 };
 
-// Ranks of a host that share memory: nothing is sent inside of it. An area of the host's window has slots that steps use in
-// turn:
+// Ranks of a host that share memory: no message is sent inside the host. A rank's area of the host's window has slots:
 //
 //   area := send_buffer[kSendBuffers] receive_buffer[kReceiveBuffers]
 class WindowLevel final : public HostLevel {
  public:
-  // Of a group with a host window.
+  // The group must have a host window.
   explicit WindowLevel(const CollectiveContext& context);
 
   int64_t elements_per_bucket(const HostRole& role, const TensorMemory& memory, const BucketReduction& reduction,
@@ -98,10 +99,10 @@ class WindowLevel final : public HostLevel {
 
  private:
   static constexpr int kSent = 0, kTaken = 1, kPublished = 2, kCollected = 3;  // counters of the window
-  // Powers of two, so that slots go on in turn when the count of steps begins anew at 2^32.
+  // Powers of two, so that the slots stay in order when the count of steps wraps around at 2^32.
   static constexpr uint32_t kSendBuffers = 4, kReceiveBuffers = 16;
 
-  uint32_t target(uint32_t step) const { return base_ + step + 1; }  // a counter's value once the step is behind it
+  uint32_t target(uint32_t step) const { return base_ + step + 1; }  // a counter's value when the step is done
   void await(int count, int counter, uint32_t value);
   int locals() const { return static_cast<int>(steps_->role.locals.size()); }
 

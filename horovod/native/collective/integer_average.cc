@@ -11,7 +11,7 @@ namespace {
 
 __extension__ using Wide = __int128;
 
-// One type's tensors, as the int64s that are added: of each element one, or a quotient and a remainder.
+// All tensors as int64s to add: one for each element, or a quotient and a remainder.
 template <typename T>
 class WideIntegers {
  public:
@@ -62,7 +62,7 @@ class WideIntegers {
       values_[static_cast<size_t>(at)] = x / ranks_;
       values_[static_cast<size_t>(count_ + at)] = x % ranks_;
     } else {
-      values_[static_cast<size_t>(at)] = +x;  // an int8_t is a number here, and no character
+      values_[static_cast<size_t>(at)] = +x;  // + promotes an int8_t to int, because it is a character type
     }
   }
 

@@ -1,4 +1,4 @@
-// The tensors of a bucket and their reduction, and the place of each element in a message.
+// The tensors of a bucket, their reduction, and the position of each element in a message.
 #pragma once
 
 #include <algorithm>
@@ -17,21 +17,21 @@ namespace hvd {
 
 struct BucketTensor {
   const void* source = nullptr;
-  void* destination = nullptr;  // may equal source, and otherwise does not overlap it
-  Witness witness;              // of both
+  void* destination = nullptr;  // may equal source, but must not overlap it otherwise
+  Witness witness;              // of source and destination
   int64_t count = 0;
-  int64_t offset = 0;  // of the first element in the whole tensor, which keys and feedback are about
+  int64_t offset = 0;  // of the first element in the whole tensor; keys and feedback count from there
 
-  // A stochastic codec's streams of random numbers: for what this rank contributes, and for results that it owns.
+  // A stochastic codec's streams of random numbers, for this rank's contribution and for the results that it owns.
   uint64_t sent_key = 0;
   uint64_t result_key = 0;
 
-  Feedback* feedback = nullptr;  // of the whole tensor; null: what quantisation loses is lost
-  // Claimed of it by slices_of(): for each of the count elements what its encoding has lost, or null.
+  Feedback* feedback = nullptr;  // of the whole tensor; null: losses are not kept
+  // Claimed by slices_of(): the residual of each of the `count` elements, or null.
   ClaimedResiduals sent{}, result{};
 };
 
-// Throws MemoryGone unless the memory is still there.
+// Throws InternalError if the tensor's memory is gone.
 void require_memory(const BucketTensor& tensor);
 int64_t count_of(std::span<const BucketTensor> tensors);
 
@@ -41,9 +41,9 @@ struct Range {
   int64_t count() const { return end - begin; }
 };
 
-// Memory that buckets compute in, small enough for the L1 cache. Nothing in it outlives a call.
+// Working memory of buckets that fits the L1 cache, used within a call.
 struct Tiles {
-  static constexpr int64_t kRun = 4096;  // elements whose float32 sums stay in the L1 cache; a multiple of every block
+  static constexpr int64_t kRun = 4096;  // a multiple of every codec's block
   alignas(64) float floats[kRun];
   alignas(64) std::byte exact[kRun * sizeof(double)];
 };
@@ -52,27 +52,26 @@ struct BucketReduction {
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0;
-  Scale scale;                   // of the result, the divisor of an Average included
-  const Codec* codec = nullptr;  // null: elements travel as they are
+  Scale scale;                   // of the result, including the divisor of an Average
+  const Codec* codec = nullptr;  // null: elements are sent unchanged
 };
 
-// Elements between two places where a tensor may be cut: a block of the codec, or what a cache line holds.
+// Elements between two places at which a tensor may be cut: a codec's block, or a cache line.
 int64_t granule_of(const BucketReduction& reduction);
-// Of Tiles::kRun elements in a message.
+// Message bytes of Tiles::kRun elements.
 int64_t run_bytes(const BucketReduction& reduction);
 
-// Which element of which tensor is where in a message: tensors of one dtype and one reduction, reduced together as if they
-// were one. The same for the memory of any device.
+// The position of each element in a message, for any device. The tensors have one dtype and one reduction, and are reduced as
+// one.
 //
-// It is a virtual concatenation: positions 0..count() run through the tensors in order, and no fusion buffer is ever
-// filled. A range of positions travels as a message:
+// A layout is a virtual concatenation: positions 0..count() run through the tensors in order, without a fusion buffer. A range
+// of positions travels as a message:
 //
 //   message := piece*      the part of the range in each tensor, in order
 //   piece   := run*        at most kRun elements each; cut at multiples of kRun from the piece's first element
-//   run     := elements as they lie in memory, or, with a codec, what its encode() makes of them
+//   run     := elements as they lie in memory, or the output of the codec's encode()
 //
-// Ranges begin and end where cut() allows it, so that blocks of a codec neither straddle tensors nor depend on how the
-// concatenation was cut.
+// Ranges begin and end at boundaries from cut(). So a codec's blocks never straddle tensors, and do not depend on the ranges.
 class Layout {
  public:
   static constexpr int64_t kRun = Tiles::kRun;
@@ -85,11 +84,11 @@ class Layout {
 
   // The largest allowed boundary at or before `position`.
   int64_t cut(int64_t position) const;
-  // Bytes of a range's message, and of a run or whole piece of so many elements.
+  // Bytes of a range's message, and of `count` elements of one piece.
   int64_t message_bytes(Range range) const;
   int64_t piece_bytes(int64_t count) const;
 
-  // Calls f(tensor, offset in the tensor, count) for the part of a range in each tensor that has some, in message order.
+  // Calls f(tensor, offset in the tensor, count) for each tensor with elements in the range, in message order.
   template <typename F>
   void for_each_piece(Range range, F f) const {
     if (range.count() <= 0) return;
@@ -105,7 +104,7 @@ class Layout {
   // Constant after construction.
   std::vector<BucketTensor> tensors_;
   BucketReduction reduction_;
-  int64_t granule_;              // boundaries lie at multiples of this from a tensor's start
+  int64_t granule_;              // boundaries are at multiples of this from a tensor's start
   int64_t run_bytes_;            // of a whole run
   std::vector<int64_t> starts_;  // position of each tensor, then of the end
 };

@@ -17,7 +17,7 @@ std::vector<Movement::Part> in_a_row(std::span<const size_t> bytes) {
   return parts;
 }
 
-// A rank forwards a chunk while its parent receives the next; smaller chunks fill the tree sooner.
+// A rank forwards one chunk while its parent receives the next; smaller chunks fill the tree sooner.
 constexpr size_t kChunkBytes = size_t{1} << 20;
 
 }  // namespace
@@ -72,9 +72,9 @@ std::vector<int64_t> exchange_splits(CollectiveContext& context, std::span<const
 void broadcast(CollectiveContext& context, int root, void* data, size_t bytes) {
   context.enter(Phase::kCommunicate);
   const int size = context.group.size();
-  const int place = (context.group.rank() - root + size) % size;  // in a tree whose root is place 0
+  const int place = (context.group.rank() - root + size) % size;  // in a tree with the root at place 0
   auto rank_at = [&](int p) { return (p + root) % size; };
-  // A place's parent is the place without its lowest set bit; its children set one bit below that.
+  // A place's parent is the place without its lowest set bit; its children set one lower bit.
   int lowest = 1;
   while (lowest < size && (place & lowest) == 0) lowest *= 2;
   std::vector<int> children;

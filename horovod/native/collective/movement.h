@@ -1,4 +1,4 @@
-// Operations that only move bytes: who sends what to whom.
+// Operations that only move bytes, and the description of their transfers.
 #pragma once
 
 #include <cstddef>
@@ -10,16 +10,16 @@
 
 namespace hvd {
 
-// From every rank to every other, at once.
+// A transfer from every rank to every other at once.
 struct Movement {
   struct Part {
     size_t offset = 0, bytes = 0;
   };
   const std::byte* source = nullptr;
   std::byte* destination = nullptr;
-  std::vector<Part> sent, received;  // by rank, this one included: of the source, and of the destination
+  std::vector<Part> sent, received;  // by rank, including this one: parts of the source, parts of the destination
 
-  // How much of the source is sent, and of the destination filled.
+  // Bytes of the source that are sent, and of the destination that are filled.
   size_t source_bytes() const { return end_of(sent); }
   size_t destination_bytes() const { return end_of(received); }
 
@@ -27,18 +27,18 @@ struct Movement {
   static size_t end_of(std::span<const Part> parts);
 };
 
-// All that `rank` has goes to all; what they have lies in a row there. `bytes` are by rank.
+// Every rank sends `own` to all; the parts lie in rank order in `all`. `bytes` are by rank.
 Movement allgather(const void* own, std::span<const size_t> bytes, int rank, std::byte* all);
-// A run of bytes for each rank, and one from each, both in a row. `sent` and `received` are by rank.
+// Every rank sends each rank a part of its source; the parts lie in rank order at both ends. `sent` and `received` are by rank.
 Movement alltoall(const void* source, std::span<const size_t> sent, std::span<const size_t> received, std::byte* destination);
 
-// Carries it out, in memory of the CPU.
+// Carries out a movement in CPU memory.
 void move(CollectiveContext& context, const Movement& movement);
 
-// What each rank will send here, of what each says it sends to whom: one number from and to every rank.
+// Tells every rank how much this rank sends to it. Returns how much every rank sends here, by rank.
 std::vector<int64_t> exchange_splits(CollectiveContext& context, std::span<const int64_t> splits);
 
-// The root's bytes on every rank, down a binomial tree in chunks. On the root, `data` is sent; elsewhere it is filled.
+// Copies the root's bytes to every rank, down a binomial tree in chunks. `data` is filled on all ranks but the root.
 void broadcast(CollectiveContext& context, int root, void* data, size_t bytes);
 
 }  // namespace hvd

@@ -10,7 +10,7 @@
 namespace hvd {
 namespace {
 
-// Those to choose from, once the ranks' places, the tensors and the user have said the rest.
+// The patterns to choose from, given the ranks' places, the tensors and the settings.
 struct Candidates {
   std::vector<const AllreducePattern*> all;
   bool are_asked_for = false;
@@ -30,12 +30,12 @@ Candidates candidates(const PlanFacts& facts, Algorithm algorithm, bool needs_or
     if (auto asked = fitting(Fit::kIfAsked, algorithm); !asked.empty()) return {asked, true};
   }
   if (auto good = fitting(Fit::kGood, Algorithm::kAuto); !good.empty()) return {good};
-  // Messages that the host sums for GPUs are scattered, whichever flat route is asked for.
+  // Messages that the host sums for GPUs are scattered, also if "gather" is asked for.
   auto others = fitting(Fit::kLastResort, algorithm == Algorithm::kGather ? Algorithm::kScatter : algorithm);
   return {others.empty() ? fitting(Fit::kLastResort, Algorithm::kAuto) : others};
 }
 
-// Two parties send equal bytes either way, and then one quantisation is better than two; more send less by scattering.
+// Two parties send equal bytes either way, so one quantisation is better than two. More parties send less by scattering.
 Route deterministic(const std::vector<const AllreducePattern*>& among, const PlanFacts& facts) {
   const Route& first = among.front()->route;
   const int parties = first.is_hierarchical() ? facts.hosts : facts.ranks;
@@ -57,7 +57,7 @@ Route shortest(const std::vector<Estimate>& estimates) {
 
 std::string what(const PlanFacts& facts) { return std::string(name_of(facts.op)) + " of " + std::string(name_of(facts.dtype)); }
 
-// Why GPU tensors go through memory of the host.
+// The reason why GPU tensors go through host memory.
 std::string why_staged(const PlanFacts& facts, bool needs_order) {
   if (!facts.has_nccl) return facts.why_no_nccl;
   if (needs_order) return "HOROVOD_DETERMINISTIC: NCCL has its own order, and kernels no " + what(facts);
@@ -75,7 +75,7 @@ std::string why_no_other(const Candidates& among, const PlanFacts& facts, Algori
   return route.pattern == Pattern::kLibrary ? "exact" : "there is no other";
 }
 
-// A bucket's size follows from what was fused, on which nothing may depend where all is deterministic.
+// A bucket's size depends on what was fused, which a deterministic plan must not depend on.
 Algorithm algorithm_for(const PlanFacts& facts, const PlanRules& rules) {
   return rules.is_deterministic ? rules.algorithms.beyond : rules.algorithms.of(facts.bytes);
 }
@@ -88,8 +88,6 @@ std::string milliseconds(double seconds) {
 
 }  // namespace
 
-std::string_view name_of(Pattern pattern) { return kPatternNames[static_cast<int>(pattern)]; }
-
 std::string_view name_of(Levels levels) { return levels == Levels::kFlat ? "flat" : "hierarchical"; }
 
 std::string_view name_of(Carrier carrier) {
@@ -98,18 +96,20 @@ std::string_view name_of(Carrier carrier) {
 }
 
 std::string name_of(const Route& route) {
-  if (route.pattern == Pattern::kAlone) return std::string(name_of(route.pattern));
+  if (route.pattern == Pattern::kAlone) return std::string(route.pattern.name);
   if (route.is_staged) return "host";
   if (route.carrier == Carrier::kNccl && route.is_hierarchical()) return "nccl hierarchical";
   const std::string_view first = route.is_hierarchical() ? name_of(route.levels) : name_of(route.carrier);
-  return std::string(first) + " " + std::string(name_of(route.pattern));
+  return std::string(first) + " " + std::string(route.pattern.name);
 }
 
 Algorithms algorithms_named(const std::string& text) {
   const auto named = [](const std::string& name) {
-    const auto found = std::find(std::begin(kAlgorithmNames), std::end(kAlgorithmNames), name);
-    if (found == std::end(kAlgorithmNames)) throw InvalidArgument(Said::algorithm_unknown, {.others = {{"value", name}}});
-    return static_cast<Algorithm>(found - std::begin(kAlgorithmNames));
+    if (name == Algorithm::kAuto.name) return Algorithm::kAuto;
+    const auto has_it = [&](const AllreducePattern& pattern) { return pattern.algorithm.name == name; };
+    const auto found = std::ranges::find_if(allreduce_patterns(), has_it);
+    if (found == allreduce_patterns().end()) throw InvalidArgument(Said::algorithm_unknown, {.others = {{"value", name}}});
+    return found->algorithm;
   };
   const size_t colon = text.find(':'), comma = text.find(',');
   if (colon == std::string::npos || comma == std::string::npos || comma < colon) return {0, Algorithm::kAuto, named(text)};
@@ -130,7 +130,7 @@ std::string to_text(const GpuCosts& costs) {
 }
 
 int carriers_of(std::span<const std::vector<int>> hosts, int most) {
-  auto carriers = static_cast<size_t>(most);  // more than 16 share the work no better, but make smaller messages
+  auto carriers = static_cast<size_t>(most);  // more carriers share the work no better, but make smaller messages
   for (const std::vector<int>& ranks : hosts) carriers = std::min(carriers, ranks.size());
   return static_cast<int>(carriers);
 }
@@ -157,7 +157,7 @@ Plan plan_allreduce(const PlanFacts& facts, const PlanRules& rules) {
   const std::vector<Estimate> estimates = estimated(among, asked, rules.costs);
   plan.route = rules.is_deterministic ? deterministic(among.all, asked) : shortest(estimates);
   plan.route.is_staged = is_staged;
-  if (!is_staged) plan.estimates = estimates;  // or they are of tensors of the CPU
+  if (!is_staged) plan.estimates = estimates;  // the estimates of a staged route are for CPU tensors
   if (!reason.empty()) plan.reason += (plan.reason.empty() ? "" : "; ") + reason;
   return plan;
 }

@@ -1,5 +1,5 @@
-// How an allreduce is carried out: a pure function of sizes, of where the ranks are, and of what moving bytes costs. Every rank
-// computes the same from the same facts. The routes are drawn in docs/architecture.md.
+// The choice of an allreduce's route: a pure function of sizes, the ranks' places and the costs of moving bytes. Every rank
+// computes the same plan from the same facts. docs/architecture.md lists the routes.
 #pragma once
 
 #include <cstdint>
@@ -15,37 +15,41 @@
 
 namespace hvd {
 
-enum class Pattern {
-  kAlone,    // one rank: nothing crosses a wire
-  kGather,   // contributions go to all: one round, one quantisation
-  kScatter,  // contributions go to the slice's owner, results to all: two rounds, two quantisations
-  kRing,     // sums go round the ranks, and then the results: 2 n - 2 rounds
-  kLibrary,  // the carrier's own allreduce
+// Identified by its name. These are the patterns that code names; a row of allreduce_patterns.cc may name another.
+struct Pattern {
+  std::string_view name;
+
+  static const Pattern kAlone;    // one rank: nothing is sent
+  static const Pattern kGather;   // contributions go to all: one round, one quantisation
+  static const Pattern kScatter;  // contributions go to the slice's owner, results to all: two rounds, two quantisations
+  static const Pattern kLibrary;  // NCCL's own allreduce
+
+  bool operator==(const Pattern&) const = default;
 };
-constexpr std::string_view kPatternNames[] = {"alone", "gather", "scatter", "ring", "allreduce"};
+inline constexpr Pattern Pattern::kAlone{"alone"}, Pattern::kGather{"gather"}, Pattern::kScatter{"scatter"},
+    Pattern::kLibrary{"allreduce"};
 
 enum class Levels {
   kFlat,          // all ranks alike
-  kHierarchical,  // inside each host at full precision; the pattern is that between hosts
+  kHierarchical,  // inside each host at full precision, then the pattern between hosts
 };
 
-// What takes bytes from rank to rank, on a hierarchy those inside of a host beside messages or NCCL's between hosts.
+// The carrier of bytes between ranks; on a hierarchical route, between hosts.
 enum class Carrier { kNone, kWindow, kMessages, kNccl };
 
 struct Route {
   Pattern pattern = Pattern::kAlone;
   Levels levels = Levels::kFlat;
   Carrier carrier = Carrier::kNone;
-  bool is_staged = false;  // of GPU tensors, whose messages go through memory of the host
+  bool is_staged = false;  // GPU tensors whose messages go through host memory
 
   bool operator==(const Route&) const = default;
   bool gathers() const { return pattern == Pattern::kGather; }
   bool is_hierarchical() const { return levels == Levels::kHierarchical; }
 };
 
-// For people: "window gather", "exchange ring", "hierarchical scatter", "nccl allreduce", "host". Nothing else reads it.
+// For logs and users, never parsed: "window gather", "exchange ring", "hierarchical scatter", "nccl allreduce", "host".
 std::string name_of(const Route& route);
-std::string_view name_of(Pattern pattern);
 std::string_view name_of(Levels levels);
 std::string_view name_of(Carrier carrier);
 
@@ -56,40 +60,40 @@ struct Estimate {
 
 struct Plan {
   Route route;
-  bool is_encoded = false;  // whether the codec is used: a hierarchy of one host has full precision, like the inside of any
-  std::vector<Estimate> estimates;  // of the routes that were to choose from; empty where nothing is estimated
-  std::string reason;               // if it was not the estimates
+  bool is_encoded = false;          // whether the codec is used; with a hierarchy of one host it is not
+  std::vector<Estimate> estimates;  // of the candidate routes; empty if nothing is estimated
+  std::string reason;               // if the estimates did not decide
 };
 
-// Why, for logs and timelines: the reason, or "estimated: exchange gather 1.200 ms, exchange scatter 2.000 ms".
+// For logs and timelines: the reason, or "estimated: exchange gather 1.200 ms, exchange scatter 2.000 ms".
 std::string explain(const Plan& plan);
 
 struct PlanFacts {
   int ranks = 1;
-  int hosts = 1;                  // that these ranks are on
+  int hosts = 1;                  // that have some of these ranks
   int most_on_a_host = 1;         // ranks
   int carriers = 1;               // ranks of each host that exchange with other hosts on a hierarchical route
-  bool shares_memory = false;     // all of them, by one window
-  bool has_host_windows = false;  // those of each host, with more than one rank on some
+  bool shares_memory = false;     // all ranks share one window
+  bool has_host_windows = false;  // the ranks of each host share a window, and a host has more than one rank
   bool is_encoded = false;
-  bool sums_can_travel = false;  // of some ranks, as the tensors do: neither encoded nor rounded, nor scaled before
+  bool sums_can_travel = false;  // partial sums have the tensors' dtype: no codec, no wider accumulator, no prescale
   int64_t bytes = 0;             // of the tensors
   int64_t wire_bytes = 0;        // of their messages
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
 
   bool on_gpu = false;
-  bool has_nccl = false;         // every rank has a GPU of its own and NCCL, and nobody asked for the host
+  bool has_nccl = false;         // every rank has a GPU of its own and NCCL, and the settings do not force the host
   std::string why_no_nccl = {};  // if not
 };
 
 Plan plan_allreduce(const PlanFacts& facts, const PlanRules& rules);
-// Whether there is a route of each algorithm that is asked for: where there is none, the plan is that of others.
+// Whether each algorithm asked for has a route. Without one, the plan uses other routes.
 bool has_routes(const PlanFacts& facts, const Algorithms& algorithms);
-// The first half of a scatter: always by messages, by kernels where they can sum.
+// Plans the first half of a scatter: always by messages, and by kernels if they can sum.
 Plan plan_reducescatter(const PlanFacts& facts, const PlanRules& rules);
 
-// How many ranks of each host carry slices to the other hosts on a hierarchical route. `hosts`: the ranks of each.
+// How many ranks of each host carry slices between hosts on a hierarchical route. `hosts`: the ranks of each.
 int carriers_of(std::span<const std::vector<int>> hosts, int most = 16);
 
 }  // namespace hvd

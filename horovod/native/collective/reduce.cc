@@ -19,14 +19,14 @@ S lowest() {
   return std::is_floating_point_v<S> ? -std::numeric_limits<S>::infinity() : std::numeric_limits<S>::lowest();
 }
 
-// In what a dtype is reduced in. Scaling keeps or reverses the order of numbers, and others' are scaled alike: so what is
-// below all before is below none after, and is chosen on the side that a negative factor will turn over.
+// In the type of sums. All contributions are scaled alike, and a negative factor reverses the order of numbers, so that the
+// opposite extreme is neutral.
 template <typename S>
 S neutral(ReduceOp op, double prescale) {
   if (op == ReduceOp::kProduct) return S{1};
   if (op != ReduceOp::kMin && op != ReduceOp::kMax) return S{0};
   if constexpr (std::is_floating_point_v<S>) {
-    // Infinity times zero would be NaN, where everybody's finite numbers become 0.
+    // Infinity times zero is NaN, while all finite numbers become 0.
     if (static_cast<S>(prescale) == S{0}) return S{0};
   }
   const bool turns_over = prescale < 0 && !std::is_same_v<S, bool>;

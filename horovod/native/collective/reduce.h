@@ -1,9 +1,9 @@
-// Arithmetic on tensors: what Sum, Min, Max and Product mean for each dtype, in tiles that stay in the L1 cache.
+// Arithmetic on tensors: Sum, Min, Max and Product for each dtype, on tiles that fit the L1 cache.
 //
-// Sums of float16, bfloat16 and float32 are made in float32, of float64 in float64, of integers in their own type
-// (wrapping), in rank order, and rounded once. For bool, Sum and Max are "any", Product, Min and Average "all". Scale factors
-// multiply floats in the type of the sum, and integers in float64, truncating towards zero and saturating. The average of
-// integers does not wrap: see integer_average.h. NaN wins Min and Max.
+// float16, bfloat16 and float32 are summed in float32, float64 in float64, integers in their own type (wrapping). Sums are in
+// rank order and rounded once. For bool, Sum and Max mean "any"; Product, Min and Average mean "all". Scale factors multiply
+// floats in the type of the sum, and integers in float64, truncating towards zero and saturating. The average of integers does
+// not wrap: see integer_average.h. Min and Max return NaN if any input is NaN.
 #pragma once
 
 #include <algorithm>
@@ -26,15 +26,14 @@ constexpr std::string_view name_of(ReduceOp op) {
   return kNames[static_cast<int>(op)];
 }
 
-// What happens to the result: result = value * factor / divisor. The divisor is kept apart so that integer averages are
-// exact.
+// result = value * factor / divisor. The divisor is separate so that averages of integers are exact.
 struct Scale {
   double factor = 1.0;
   double divisor = 1.0;
   bool is_one() const { return factor == 1.0 && divisor == 1.0; }
 };
 
-// Bytes of one element of the running sum.
+// Bytes of one element of a partial sum.
 constexpr size_t accumulator_size(DType dtype) {
   return dtype == DType::kFloat16 || dtype == DType::kBFloat16 ? sizeof(float) : size_of(dtype);
 }
@@ -44,14 +43,14 @@ struct ReduceKernels {
   void (*load)(DType dtype, const void* x, int64_t count, double prescale, void* accumulator);
   // accumulator = accumulator op (x * prescale)
   void (*combine)(DType dtype, ReduceOp op, const void* x, int64_t count, double prescale, void* accumulator);
-  // y = accumulator * scale, rounded to dtype; y may be the accumulator where the sizes are the same
+  // y = accumulator * scale, rounded to dtype; y may be the accumulator if both have the same element size
   void (*store)(DType dtype, const void* accumulator, int64_t count, Scale scale, void* y);
   // y = a op b, for dtypes that accumulate in their own type
   void (*combine_two)(DType dtype, ReduceOp op, const void* a, const void* b, int64_t count, void* y);
   // y = x * prescale + residual; y may be x
   void (*compensate)(const float* x, int64_t count, float prescale, const float* residual, float* y);
-  // residual = wanted - got, and 0 where its magnitude's bits are above `limit`, which are those of a finite number: an Inf or
-  // NaN is seen once, and does not stay. Returns the bits of the largest magnitude of all differences.
+  // residual = wanted - got, or 0 if the bits of its magnitude are above `limit`, the bits of a finite number; so an Inf or NaN
+  // affects one step only. Returns the bits of the largest magnitude of all differences.
   uint32_t (*keep_lost)(const float* wanted, const float* got, int64_t count, uint32_t limit, float* residual);
 };
 
@@ -59,16 +58,16 @@ const ReduceKernels& reduce_kernels(SimdLevel level);
 
 // ---- neutral elements -----------------------------------------------------------------------------------------------
 
-// What a rank without data contributes to a reduction, so that the others' result is what it would be without that rank.
-// As stored; the first size_of(dtype) bytes count. A contribution is scaled by `prescale` wherever it is read, and stays
-// neutral there. Sum, Average and Adasum: zero. Product: one, whose scale must be 1 (see has_neutral_element).
+// The element that a rank without data contributes, so that the others' result does not change: zero for Sum, Average and
+// Adasum, one for Product, an extreme for Min and Max. It stays neutral when it is multiplied by `prescale`; for Product that
+// must be 1 (see has_neutral_element). The first size_of(dtype) bytes are the stored element.
 std::array<std::byte, 8> neutral_element(DType dtype, ReduceOp op, double prescale);
 
-// False for a product of scaled factors: no number of every dtype is 1 when it is scaled.
+// False for a product with a prescale: not every dtype has a number that becomes 1 when it is scaled.
 constexpr bool has_neutral_element(ReduceOp op, double prescale) { return op != ReduceOp::kProduct || prescale == 1.0; }
 
-// Makes a tensor of one element again and again, by calls of fill(to, byte, bytes) and copy(to, from, bytes) alone: a GPU has
-// both, and neither reads host memory.
+// Fills memory with copies of one element by fill(to, byte, bytes) and copy(to, from, bytes) only, which GPUs have and which do
+// not read host memory.
 template <typename Fill, typename Copy>
 void repeat(const std::array<std::byte, 8>& element, size_t size, std::byte* memory, size_t bytes, Fill fill, Copy copy) {
   if (bytes == 0) return;

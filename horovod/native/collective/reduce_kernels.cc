@@ -1,4 +1,4 @@
-// The loops behind reduce.h, vectorised by the compiler: compiled once per instruction set.
+// The loops of reduce.h, compiled once per instruction set and vectorised by the compiler.
 #include <cstdint>
 #include <type_traits>
 
@@ -8,7 +8,7 @@
 namespace hvd::HVD_SIMD_NAMESPACE {
 namespace {
 
-// Integers wrap: their sums and products are made unsigned, where that is defined.
+// Integers wrap: signed overflow is undefined, so their sums and products are computed unsigned.
 template <typename S>
 struct Wrapping {
   using Type = S;
@@ -35,7 +35,7 @@ HVD_SCALAR S apply(S a, S b) {
   using W = typename Wrapping<S>::Type;
   if constexpr (kOp == ReduceOp::kSum) return static_cast<S>(static_cast<W>(a) + static_cast<W>(b));
   if constexpr (kOp == ReduceOp::kProduct) return static_cast<S>(static_cast<W>(a) * static_cast<W>(b));
-  // A comparison with NaN is false: written so that a NaN on either side is what remains.
+  // A comparison with NaN is false; the conditions are written so that a NaN on either side wins.
   if constexpr (kOp == ReduceOp::kMin) return (a < b || a != a) ? a : b;
   if constexpr (kOp == ReduceOp::kMax) return (a > b || a != a) ? a : b;
 }
@@ -61,7 +61,7 @@ HVD_SCALAR void with_type(DType dtype, F f) {
   }
 }
 
-// Calls f<T, op>(). Average arrives as Sum.
+// Calls f<T, op>(). Average is passed as Sum.
 template <typename F>
 HVD_SCALAR void with_type_and_op(DType dtype, ReduceOp op, F f) {
   with_type(dtype, [&]<typename T>() {
@@ -102,7 +102,7 @@ void store_as(const typename Arithmetic<T>::Sum* sum, int64_t count, Scale scale
   } else if (std::is_same_v<S, bool> || scale.factor != 1.0) {
     for (int64_t i = 0; i < count; ++i) y[i] = times(sum[i], scale.factor / scale.divisor);
   } else {
-    const auto divisor = static_cast<int64_t>(scale.divisor);  // a number of ranks
+    const auto divisor = static_cast<int64_t>(scale.divisor);  // the number of ranks
     for (int64_t i = 0; i < count; ++i) y[i] = static_cast<T>(static_cast<int64_t>(sum[i]) / divisor);
   }
 }
@@ -142,7 +142,7 @@ void compensate(const float* x, int64_t count, float prescale, const float* __re
   for (int64_t i = 0; i < count; ++i) y[i] = x[i] * prescale + residual[i];
 }
 
-// Magnitudes are compared as signed integers, which every instruction set does.
+// Compares magnitudes as signed integers, which every instruction set supports.
 uint32_t keep_lost(const float* __restrict wanted, const float* __restrict got, int64_t count, uint32_t limit,
                    float* __restrict residual) {
   const auto most = static_cast<int32_t>(limit);

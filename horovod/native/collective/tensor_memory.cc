@@ -24,7 +24,7 @@ int64_t CpuTensors::saturated() const {
   return sum;
 }
 
-// What travels meanwhile is moved between two buckets.
+// Advances transfers between two buckets.
 void CpuTensors::send(uint32_t step, std::byte* messages, int left_out) {
   const Steps& group = groups_.front();
   for (size_t i = 0; i < group.buckets(); ++i) {

@@ -1,5 +1,5 @@
-// The carrier of a reduction's messages from rank to rank: the transport (here), or NCCL (device/nccl_wire.h). Patterns are
-// written against this.
+// The carrier of a reduction's messages between ranks: the transport (RankWire) or NCCL (device/nccl_wire.h). Belongs to one
+// thread.
 #pragma once
 
 #include <algorithm>
@@ -17,16 +17,16 @@ class Wire {
   Wire(const Wire&) = delete;
   virtual ~Wire() = default;
 
-  // Between ranks as the group numbers them, of what has been written so far; counts what goes to others. As of Transport.
+  // Starts transfers between ranks of the group, and counts the bytes sent to others. See Transport::start().
   virtual Ticket start(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
                        const std::shared_ptr<void>& keep_alive) = 0;
-  // What is done from now on finds what has arrived.
+  // Waits until the transfers are done. Work that starts afterwards sees the received data.
   virtual void finish(Ticket ticket) = 0;
-  // For the time between two pieces of work.
+  // Advances transfers; call it between two pieces of work.
   virtual void progress() = 0;
 
-  // Steps between two stages, which are under way together; and the bytes of a message that n parties exchange in a step:
-  // enough to be worth sending, few enough that much is under way.
+  // lag(): the steps between two stages, which are under way at once. message_bytes(): the message size if n parties exchange
+  // in a step; large enough to be efficient, small enough that several are under way.
   virtual uint32_t lag() const = 0;
   virtual int64_t message_bytes(int parties) const = 0;
 };

@@ -19,7 +19,7 @@ cudaDeviceProp properties_of(int index) {
   return properties;
 }
 
-// CUDA launches on the thread's current GPU, and kernels/ knows only streams.
+// CUDA launches on the thread's current GPU, but kernels/ knows only streams.
 class CurrentKernels final : public DeviceKernels {
  public:
   CurrentKernels(int index, std::unique_ptr<DeviceKernels> kernels) : index_(index), kernels_(std::move(kernels)) {}
@@ -83,7 +83,7 @@ cudaEvent_t EventPool::take() {
     }
   }
   cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventBlockingSync), "cudaEventCreateWithFlags");  // whoever waits sleeps
+  check(cudaEventCreateWithFlags(&event, cudaEventBlockingSync), "cudaEventCreateWithFlags");  // waiting threads sleep
   return event;
 }
 
@@ -108,7 +108,7 @@ DeviceKernels& CudaDevice::kernels() {
 
 void CudaDevice::adopt_thread() {
   check(cudaSetDevice(index_), "cudaSetDevice");
-  // In the default mode, a query of an event ends the capture that another thread is at.
+  // In the default mode, querying an event ends the stream capture of another thread.
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   check(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
 }
@@ -128,7 +128,7 @@ bool CudaDevice::reaches(const std::string& identity) const {
 Stream CudaDevice::make_stream(bool is_urgent) {
   const CurrentDevice current(index_);
   MutexLock lock(streams_mutex_);
-  // One on which a failure has left something is of no use to anybody.
+  // An idle stream with an error from a failure is skipped.
   auto idle = idle_streams_.begin();
   while (idle != idle_streams_.end() &&
          (is_urgent_[*idle] != is_urgent || asked(cudaStreamQuery(native(*idle))) != cudaSuccess)) {
@@ -155,7 +155,7 @@ void CudaDevice::give_back(Stream stream) {
 
 Event CudaDevice::record(Stream stream) {
   const CurrentDevice current(index_);
-  // Recording again in an event that somebody waits for leaves that wait as it was.
+  // A new event each time: recording an event again does not change waits that were enqueued on it.
   Event event(events_->take(), [pool = events_](void* held) { pool->give_back(static_cast<cudaEvent_t>(held)); });
   check(cudaEventRecord(native(event), native(stream)), "cudaEventRecord");
   return event;
@@ -196,7 +196,7 @@ DeviceMemory CudaDevice::allocate(size_t bytes) {
   const cudaError_t result = cudaMalloc(&memory, std::max<size_t>(bytes, 1));
   if (result != cudaSuccess) throw_cuda_error(result, of_bytes("cudaMalloc", bytes));
   return DeviceMemory(static_cast<std::byte*>(memory), [](std::byte* held) {
-    static_cast<void>(cudaFree(held));  // fails only when the GPU has failed, which is reported where results are awaited
+    static_cast<void>(cudaFree(held));  // fails only if the GPU has failed, which is reported when results are awaited
   });
 }
 

@@ -13,14 +13,14 @@
 
 namespace hvd {
 
-// The same in every process of the machine, and in NVIDIA's tools: "GPU-8f2c7d1a-...".
+// Equal in every process of the machine, and in NVIDIA's tools: "GPU-8f2c7d1a-...".
 std::string identity_of(const cudaDeviceProp& properties);
 
-// Events that nobody holds, to be recorded again: making one takes longer than recording it. Thread-safe.
+// A pool of events, because making one takes longer than recording it. Thread-safe.
 class EventPool {
  public:
   ~EventPool();
-  cudaEvent_t take();  // of the current GPU
+  cudaEvent_t take();  // for the current GPU
   void give_back(cudaEvent_t event);
 
  private:
@@ -61,12 +61,12 @@ class CudaDevice final : public Device {
   Mutex streams_mutex_;
   std::map<Stream, bool> is_urgent_ GUARDED_BY(streams_mutex_);  // of every stream
   std::vector<Stream> idle_streams_ GUARDED_BY(streams_mutex_);  // that were given back
-  std::shared_ptr<EventPool> events_;                            // shared with the events, which may outlive this
+  std::shared_ptr<EventPool> events_;                            // shared with events that outlive this device
   std::once_flag kernels_made_;
-  std::unique_ptr<DeviceKernels> kernels_;  // made when asked for, as they give the GPU a context
+  std::unique_ptr<DeviceKernels> kernels_;  // made on demand, because they give the GPU a context
 };
 
-// Those kernels, with this GPU as the thread's current one during each call.
+// Wraps kernels so that each call makes this GPU the thread's current one.
 std::unique_ptr<DeviceKernels> kernels_of_gpu(int index, std::unique_ptr<DeviceKernels> kernels);
 
 }  // namespace hvd

@@ -36,7 +36,7 @@ class CudaLibrary final : public DeviceLibrary {
   }
 
  private:
-  // Opened when first asked for: a job that needs none is not kept waiting by one.
+  // Opened on demand: opening NCCL takes time, and many jobs do not need it.
   const NcclLibrary& nccl() {
     MutexLock lock(mutex_);
     if (nccl_ == nullptr) nccl_ = std::make_unique<NcclLibrary>();
@@ -51,7 +51,7 @@ class CudaLibrary final : public DeviceLibrary {
 
 DeviceLibrary* open_library(std::string* error) {
   static Mutex mutex;
-  static DeviceLibrary* library GUARDED_BY(mutex) = nullptr;  // never destroyed: at exit the CUDA runtime may be gone before it
+  static DeviceLibrary* library GUARDED_BY(mutex) = nullptr;  // never destroyed: at exit the CUDA runtime may end first
   MutexLock lock(mutex);
   if (library != nullptr) return library;
   int count = 0;
@@ -70,7 +70,7 @@ DeviceLibrary* open_library(std::string* error) {
 }  // namespace hvd
 
 extern "C" {
-// Declared first: of itself a constant is seen in its own file only.
+// Declared extern first, because a constant is otherwise local to its file.
 extern const char hvd_device_interface[] __attribute__((visibility("default")));
 const char hvd_device_interface[] = HOROVOD_DEVICE_INTERFACE;
 }

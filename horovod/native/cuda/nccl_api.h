@@ -1,5 +1,5 @@
-// The part of NCCL's C interface that we call, declared here: its numbers and layouts have been stable since 2.18, and a
-// build thus needs no nccl.h. test/single/cuda/test_nccl_api.py compares the two where a nccl.h is found.
+// The part of NCCL's C interface that we call. Its numbers and layouts have been stable since 2.18, so a build needs no nccl.h.
+// test/single/cuda/test_nccl_api.py compares it with nccl.h if there is one.
 #pragma once
 
 #include <climits>
@@ -39,7 +39,7 @@ struct UniqueId {
   char internal[128];
 };
 
-// As of 2.18; a newer NCCL fills in what it has added by `size` and `version`.
+// The layout of 2.18. A newer NCCL sees `size` and `version`, and uses its defaults for later fields.
 struct Config {
   static constexpr int kUndefined = INT_MIN;
   size_t size = sizeof(Config);
@@ -59,7 +59,7 @@ inline constexpr int kOldestVersion = 21800;
 using Comm = struct ncclComm*;
 using CudaStream = ::CUstream_st*;
 
-// X(member, C function, parameters): all give a Result.
+// X(member, C function, parameters); all functions return a Result.
 #define HVD_FOR_EACH_NCCL_FUNCTION(X)                                                                   \
   X(get_unique_id, ncclGetUniqueId, (UniqueId*))                                                        \
   X(comm_init_rank_config, ncclCommInitRankConfig, (Comm*, int size, UniqueId, int rank, Config*))      \

@@ -33,7 +33,7 @@ fs::path beside_this_library() {
   return fs::path(info.dli_fname).parent_path().parent_path();
 }
 
-// Folders of Python packages, by where this library lies and where those lie that the process has mapped.
+// The folders of Python packages, found from this library's path and the process's mapped files.
 std::set<fs::path> package_folders() {
   std::set<fs::path> folders = {beside_this_library()};
   constexpr char kMark[] = "/site-packages/";
@@ -88,8 +88,8 @@ nccl::RedOp nccl_op(DeviceSum op) {
   }
 }
 
-// NCCL's communicator in its non-blocking mode: no call waits for a peer, so each can be made under a lock, and one thread can
-// abort while another waits for a call to be under way.
+// A communicator in NCCL's non-blocking mode: no call waits for a peer. So each call can hold the lock, and one thread can
+// abort while another waits for a call to settle.
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(const nccl::Functions& functions, Device& device, Stream stream, int rank, int size, ProgressCallback attend)
@@ -113,9 +113,9 @@ class NcclCommunicator final : public Communicator {
  private:
   template <typename Call>
   void make(const char* name, Call call);
-  // Waits until a call is under way, in NCCL's words no longer in progress: the first between two ranks is so only when both
-  // have made it. The lock is let go of in between.
   [[noreturn]] void refuse_aborted(const char* call) const REQUIRES(mutex_);
+  // Waits until a call is no longer ncclInProgress: the first call between two ranks stays in progress until both have made it.
+  // Releases the lock while it waits.
   void settle(nccl::Result result, const char* name, std::chrono::milliseconds patience = std::chrono::hours(24));
   std::string words(nccl::Result result) REQUIRES(mutex_);
   nccl::Result send_and_receive(std::span<const DeviceTransfer> outgoing, std::span<const DeviceTransfer> incoming,
@@ -129,14 +129,14 @@ class NcclCommunicator final : public Communicator {
   const int rank_;
   const int size_;
   const ProgressCallback attend_;
-  bool is_ready_ = false;  // set before anybody else has this
+  bool is_ready_ = false;  // set before other threads see this object
 
   Mutex mutex_;
   nccl::Comm comm_ GUARDED_BY(mutex_) = nullptr;  // null after abort
-  std::string failure_ GUARDED_BY(mutex_);        // what abort found
+  std::string failure_ GUARDED_BY(mutex_);        // the failure that abort() found
 };
 
-constexpr int kYields = 100;  // a call is usually under way in some microseconds, and a sleep takes longer than that
+constexpr int kYields = 100;  // a call usually settles in microseconds, and a sleep takes longer
 constexpr std::chrono::microseconds kPoll{20};
 
 std::string NcclCommunicator::words(nccl::Result result) {
@@ -146,7 +146,6 @@ std::string NcclCommunicator::words(nccl::Result result) {
   return text;
 }
 
-// With the mutex held.
 void NcclCommunicator::refuse_aborted(const char* call) const {
   throw InternalError(Said::nccl_aborted,
                       {.ranks = {rank_}, .others = {{"call", call}, {"because", failure_.empty() ? "" : ": " + failure_}}});
@@ -176,7 +175,7 @@ void NcclCommunicator::settle(nccl::Result result, const char* name, std::chrono
     if (asked_before < kYields) {
       std::this_thread::yield();
     } else {
-      attend_();  // a peer that never comes is heard of there, if not by NCCL
+      attend_();  // throws if a peer was lost, which NCCL may not report
       std::this_thread::sleep_for(kPoll);
     }
   }
@@ -246,7 +245,7 @@ void NcclCommunicator::exchange(std::span<const DeviceTransfer> outgoing, std::s
   settle(result, failed);
 }
 
-// One group. It is ended even when a call in it has failed: the thread would stay in it.
+// Makes one NCCL group. It must be ended even if a call has failed, because the thread would stay in it.
 nccl::Result NcclCommunicator::send_and_receive(std::span<const DeviceTransfer> outgoing,
                                                 std::span<const DeviceTransfer> incoming, const char** failed) {
   nccl::Result first = nccl_.group_start();
@@ -309,11 +308,11 @@ void NcclCommunicator::abort() {
   MutexLock lock(mutex_);
   if (comm_ == nullptr) return;
   failure_ = std::move(found);
-  static_cast<void>(nccl_.comm_abort(comm_));  // whatever it says, the communicator is gone
+  static_cast<void>(nccl_.comm_abort(comm_));  // the communicator is gone whatever it returns
   comm_ = nullptr;
 }
 
-// Whether everything given to NCCL has been carried out and the peers know.
+// Returns whether NCCL has completed all work, and the peers know.
 bool NcclCommunicator::finalize() {
   nccl::Result result = nccl_.comm_finalize(comm_);
   const auto deadline = std::chrono::steady_clock::now() + time_limits::kNcclEnd;
@@ -367,7 +366,7 @@ void* NcclLibrary::open() {
   std::string reasons;
   for (const fs::path& folder : package_folders()) {
     const fs::path path = folder / "nvidia" / "nccl" / "lib" / kFile;
-    std::error_code ignored;  // not there is an answer, not an error
+    std::error_code ignored;  // a missing path is not an error
     if (!fs::exists(path, ignored)) continue;
     if (void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return handle;
     reasons += std::string("; ") + dlerror();

@@ -1,4 +1,4 @@
-// Finding and opening NCCL, and communicators over it.
+// Finds and opens NCCL, and makes communicators.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,14 @@
 
 namespace hvd {
 
-// Opened when made: HOROVOD_NCCL_LIBRARY if it is set, else the one that is in the process already, which is torch's, else
-// that of the nvidia-nccl wheel, else the system's. Never closed.
+// The constructor opens NCCL, and never closes it: HOROVOD_NCCL_LIBRARY if set, else the library that the process has loaded
+// (torch's), else the nvidia-nccl wheel's, else the system's.
 class NcclLibrary {
  public:
   NcclLibrary();
 
-  int version() const { return version_; }              // 0: there is none
-  const std::string& why_none() const { return why_; }  // a sentence then
+  int version() const { return version_; }              // 0: no NCCL
+  const std::string& why_none() const { return why_; }  // then a sentence
   const std::string& path() const { return path_; }
   const nccl::Functions& functions() const { return functions_; }
 
@@ -36,7 +36,7 @@ class NcclLibrary {
   std::string path_;
 };
 
-// 22809 and 2809 are 2.28.9 and 2.8.9: NCCL has counted in two ways.
+// The text of NCCL's two version formats: 22809 is 2.28.9, and 2809 is 2.8.9.
 std::string nccl_version_text(int version);
 
 }  // namespace hvd

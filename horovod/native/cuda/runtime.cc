@@ -17,7 +17,7 @@ std::string current_gpu() {
 }  // namespace
 
 void throw_cuda_error(cudaError_t result, const std::string& call) {
-  cudaGetLastError();  // the next call is not to be blamed for this one
+  cudaGetLastError();  // clears the error, so that the next call does not report it
   const std::string why = std::string(cudaGetErrorString(result)) + " (" + cudaGetErrorName(result) + ")";
   throw InternalError(Said::cuda_failed, {.others = {{"gpu", current_gpu()}, {"call", call}, {"why", why}}});
 }
@@ -40,7 +40,7 @@ CurrentDevice::CurrentDevice(int index) {
 }
 
 CurrentDevice::~CurrentDevice() {
-  if (before_ >= 0) static_cast<void>(cudaSetDevice(before_));  // it was current, so it can be
+  if (before_ >= 0) static_cast<void>(cudaSetDevice(before_));  // cannot fail: it was current before
 }
 
 }  // namespace hvd

@@ -16,10 +16,10 @@ namespace fs = std::filesystem;
 constexpr char kHowToBuild[] =
     "reinstall it where CUDA's compiler is found, with HOROVOD_WITH_CUDA=1, which says what is missing (docs/gpu.md)";
 
-// A process has one CUDA, so one library: which it is, and what it gave, is of the process and not of an engine.
+// State of the process, not of an engine, since a process has one CUDA.
 struct Opened {
   Mutex mutex;
-  std::string named GUARDED_BY(mutex);  // instead of the library beside this one
+  std::string named GUARDED_BY(mutex);  // path; empty: the library beside this one
   DeviceLibrary* library GUARDED_BY(mutex) = nullptr;
 };
 
@@ -36,7 +36,7 @@ fs::path library_path(const std::string& named) {
 }
 
 DeviceLibrary* open_library(const fs::path& path) {
-  std::error_code ignored;  // not there is an answer, not an error
+  std::error_code ignored;  // exists() returns false on an error
   if (!fs::exists(path, ignored)) {
     throw InvalidArgument(Said::built_without_cuda, {.others = {{"path", path.string()}, {"how_to_build", kHowToBuild}}});
   }

@@ -1,4 +1,4 @@
-// Counters of the engine's work in one process set since the set was made. Written by the engine thread, read by any.
+// Counters of one process set's work since it was made. The engine's thread writes them; any thread may read them.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// The engine's events for its listeners. All calls come from the engine thread.
+// The events that an engine reports to its listeners. All calls come from the engine's thread.
 #pragma once
 
 #include <chrono>
@@ -15,41 +15,40 @@ struct ObservedOperation {
   std::string_view operation;  // "ALLREDUCE"
   std::string_view dtype;
   std::string shape;
-  std::string route = {}, reason = {};  // of an allreduce that was begun: which way it takes, and why
-  std::string settings = {};            // of a change of settings: what is so from here on, one in a line
+  std::string route = {}, reason = {};  // allreduce under way: its route, and why it was chosen
+  std::string settings = {};            // change of settings: the new values, one a line
 };
 
-// What a GPU has done of operations that were carried out together.
+// A GPU's work on operations that were carried out together.
 struct GpuActivity {
   std::string name;
   std::chrono::steady_clock::time_point begin, end;
 };
 struct GpuWork {
   std::chrono::steady_clock::time_point begin, end;
-  std::vector<GpuActivity> activities;  // one after the other
+  std::vector<GpuActivity> activities;  // consecutive
 };
 
 class Listener {
  public:
   virtual ~Listener() = default;
-  // False while nothing needs to be told.
+  // Whether it currently needs the calls below.
   virtual bool is_listening() const = 0;
-  // On the coordinator: `rank` asked for `name`.
+  // On the coordinator: `rank` requested `name`.
   virtual void on_rank_ready(const std::string& name, std::string_view operation, int rank) = 0;
-  // On the coordinator: all ranks have asked.
+  // On the coordinator: all ranks have requested `name`.
   virtual void on_agreed(const std::string& name, std::string_view operation) = 0;
-  // On the coordinator: all have asked, but not for the same.
+  // On the coordinator: all ranks have requested `name`, and they disagree.
   virtual void on_refused(const std::string& name) = 0;
-  // On every rank that takes part, around the work itself.
+  // On every rank that takes part: the work begins. on_finish(): it has ended.
   virtual void on_start(std::span<const ObservedOperation> operations) = 0;
-  // In between: the work has come to a new activity, for example "MEMCPY_IN_FUSION_BUFFER".
+  // The work enters a new activity, such as "MEMCPY_IN_FUSION_BUFFER".
   virtual void on_activity(std::span<const ObservedOperation> operations, std::string_view activity) = 0;
   virtual void on_finish(std::span<const ObservedOperation> operations) = 0;
-  // Instead of all these, of operations on a GPU: what it has done, told when it is past.
+  // For operations on a GPU, instead of on_start() to on_finish(): one call when they are done.
   virtual void on_gpu_work(std::span<const ObservedOperation> operations, const GpuWork& work) = 0;
-  // Submissions were gathered and announced.
+  // Submissions were announced.
   virtual void on_round() = 0;
-  // The engine has nothing to do for now.
   virtual void on_idle() = 0;
 };
 

@@ -1,4 +1,4 @@
-// Everything that watches one rank's engine: the timeline, and on rank 0 the stall inspector.
+// The observers of a rank's engine; on rank 0, a timeline and the stall inspector.
 #pragma once
 
 #include <chrono>
@@ -22,16 +22,16 @@ class Observers {
   std::vector<Listener*> listeners() const;
   void on_idle();
 
-  // Any thread. On rank 0; nothing elsewhere. Throw InvalidArgument unless HOROVOD_TIMELINE was set. See Timeline.
+  // Any thread. No-ops on other ranks than rank 0. Throw InvalidArgument unless HOROVOD_TIMELINE was set. See Timeline.
   void start_timeline(const std::string& path, bool mark_cycles, bool continues);
   void stop_timeline();
-  // Any thread. In the timeline, if one is being written.
+  // Any thread. Writes a span to the timeline, if there is one.
   void note_span(const std::string& name, std::chrono::steady_clock::time_point begin,
                  std::chrono::steady_clock::time_point end, const std::string& arguments);
 
-  // Whether it is time to look for stalled operations again.
+  // Whether to look for stalled operations now; true at most once every time_limits::kStallLook.
   bool is_inspection_due(std::chrono::steady_clock::time_point now);
-  // Logs what there is to say, and returns it.
+  // Returns the report and logs its warning.
   StallReport inspect(std::chrono::steady_clock::time_point now, std::span<const StalledOperation> incomplete);
 
  private:

@@ -21,7 +21,7 @@ std::string names_text(std::vector<std::string> names) {
 
 using std::chrono::duration_cast;
 
-// An idle engine shows life twice a second.
+// An idle engine gives two signs of life a second.
 constexpr StallLimits::Seconds kShortestSilence{1.0};
 constexpr std::chrono::milliseconds kShortestPeriod{200}, kLongestPeriod{2000};
 

@@ -1,4 +1,5 @@
-// Stalls: operations that some ranks have not asked for, and ranks that show no sign of life.
+// Stalls: operations that only some ranks have requested, and ranks that show no sign of life. Both inspectors warn after a
+// time, and again after each such time. If a limit is set, they end the job.
 #pragma once
 
 #include <chrono>
@@ -10,8 +11,7 @@
 
 namespace hvd {
 
-// Operations that some ranks have asked for and others have not: who is missing, said after a while, and again after each
-// such while; and, if wanted, the end of a job that would wait for ever.
+// An operation that some ranks have requested, and others have not.
 struct StalledOperation {
   std::string name;
   std::chrono::steady_clock::duration waiting;
@@ -19,18 +19,18 @@ struct StalledOperation {
 };
 
 struct StallReport {
-  std::string warning;       // to be logged; empty if there is nothing (new) to say
-  std::vector<int> missing;  // ranks that it is about, and by position what each has not asked for
+  std::string warning;       // for the log; empty if none is due
+  std::vector<int> missing;  // missing ranks, and by position the operations that each has not requested
   std::vector<std::string> names;
   bool must_shut_down = false;
 };
 
-// How long ranks wait for others before they say so, and before they end the job.
+// The times for which ranks wait for others before they warn, and before they end the job.
 struct StallLimits {
   using Seconds = std::chrono::duration<double>;
   bool is_on = true;
-  Seconds warn_after{60}, end_after{0};  // end: 0 = never; otherwise it is not shorter than the warning's
-  std::string end_asked_by{};            // as "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=60", for errors
+  Seconds warn_after{60}, end_after{0};  // end_after is 0 (never), or at least warn_after
+  std::string end_asked_by{};            // origin of end_after, for errors: "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=60"
 };
 
 class StallInspector {
@@ -50,20 +50,17 @@ class StallInspector {
 
 // ---- silence --------------------------------------------------------------------------------------------------------
 
-// Ranks that show no sign of life while this one waits for them: stopped, stuck in the system, or lost with their host. Said
-// after a while, and again after each such while; and, if wanted, the end of waiting that would last for ever.
-//
-// A rank that works, however slowly, is not silent, nor is anybody while anything moves. What ranks have not asked for is the
-// stall inspector's.
+// A rank is silent if it shows no sign of life while this rank waits for it: it was stopped, is stuck in the system, or its
+// host is lost. A slow rank is not silent, and no rank is silent while transfers or GPU operations proceed.
 struct SignOfLife {
   int rank;
-  uint64_t sign;  // another number than before: it is alive
+  uint64_t sign;  // a changed number means that the rank is alive
 };
 
 struct SilenceReport {
-  std::vector<int> silent;  // for as long as a warning takes; the longest first
+  std::vector<int> silent;  // ranks that are silent for warn_after or longer, the longest silence first
   StallLimits::Seconds longest{0};
-  bool is_due = false;  // there is something new to say
+  bool is_due = false;  // a warning is due
   bool must_end = false;
 };
 
@@ -73,12 +70,11 @@ class SilenceInspector {
 
   explicit SilenceInspector(const StallLimits& limits);
 
-  // Whether it is time to look again: often enough for the limits, and so rarely that asking ranks costs nothing.
+  // The period suits the limits, and is long enough that asking ranks costs nothing.
   bool is_due(TimePoint now) const { return is_on_ && now - last_look_ >= period_; }
-  // `awaited`: the ranks that this one waits for, none if it does not wait. `moved`: another number than before if anything
-  // has got further.
+  // `awaited`: the ranks for which this rank waits, if it waits. `moved`: a changed number means that some work proceeded.
   SilenceReport inspect(TimePoint now, std::span<const SignOfLife> awaited, uint64_t moved);
-  // As of the last look, of those awaited then.
+  // The ranks awaited at the last inspection that had been silent for that time.
   std::vector<int> silent_for(StallLimits::Seconds time) const;
 
  private:
@@ -93,7 +89,7 @@ class SilenceInspector {
   const Duration warn_after_, end_after_;  // end: 0 = never
   const Duration period_;
 
-  // Time passes only while this rank looks: one that was itself stopped has heard nobody, and accuses nobody.
+  // Time in which this rank looked. A rank that was itself stopped must not take others for silent.
   Duration watched_{0}, last_warning_{0};
   TimePoint last_look_{};
   uint64_t moved_ = 0;

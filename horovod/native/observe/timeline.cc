@@ -29,7 +29,7 @@ std::string json_text(std::string_view text) {
   return out + "\"";
 }
 
-// What an operation was: dtype, shape, and of an allreduce which way it took, and why.
+// The operation's dtype, shape, and the route of an allreduce with its reason.
 std::string arguments(const ObservedOperation& o) {
   const std::string way = o.route.empty() ? "" : ", \"route\": " + json_text(o.route) + ", \"reason\": " + json_text(o.reason);
   const std::string changed = o.settings.empty() ? "" : ", \"settings\": " + json_text(o.settings);
@@ -38,7 +38,7 @@ std::string arguments(const ObservedOperation& o) {
 
 constexpr std::string_view kClosing = "\n]\n";
 
-// All of it; false, with the reason in errno, if that cannot be.
+// Writes the whole text. False, with errno set, if that fails.
 bool write_at(int file, std::string_view text, int64_t offset) {
   while (!text.empty()) {
     const ssize_t written = pwrite(file, text.data(), text.size(), offset);
@@ -79,7 +79,7 @@ void Timeline::start(const std::string& path, bool mark_cycles, bool continues) 
 
 void Timeline::begin_file() {
   end_ = 0;
-  if (ftruncate(file_, 0) != 0 && errno != EINVAL) return fail(errno);  // EINVAL: what has no size, as a device
+  if (ftruncate(file_, 0) != 0 && errno != EINVAL) return fail(errno);  // EINVAL: no regular file, such as a device
   if (!append("[")) return;
   const auto epoch = std::chrono::system_clock::now().time_since_epoch();
   const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(epoch).count();
@@ -108,12 +108,12 @@ void Timeline::stop() {
 
 void Timeline::close() {
   write();
-  if (file_ >= 0 && ::close(std::exchange(file_, -1)) != 0) fail(errno);  // a network file system may have put it off
+  if (file_ >= 0 && ::close(std::exchange(file_, -1)) != 0) fail(errno);  // a network file system may write only now
   if (!incomplete_.empty()) HVD_LOG(log_, kWarning, incomplete_);
   incomplete_.clear();
 }
 
-// Whoever reads the file finds what fitted in, and a closing bracket.
+// Leaves a readable file: the events that fitted, and a closing bracket.
 void Timeline::fail(int error) {
   incomplete_ = "the timeline '" + path_ + "' is incomplete: " + std::strerror(error);
   HVD_LOG(log_, kError, incomplete_ << ". No more is written; operations go on without it. Make room, and start anew");
@@ -147,7 +147,7 @@ void Timeline::complete_event(int process, int thread, std::string_view name, Cl
             ", \"dur\": " + std::to_string(micros_until(end) - micros) + rest + "},\n";
 }
 
-// Over the closing bracket. False if it failed, which then has been said.
+// Overwrites the closing bracket. False after a failure, which it has logged.
 bool Timeline::append(std::string text) {
   const auto bytes = static_cast<int64_t>(text.size());
   if (!write_at(file_, text.append(kClosing), end_)) {
@@ -232,10 +232,10 @@ void Timeline::on_finish(std::span<const ObservedOperation> operations) {
   write_if_due();
 }
 
-// Complete events: of one name, the next operation begins to be negotiated while the GPU is still busy with the last.
+// Complete events ("X"), since the negotiation of a name's next operation overlaps the GPU's work on the last.
 void Timeline::on_gpu_work(std::span<const ObservedOperation> operations, const GpuWork& work) {
   MutexLock lock(mutex_);
-  if (file_ < 0 || work.begin < start_) return;  // of before this file
+  if (file_ < 0 || work.begin < start_) return;  // it began before this file
   for (const ObservedOperation& o : operations) {
     const int process = process_of(o.name);
     if (with_gpu_.insert(process).second) event(process, 'M', "thread_name", ", \"args\": {\"name\": \"GPU\"}", 1);

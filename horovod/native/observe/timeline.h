@@ -1,12 +1,11 @@
-// A Chrome trace of every operation: open it in Perfetto or chrome://tracing.
+// A Chrome trace of every operation, for Perfetto or chrome://tracing. Rank 0 writes it.
 //
-//   file  := "[" event ("," event)* "]"     valid JSON after every write: the closing bracket is overwritten by the next,
-//                                           and written again where one fails
+//   file  := "[" event ("," event)* "]"     valid JSON after every write: the next write overwrites the closing bracket,
+//                                           and restores it on failure
 //   event := process_name or thread_name metadata | B | E | X | i
 //
-// One trace "process" for each tensor name, in it thread 0 for what the engine does and thread 1 for what a GPU has done;
-// the first event, of process 0, tells when ts 0 was. Written on rank 0. Events are gathered and written when the engine
-// comes to rest, at the latest some milliseconds after they happened (a GPU's: after they were heard of).
+// Each tensor name is a trace "process": thread 0 has the engine's work, thread 1 the GPU's. The first event, of process 0, has
+// the time of ts 0. Events are gathered and written when the engine is idle, at the latest some 20 ms after they were reported.
 #pragma once
 
 #include <chrono>
@@ -26,15 +25,14 @@ class Timeline final : public Listener {
   explicit Timeline(const Log& log) : log_(log) {}
   ~Timeline() override;
 
-  // Any thread. Begins a new file, and ends the one being written; throws InvalidArgument when it cannot be written.
-  // `continues`: goes on with the file that is there, whoever wrote it, if it is a timeline: names keep their processes, and
-  // what has begun in it and not ended ends here.
+  // Any thread. Ends the current file and begins a new one. Throws InvalidArgument if it cannot be opened. `continues`: appends
+  // to the existing file if that is a timeline, of any process. Names keep their processes, and open events end here.
   void start(const std::string& path, bool mark_cycles, bool continues = false) EXCLUDES(mutex_);
-  // Ends the file, and says so if it is incomplete. Harmless when there is none. A file that cannot be written any further,
-  // as on a full disk, is ended at once, with an error in the log: operations go on.
+  // Any thread. Ends the file, if there is one, and warns if it is incomplete. A failed write, as on a full disk, ends the file
+  // at once with an error in the log; operations continue.
   void stop() EXCLUDES(mutex_);
 
-  // Any thread. Something that lasted, of no tensor. `arguments`: a JSON object.
+  // Any thread. Writes an event with a duration that belongs to no tensor. `arguments`: a JSON object.
   void span(std::string_view name, std::chrono::steady_clock::time_point begin, std::chrono::steady_clock::time_point end,
             const std::string& arguments) EXCLUDES(mutex_);
 
@@ -67,9 +65,9 @@ class Timeline final : public Listener {
 
   const Log& log_;
   mutable Mutex mutex_;
-  int file_ GUARDED_BY(mutex_) = -1;    // descriptor; -1: nobody wants a timeline now
-  int64_t end_ GUARDED_BY(mutex_) = 0;  // where the closing bracket, in a line of its own, begins
-  std::string path_ GUARDED_BY(mutex_), incomplete_ GUARDED_BY(mutex_);  // why it is; empty if it is not
+  int file_ GUARDED_BY(mutex_) = -1;                                     // descriptor; -1: no timeline is being written
+  int64_t end_ GUARDED_BY(mutex_) = 0;                                   // offset of the line with the closing bracket
+  std::string path_ GUARDED_BY(mutex_), incomplete_ GUARDED_BY(mutex_);  // incomplete_: the warning, or empty
   bool mark_cycles_ GUARDED_BY(mutex_) = false;
   Clock::time_point start_ GUARDED_BY(mutex_);
   Clock::time_point last_write_ GUARDED_BY(mutex_);
@@ -77,7 +75,7 @@ class Timeline final : public Listener {
   std::unordered_map<std::string, int> processes_ GUARDED_BY(mutex_);
   std::unordered_set<int> with_gpu_ GUARDED_BY(mutex_);  // processes whose thread 1 has a name
   std::unordered_set<std::string> negotiating_ GUARDED_BY(mutex_);
-  std::unordered_set<std::string> active_ GUARDED_BY(mutex_);  // names with an activity that has begun and not ended
+  std::unordered_set<std::string> active_ GUARDED_BY(mutex_);  // names with an open activity
 };
 
 }  // namespace hvd

@@ -13,7 +13,7 @@ namespace {
 constexpr std::string_view kBegin = "{\"ph\": \"", kProcess = ", \"pid\": ", kNamed = "\"args\": {\"name\": \"";
 constexpr std::string_view kEpoch = "\"start_time_since_epoch_in_micros\": ";
 
-// The number behind a text that occurs once in an event: names have no such quotes, as theirs are escaped.
+// The number that follows a text with quotes. Names cannot contain the text, since their quotes are escaped.
 std::optional<int64_t> number_behind(std::string_view line, std::string_view text) {
   const size_t at = line.find(text);
   if (at == std::string_view::npos) return std::nullopt;
@@ -24,7 +24,7 @@ std::optional<int64_t> number_behind(std::string_view line, std::string_view tex
   return number;
 }
 
-// The name of which an event of metadata tells, as it was before it was quoted.
+// The unescaped name in a metadata event.
 std::string unquoted_name(std::string_view line) {
   const size_t at = line.find(kNamed);
   if (at == std::string_view::npos) return "";
@@ -42,7 +42,7 @@ std::string unquoted_name(std::string_view line) {
   return name;
 }
 
-// False for what is no event, or not a whole one.
+// False if the line is not a whole event.
 bool take(std::string_view line, TimelineSoFar& found) {
   if (line.ends_with(',')) line.remove_suffix(1);
   if (!line.starts_with(kBegin) || line.size() <= kBegin.size() || !line.ends_with('}')) return false;
@@ -86,7 +86,7 @@ std::optional<TimelineSoFar> timeline_so_far(int file) {
         found.began_micros = *began;
         is_first = false;
       } else if (!take(line, found)) {
-        return found;  // the closing bracket, or what was cut off
+        return found;  // the closing bracket, or an event cut off
       }
       found.end = line_begin + static_cast<int64_t>(line.size()) - (line.ends_with(',') ? 1 : 0);
       line_begin += static_cast<int64_t>(line.size()) + 1;

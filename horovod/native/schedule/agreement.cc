@@ -10,7 +10,7 @@
 namespace hvd {
 namespace {
 
-// The shortest text that reads back as the same number, so that two numbers differ where their texts do.
+// The shortest text that reads back as the same number, so that different numbers have different texts.
 std::string number(double value) {
   char text[32];
   const auto end = std::to_chars(text, text + sizeof text, value).ptr;
@@ -29,14 +29,14 @@ std::string numbers(const std::vector<int64_t>& values) {
   return text.empty() ? "[]" : text + "]";
 }
 
-// "float32" where all tensors of a group are alike, else "float32 int64".
+// "float32" if all tensors of a group have it, else "float32 int64".
 std::string dtypes_text(const Request& request) {
   std::string text;
   for (const DType dtype : request.dtypes) text += (text.empty() ? "" : " ") + std::string(name_of(dtype));
   return request.has_one_dtype() && !request.dtypes.empty() ? std::string(name_of(request.dtypes.front())) : text;
 }
 
-// How a tensor looks to operations that may differ by rank in the first dimension only.
+// The dimensions after the first, for operations whose first dimension may differ by rank.
 std::string trailing_text(const Request& request) {
   std::string text;
   for (const Shape& shape : request.shapes) {
@@ -95,7 +95,7 @@ std::vector<Property> properties_of(Operation operation) {
   return all;
 }
 
-// What all ranks ask for alike, and none can have.
+// The failure of a request that is the same on all ranks and cannot be carried out.
 Failure impossibility(const Request& request) {
   if (request.operation == Operation::kAddProcessSet && request.set.empty()) return {Said::set_not_added};
   const char* const along_rows = kind_of(request.operation).along_rows;
@@ -137,7 +137,7 @@ void OrderCheck::add(size_t position, const std::string& name, bool is_begun) {
   for (const std::string& other : place.names) {
     if (other.empty() || name.empty()) continue;
     place.differs |= other != name;
-    break;  // the others are like that, or the place differs already
+    break;  // further names equal this one, or `differs` is set already
   }
   place.names[position] = name;
   ++place.count;

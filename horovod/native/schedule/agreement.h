@@ -1,4 +1,4 @@
-// Whether all ranks ask for the same thing, and in one order where they have promised that.
+// Checks that all ranks request the same operations, and in one order if they have promised that (EngineContext::in_order).
 #pragma once
 
 #include <cstddef>
@@ -12,51 +12,50 @@
 
 namespace hvd {
 
-// One rank's request; ranks by their number in the job.
 struct RankRequest {
-  int rank;
+  int rank;  // in the job
   const Request* request;
 };
 
-// `requests` of all ranks that take part, all of one name. None if they can be carried out together, else an error for
-// every rank: which tensor, which ranks ask for what, and what to do.
+// The error for every rank, if the `requests` of all ranks under one name cannot be carried out together: the tensor, each
+// rank's value, and the remedy.
 Failure disagreement(std::span<const RankRequest> requests);
 
-// Whether ranks that promised to ask for the same operations in one order do: their requests, counted by rank.
+// Checks that ranks keep the order that they promised. A place is an index in the sequence of a rank's requests.
 class OrderCheck {
  public:
   struct Place {
-    std::vector<std::string> names;  // by position in the process set; "" of a rank that has not come here
-    size_t count = 0;                // of ranks that have
-    bool is_begun = false;           // some rank does not wait for the others to come here
-    bool differs = false;            // of names that are known
+    std::vector<std::string> names;  // by position in the process set; "" for a rank that has not reached this place
+    size_t count = 0;                // of ranks that have reached it
+    bool is_begun = false;           // some rank has begun its operation here before rank 0's response
+    bool differs = false;            // known names differ
   };
 
   explicit OrderCheck(size_t ranks) : next_(ranks, 0) {}
 
-  // The next request of the rank at a position. One whose name is not known, "", agrees with all.
+  // Adds the next request of the rank at `position`. An unknown name, "", agrees with all.
   void add(size_t position, const std::string& name, bool is_begun);
-  // Of places where operations are begun, or that all ranks have come to since, those where names differ.
+  // Places with different names that all ranks have reached since the last call, or at which some rank has begun its operation.
   std::vector<Place> take_differing();
 
  private:
-  std::deque<Place> places_;    // that not all ranks have come to
-  uint64_t first_ = 0;          // the number of the first of them
-  std::vector<uint64_t> next_;  // by position
+  std::deque<Place> places_;    // not reached by all ranks
+  uint64_t first_ = 0;          // index of places_.front()
+  std::vector<uint64_t> next_;  // by position: index of the rank's next request
 };
 
-// On the coordinator, where ranks have promised one order: what some of them carry out already, before all have asked for it.
-// Ranks begin only what all have agreed on before, while nothing that they could not begin is unanswered.
+// Operations that some ranks carry out before all ranks have requested them, on the coordinator. A rank begins only operations
+// with known ids, and only while all requests that it has not begun are answered.
 struct BegunBatch {
-  std::vector<uint32_t> ids;  // go together
-  std::vector<bool> by;       // by position in the process set: who has begun it
+  std::vector<uint32_t> ids;  // carried out together
+  std::vector<bool> by;       // by position: whether the rank has begun it
 };
 
 class BegunBatches {
  public:
   explicit BegunBatches(size_t ranks) : ranks_(ranks) {}
 
-  // False if others have begun something else at this rank's turn.
+  // Adds the rank's next batch. False if other ranks' batch at this place has other ids.
   bool add(size_t position, std::span<const uint32_t> ids);
   bool is_empty() const { return batches_.empty(); }
   const BegunBatch& first() const { return batches_.front(); }

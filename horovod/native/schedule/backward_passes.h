@@ -1,4 +1,4 @@
-// This rank's backward passes, as far as rank 0 may have to know of them (see missing_gradients.h).
+// This rank's backward passes, and rank 0's queries about them (see missing_gradients.h).
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace hvd {
 
 class BackwardPasses {
  public:
-  // By the training threads. True if rank 0 waits for the end of a pass.
+  // Training threads. True if a pass has ended and rank 0 waits for that.
   bool note(bool is_in_pass) {
     if (is_in_pass && !is_in_pass_) ++begun_;
     is_in_pass_ = is_in_pass;
@@ -21,13 +21,13 @@ class BackwardPasses {
   }
   uint32_t begun() const { return begun_; }
 
-  // By the engine's thread.
+  // Engine's thread.
   void ask(uint32_t set, std::string question) {
     has_queries_ = true;
     queries_.emplace_back(set, std::move(question));
   }
   bool can_answer() const { return !queries_.empty() && !is_in_pass_; }
-  // The answers to rank 0. The rank sends them after it has announced all operations of its passes.
+  // The answers to rank 0. The rank must announce all operations of its passes before it sends them.
   std::vector<Announcement> take_answers() {
     has_queries_ = false;
     std::vector<Announcement> answers;
@@ -42,7 +42,7 @@ class BackwardPasses {
  private:
   std::atomic<bool> is_in_pass_{false}, has_queries_{false};
   std::atomic<uint32_t> begun_{0};
-  std::vector<std::pair<uint32_t, std::string>> queries_;  // the serial of a set, and a question of it
+  std::vector<std::pair<uint32_t, std::string>> queries_;  // serial of the set, question
 };
 
 }  // namespace hvd

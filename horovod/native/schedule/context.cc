@@ -8,7 +8,7 @@
 namespace hvd {
 namespace {
 
-// Rank r's rows of a reduce-scatter: the first `rows % size` ranks have one more.
+// Rank r's rows of a reduce-scatter. The first `rows % size` ranks have one row more.
 Range rows_of(int64_t rows, int r, int size) {
   const int64_t each = rows / size, longer = rows % size;
   const int64_t begin = r * each + std::min<int64_t>(r, longer);
@@ -40,7 +40,7 @@ BucketReduction reduction_of(const Submission& submission, DType dtype, int size
   reduction.prescale = request.prescale;
   reduction.scale = {request.postscale, 1.0};
   if (request.op == ReduceOp::kAverage) {
-    // A mean of truth values, truncated like every integer mean, is true when all are.
+    // The mean of truth values, truncated like an integer mean, is true only if all values are.
     const bool is_bool = dtype == DType::kBool;
     reduction.op = is_bool ? ReduceOp::kMin : ReduceOp::kSum;
     reduction.scale.divisor = is_bool ? 1.0 : static_cast<double>(size);
@@ -62,8 +62,8 @@ std::vector<std::pair<BucketTensor, size_t>> bucket_tensors_of(const Submission&
     member.count = element_count(tensor.shape);
     member.feedback = tensor.feedback.get();
     if (draws) {
-      // Feedback counts for itself, and goes into checkpoints: resumed training draws as if it had never stopped, also by an
-      // optimizer with another suffix.
+      // Feedback has its own count, which is in checkpoints. So resumed training draws the same numbers, even if an optimizer
+      // with another suffix resumes it.
       const std::string of_parameter = name.substr(0, name.find('#'));
       const uint64_t key = mixed(member.feedback ? draw_key(of_parameter, member.feedback->uses++) : operation_key, t);
       member.sent_key = mixed(mixed(key, static_cast<uint64_t>(Stage::kSent)), static_cast<uint64_t>(rank));

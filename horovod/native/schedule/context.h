@@ -1,4 +1,4 @@
-// The context that all process sets of an engine share, and that of an executor of one of them.
+// The context of an engine, and that of an executor of one of its process sets.
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,7 @@ class InFlight;
 class RankGpu;
 class ResultMemory;
 
-// What all process sets of an engine share. The engine owns it, and outlives them.
+// The objects that all process sets of an engine share. The engine owns them and outlives the sets.
 struct EngineContext {
   Transport& transport;
   const Settings& settings;
@@ -36,57 +36,56 @@ struct EngineContext {
   RankGpu& gpu;
   InFlight& in_flight;
   ResultMemory& results;
-  // All ranks promise to ask for the same operations in one order, and are told where they do not. What they have agreed on
-  // before they begin before all have asked for it again, and give out when all have.
+  // All ranks promise to request the same operations in one order; a violation is an error. So a rank *begins* operations that
+  // all have agreed on before: it carries them out at once, and gives out the results when all ranks have requested them.
   bool in_order;
 };
 
 // ---- submissions as collectives take them ---------------------------------------------------------------------------
 
-// What becomes of its tensors, over `size` ranks.
+// The reduction of its tensors of the dtype, over `size` ranks.
 BucketReduction reduction_of(const Submission& submission, DType dtype, int size);
 
-// Its tensors of a dtype, each with its place in the group, for the rank of that number. Counts one more use of the
-// name, or of the tensors' feedback, if the codec draws random numbers.
+// Its tensors of the dtype, each with its index in the group, for the rank of that number in the set. If the codec is
+// stochastic, counts one more use of the name, or of the tensors' feedback.
 std::vector<std::pair<BucketTensor, size_t>> bucket_tensors_of(const Submission& submission, DType dtype, int rank,
                                                                DrawKeys& draw_keys);
 
-// An agreed submission and what the response says about it.
+// A submission that all ranks agreed on, with the facts of the response.
 struct Agreed {
   Submission submission;
-  std::vector<int64_t> rows;  // allgather: first dimensions, tensor by tensor and in that by rank; join: the last rank
+  std::vector<int64_t> rows;  // allgather: first dimensions, by tensor, then by rank; join: the last rank
   bool is_completed = false;  // see Item
 };
 
-// The dtypes of a bucket, each once. Fused requests have one in common; only a group alone has several.
+// The dtypes of a bucket, each once. Fused requests have one dtype; only an unfused group may have several.
 std::vector<DType> dtypes_in(std::span<const Agreed> together);
 std::vector<size_t> bytes_of(std::span<const int64_t> rows, int64_t bytes_of_a_row);
 size_t sum(const std::vector<size_t>& values);
 
-// Where an allgather's tensors lie, each the rows of all ranks, in one piece of memory.
+// The layout of an allgather's results in one block of memory.
 struct GatherLayout {
-  std::vector<std::vector<size_t>> bytes;  // by tensor, by rank
-  std::vector<size_t> offsets;             // by tensor
+  std::vector<std::vector<size_t>> bytes;  // by tensor, then by rank
+  std::vector<size_t> offsets;             // by tensor, in bytes
   size_t total = 0;
 };
 GatherLayout gather_layout(const Agreed& agreed, size_t ranks);
 
 // ---- executors ------------------------------------------------------------------------------------------------------
 
-// What an executor works with, be the tensors in CPU memory or on a GPU: agreed submissions as collectives take them, and
-// what is counted and told of them. Engine thread only.
+// The context of an executor: converts agreed submissions for collectives, and counts them. Engine thread only.
 struct ExecutorContext {
-  // `ranks` are the set's, by their number in the job; `label` precedes names shown to listeners.
+  // `ranks`: of the set, numbered in the job. `label` precedes names shown to listeners.
   ExecutorContext(const EngineContext& engine, std::vector<int> ranks, std::string label, Counters& counters);
 
-  // The tensors of one dtype, of all that are carried out together.
+  // The tensors of the dtype of all submissions.
   std::vector<BucketTensor> tensors_of(std::span<const Agreed> together, DType dtype);
-  // Of a reduce-scatter: for each rank the parts that it gets.
+  // For a reduce-scatter: by rank, the parts that it receives.
   std::vector<std::vector<BucketTensor>> parts_of(std::span<const Agreed> together, DType dtype);
-  // A broadcast's root as the group numbers it.
+  // The root of a broadcast, as its position in the set.
   int root_of(const Agreed& agreed) const;
 
-  void tune();  // takes the engine's settings, which may have changed
+  void tune();  // reads the engine's settings again
   std::vector<Listener*> listening() const;
   void count_dropped(std::span<const Agreed> together);
   void count(std::span<const Agreed> together, std::chrono::steady_clock::time_point start, std::chrono::nanoseconds cpu_start);

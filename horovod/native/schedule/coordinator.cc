@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMaxAnchors = 10'000;
 
-// Tensor by tensor, and in that by rank.
+// By tensor, then by rank.
 std::vector<int64_t> first_dimensions(const std::vector<RankRequest>& requests) {
   std::vector<int64_t> rows;
   for (size_t tensor = 0; tensor < requests.front().request->shapes.size(); ++tensor) {
@@ -96,7 +96,7 @@ void Coordinator::note_order(size_t position, const Announcement& announcement) 
     if (request < announcement.places.size() && announcement.places[request] == place) {
       next = &announcement.requests[request++];
     } else if (id < announcement.ids.size()) {
-      next = cache_.request(announcement.ids[id++], position);  // null, if it is forgotten: that agrees with all
+      next = cache_.request(announcement.ids[id++], position);  // null if forgotten: agrees with all names
     } else {
       refuse(position, "asks in an order that cannot be");
     }
@@ -104,7 +104,7 @@ void Coordinator::note_order(size_t position, const Announcement& announcement) 
   }
 }
 
-// Listeners are those of rank 0, for which the operation begins when it does here.
+// For listeners, which are on rank 0, an operation begins when rank 0 begins it.
 void Coordinator::note_begun(size_t position, const Announcement& announcement) {
   if (!order_) refuse(position, "begins operations without an answer");
   const std::span<const uint32_t> ids = announcement.ids;
@@ -131,7 +131,8 @@ void Coordinator::tell_agreed(const std::string& name, Pending* pending) const {
   for (Listener* listener : listeners_) listener->on_agreed(label_ + name, name_of((*asked)->operation));
 }
 
-// Where ranks asked for different operations nobody gets any of them. What is begun cannot be taken back: the job ends.
+// Refuses all operations of a place at which ranks requested different ones. If a rank has begun its operation, which it cannot
+// take back, the job ends instead.
 void Coordinator::refuse_out_of_order(std::vector<Response>* responses) {
   for (const OrderCheck::Place& place : order_->take_differing()) {
     Facts started;
@@ -160,7 +161,7 @@ void Coordinator::refuse_out_of_order(std::vector<Response>* responses) {
   }
 }
 
-// Who has begun it may give it out, and who has not is to carry it out in the same way.
+// Confirms batches that all ranks have requested. Ranks that have not begun a batch carry it out with the same fusion.
 void Coordinator::answer_begun(std::vector<Response>* responses) {
   for (; !begun_.is_empty() && !broken_.is_any(); begun_.remove_first()) {
     const BegunBatch& batch = begun_.first();
@@ -198,7 +199,7 @@ void Coordinator::on_join(size_t position) {
   complete_without_absent();
 }
 
-// Operations that waited only for ranks that have joined are complete without them; the join itself comes after them.
+// Completes operations that waited only for ranks that have joined. The join itself follows them.
 void Coordinator::complete_without_absent() {
   if (joined_count_ == 0) return;
   std::vector<std::string> freed;
@@ -206,12 +207,12 @@ void Coordinator::complete_without_absent() {
     if (!is_complete(pending)) continue;
     if (std::find(complete_.begin(), complete_.end(), name) == complete_.end()) freed.push_back(name);
   }
-  std::sort(freed.begin(), freed.end());  // an order that does not depend on a hash
+  std::sort(freed.begin(), freed.end());  // independent of the order of a hash table
   std::stable_partition(freed.begin(), freed.end(), [&](const std::string& name) { return !pending_.at(name).is_join; });
   complete_.insert(complete_.end(), freed.begin(), freed.end());
 }
 
-// Whether the operation waits for this rank. None but join waits for one that has joined and owes nothing.
+// Whether the operation waits for this rank. Only a join waits for a rank that has joined and owes no request.
 bool Coordinator::is_missing(const Pending& pending, size_t position) const {
   if (!pending.requests[position]) return pending.is_join || !has_joined_[position] || owed_[position] != 0;
   return pending.is_join && owed_[position] != 0;
@@ -227,7 +228,7 @@ bool Coordinator::is_complete(const Pending& pending) const {
 
 Failure Coordinator::refusal(const std::vector<RankRequest>& requests) const {
   const Request& first = *requests.front().request;
-  if (first.operation == Operation::kTune) return disagreement(requests);  // also of those that have joined
+  if (first.operation == Operation::kTune) return disagreement(requests);  // also after a join
   const bool is_allreduce = first.operation == Operation::kAllreduce;
   if (requests.size() == ranks_.size() || is_allreduce) {
     Failure error = disagreement(requests);
@@ -240,7 +241,7 @@ Failure Coordinator::refusal(const std::vector<RankRequest>& requests) const {
   return {is_allreduce ? Said::product_after_join : Said::other_after_join, std::move(facts)};
 }
 
-// Either adds to `ready`, or returns the refusal.
+// Adds the operation to `ready`, or returns its refusal.
 std::optional<Response> Coordinator::refuse_or_accept(const std::string& name, std::vector<Ready>* ready,
                                                       std::vector<uint32_t>* forgotten) {
   const auto position = pending_.find(name);
@@ -293,7 +294,7 @@ std::vector<Response> Coordinator::decide() {
   if (order_) refuse_out_of_order(&responses);
   answer_missing(&responses);
   answer_begun(&responses);
-  // What others begin has its place before what has been asked for since.
+  // A batch that some ranks have begun comes before later requests.
   if (begun_.is_empty()) answer_complete(&responses);
   const std::optional<int> left = std::exchange(left_, std::nullopt);
   if (left && !begun_.is_empty() && !broken_.is_any()) {
@@ -320,7 +321,7 @@ void Coordinator::answer_complete(std::vector<Response>* responses) {
     Response& response = responses->emplace_back();
     for (const size_t i : bucket) response.items.push_back(std::move(ready[i].item));
   }
-  // Last, since an item above may still be named by an id that had to go.
+  // Last, since an item above may still use an id that is forgotten now.
   if (!forgotten.empty()) responses->push_back({0, ResponseKind::kForget, {}, std::move(forgotten), {}});
 }
 
@@ -329,7 +330,7 @@ void Coordinator::on_missing(size_t position, const Request& request, TimePoint 
   std::vector<std::optional<uint32_t>> passed;
   const auto is_anchor = [](const MissingGradients::Subject& subject) { return subject.is_anchor; };
   if (const auto anchor = std::ranges::find_if(about, is_anchor); anchor != about.end()) {
-    if (anchors_.size() > kMaxAnchors) anchors_.clear();  // names of models that have gone; passes_ will do once
+    if (anchors_.size() > kMaxAnchors) anchors_.clear();  // of former models; anchors in use start from passes_ again
     const auto& passes = anchors_.try_emplace(anchor->name, passes_.begin(), passes_.end()).first->second;
     const bool is_lacking = std::ranges::count(about, anchor->name, &MissingGradients::Subject::name) > 1;
     if (!is_lacking && !pending_.contains(anchor->name)) passed = passes;
@@ -352,7 +353,7 @@ MissingGradients::Ranks Coordinator::ranks_for_missing() const {
   return ranks;
 }
 
-// Before what is complete is answered: until then it is known who has started it.
+// Must precede the answers to complete operations: these remove the record of the ranks that have started them.
 void Coordinator::answer_missing(std::vector<Response>* responses) {
   if (missing_.is_empty()) return;
   for (MissingGradients::Answer& answer : missing_.answer(ranks_for_missing())) {
@@ -384,7 +385,7 @@ std::vector<int> Coordinator::missing(size_t position, const std::string& name) 
 std::vector<StalledOperation> Coordinator::incomplete(TimePoint now) const {
   std::vector<StalledOperation> all;
   for (const auto& [name, pending] : pending_) {
-    if (pending.is_join) continue;  // who has joined waits as long as the others work: nobody is late for that
+    if (pending.is_join) continue;  // ranks that have joined wait as long as the others work
     StalledOperation& one = all.emplace_back(StalledOperation{label_ + name, now - pending.since, {}});
     for (size_t position = 0; position < ranks_.size(); ++position) {
       if (is_missing(pending, position)) one.missing_ranks.push_back(ranks_[position]);

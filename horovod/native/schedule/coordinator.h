@@ -1,5 +1,5 @@
-// Rank 0's account of who, of one process set, has asked for what. No threads, no clock, no transport: announcements in,
-// responses out.
+// The coordinator of one process set, on rank 0: takes the ranks' announcements and decides on responses. No threads, clock or
+// transport.
 #pragma once
 
 #include <chrono>
@@ -23,36 +23,37 @@ class Coordinator {
   using TimePoint = std::chrono::steady_clock::time_point;
   using PassQuery = MissingGradients::PassQuery;
 
-  // `ranks` are the members by their number in the job; a position is an index into them. `label` precedes names shown
-  // to listeners. `in_order`: see EngineContext.
+  // `ranks`: the members, numbered in the job; a position is an index into them. `label` precedes names shown to listeners.
+  // `in_order`: see EngineContext.
   Coordinator(std::vector<int> ranks, std::string label, int64_t cache_capacity, FusionRules rules, bool in_order,
               std::vector<Listener*> listeners);
 
-  // Returns ids that the rank must announce again in full.
+  // Returns the ids that it has forgotten; the rank must announce these requests again in full.
   std::vector<uint32_t> on_announcement(size_t position, const Announcement& announcement, TimePoint now);
   void tune(const std::string& lines) { rules_.tune(lines); }  // see Settings::tune
-  // Responses on all that has become ready since, in the order in which every rank must carry them out.
+  // Responses on what has become ready since the last call, in the order in which every rank must carry them out.
   std::vector<Response> decide();
-  // The ranks that have not asked for an operation that the rank at `position` has; none if it has not, or all have.
+  // The ranks that have not requested an operation that the rank at `position` has requested. Empty if that rank has not.
   std::vector<int> missing(size_t position, const std::string& name);
-  // Answers kNotYet to what is undecided of a rank's question about missing gradients. False if there is no such question.
+  // Answers kNotYet for the undecided gradients of a question. False if the question is unknown.
   bool release(const std::string& question) { return missing_.release(question); }
-  // A caller waits for it. If it is a question, ranks are to be asked whether they are in a backward pass, and they answer.
+  // A caller waits for `name`. If that is a question, pass_queries() has the ranks to ask whether they are in a backward pass,
+  // and on_no_pass() takes their answers.
   void note_waiting(const std::string& name) { missing_.note_waiting(name); }
   std::vector<PassQuery> pass_queries();
   void on_no_pass(size_t position, const std::string& question) { missing_.on_no_pass(position, question); }
-  // What some ranks have asked for and others have not.
+  // Operations that some ranks have requested and others have not.
   std::vector<StalledOperation> incomplete(TimePoint now) const;
 
  private:
   struct Pending {
     std::vector<std::optional<Request>> requests;  // by position
-    std::vector<uint32_t> ids;                     // by position: how it was announced, 0 = in full
-    std::vector<std::optional<uint32_t>> passes;   // by position: the backward pass in which it was asked for
+    std::vector<uint32_t> ids;                     // by position: the announced id, 0 = in full
+    std::vector<std::optional<uint32_t>> passes;   // by position: the backward pass of the request
     size_t count = 0;                              // of requests
     TimePoint since;
     bool is_join = false;
-    bool is_told = false;  // listeners know that it is agreed on
+    bool is_told = false;  // on_agreed() was called
   };
   struct Ready {
     Item item;
@@ -84,23 +85,23 @@ class Coordinator {
   const std::string label_;
   const std::vector<Listener*> listeners_;
 
-  FusionRules rules_;  // from the response on that changes them, as on the ranks
+  FusionRules rules_;  // kTune changes them at its response, as on the ranks
   ResponseCache cache_;
   std::optional<OrderCheck> order_;
   MissingGradients missing_;
   std::vector<uint32_t> passes_;  // by position: the latest backward pass
-  // By operation that has been an anchor, in which passes all asked for it last.
+  // By name of an anchor: by position, the pass in which the rank requested it last.
   std::unordered_map<std::string, std::vector<std::optional<uint32_t>>> anchors_;
   BegunBatches begun_;
-  Failure broken_;  // if any: why the job ends, as somebody has begun what others do not
+  Failure broken_;  // the reason to end the job, if ranks have begun different operations
   std::unordered_map<std::string, Pending> pending_;
-  std::vector<std::string> complete_;  // names all ranks have asked for, in that order
-  std::vector<uint32_t> owed_;         // by position: requests it announced by forgotten ids, and not yet in full
+  std::vector<std::string> complete_;  // names that all ranks have requested, in the order of completion
+  std::vector<uint32_t> owed_;         // by position: requests announced by forgotten ids, and not yet in full
   std::vector<bool> has_joined_;       // by position
   size_t joined_count_ = 0;
   int last_joined_ = 0;
-  bool is_over_ = false;     // all have been told so: what is heard later comes to nothing
-  std::optional<int> left_;  // the rank that has said that it shuts down; all are still to be told
+  bool is_over_ = false;     // kShutdown was sent; later announcements have no effect
+  std::optional<int> left_;  // the rank that shuts down, until kShutdown is sent
 };
 
 }  // namespace hvd

@@ -8,7 +8,7 @@ namespace {
 
 using Edges = std::map<int, std::vector<int>>;
 
-// Whether a rank waits, through others, for itself.
+// Whether a rank waits for itself, through other ranks.
 bool is_in_circle(int rank, const Edges& waits_for) {
   std::set<int> seen;
   std::vector<int> next{rank};
@@ -36,7 +36,7 @@ void Deadlocks::unblock(int rank) { callers_.erase(rank); }
 
 std::vector<BlockedCaller> Deadlocks::take_released(const Missing& missing) {
   std::vector<BlockedCaller> released;
-  if (!std::exchange(is_news_, false)) return released;  // a circle is closed by a caller that begins to wait
+  if (!std::exchange(is_news_, false)) return released;  // only a caller that begins to wait closes a cycle
   Edges waits_for;
   for (const auto& [rank, caller] : callers_) waits_for[rank] = missing(caller);
   for (const auto& [rank, caller] : callers_) {

@@ -1,8 +1,8 @@
-// Rank 0's account of callers that wait: which of them wait for each other in a circle.
+// Deadlock detection on rank 0: finds callers of different ranks that wait for each other in a cycle. No threads, clock or
+// transport.
 //
-// Most waits end by themselves, as all ranks come to ask for the operation. Two ranks whose backward passes made gradients
-// of different parameters would wait for each other for ever, though: each asks for the other's in step() only. Such a wait
-// says that it may yield, and is let go on as soon as it is part of a circle. No threads, no clock, no transport.
+// Most waits end when all ranks have requested the operation. But two ranks whose backward passes made gradients of different
+// parameters request each other's only in step(). Such a wait is marked `may_yield`, and is released if it is part of a cycle.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace hvd {
 
-// A caller that does nothing else until an operation is done.
+// A caller that waits for an operation.
 struct BlockedCaller {
   int rank = 0;
   uint32_t set = 0;  // serial
@@ -23,18 +23,18 @@ struct BlockedCaller {
 
 class Deadlocks {
  public:
-  // The ranks that have not asked for what the caller waits for; none once all have.
+  // The ranks that have not requested the caller's operation; empty when all have.
   using Missing = std::function<std::vector<int>(const BlockedCaller& caller)>;
 
-  // Of each rank the latest counts: a rank that waits has one training thread that could still ask for anything.
+  // Replaces the rank's earlier caller, since only its training thread could still request operations.
   void block(BlockedCaller caller);
-  // The rank has asked for something new.
+  // The rank has requested an operation.
   void unblock(int rank);
-  // Takes those out that may yield and are part of a circle of ranks that wait for each other.
+  // Removes and returns the callers that may yield and are part of a cycle.
   std::vector<BlockedCaller> take_released(const Missing& missing);
 
  private:
-  bool is_news_ = false;  // since the last look
+  bool is_news_ = false;  // block() was called since the last take_released()
   std::map<int, BlockedCaller> callers_;
 };
 

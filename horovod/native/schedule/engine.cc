@@ -104,8 +104,8 @@ void Engine::note_pass(bool is_in_pass) {
 
 void Engine::shutdown() {
   life_.advance(Life::kLeaving);
-  MutexLock lock(joining_);  // of several calls at once, too, one joins
-  // Only the first call touches the transport: when an engine dies after MPI has ended, its memory is gone.
+  MutexLock lock(joining_);  // of concurrent calls, one joins
+  // Only the first call uses the transport: the engine may be destroyed after MPI's end, which frees its memory.
   if (thread_.joinable()) {
     transport_.wake();
     thread_.join();
@@ -129,7 +129,7 @@ bool Engine::step(microseconds elapsed) {
 }
 
 microseconds Engine::cpu_time() {
-  // After the end there is no thread to ask.
+  // After the end the thread does not exist.
   return life_.is_over() ? microseconds(0) : std::chrono::duration_cast<microseconds>(cpu_time_of(thread_));
 }
 
@@ -137,7 +137,7 @@ microseconds Engine::cpu_time() {
 
 void Engine::run() {
   prctl(PR_SET_NAME, "horovod-engine");
-  prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds: short sleeps while polling a transport stay short
+  prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds; keeps the short sleeps between polls short
   try {
     if (core_) pin_this_thread(*core_);
     while (!life_.is_over()) {
@@ -153,7 +153,7 @@ bool Engine::round() {
   bool progressed = negotiation_.receive(now());
   if (const Failure failure = in_flight_.look(); failure.is_any()) throw InternalError(failure);
   progressed |= carry_out_responses();
-  // Only when nothing is left to be carried out is this rank's cache what the coordinator takes it for.
+  // While responses are left, this rank's cache differs from the coordinator's view of it.
   if (negotiation_.responses().empty() && !life_.is_over())
     progressed |= announce() || report_blocked() || answer_pass_queries();
   if (!life_.is_over()) progressed |= negotiation_.coordinate();
@@ -169,8 +169,7 @@ void Engine::sleep() {
   }
   limit = std::min(limit, in_flight_.until_next_look());
   observers_.on_idle();
-  // Staying awake for an answer takes a core from the training threads: worth it only if one of them waits, or has just
-  // waited and is likely to again.
+  // Staying awake takes a core from the training threads. That pays only if one of them waits, or has just waited.
   bool is_pending = false;
   for (const auto& [serial, set] : sets_.all()) is_pending |= set->is_waiting();
   const bool eager = caller_is_blocked_;
@@ -179,7 +178,7 @@ void Engine::sleep() {
 }
 
 bool Engine::announce() {
-  // Read before submissions are taken: so all that were made before shutdown() are among them.
+  // Read before the submissions are taken, so that these include all that were made before shutdown().
   const bool is_leaving = life_.is(Life::kLeaving);
   std::vector<Submitted> due = submissions_.take_due(now(), is_leaving);
   if (due.empty() && !is_leaving) return false;
@@ -194,18 +193,18 @@ bool Engine::report_blocked() {
   return !blocked.empty();
 }
 
-// Between passes, when all that was started in them is announced.
+// Only between passes, after everything that was started in them has been announced.
 bool Engine::answer_pass_queries() {
   return passes_.can_answer() && submissions_.is_empty() && negotiation_.answer_pass_queries(now());
 }
 
-// While this rank waits in a collective of some ranks, others must be able to go on with theirs.
+// Called while this rank waits in a collective, so that other ranks can continue with theirs.
 void Engine::coordinate_inside() {
   negotiation_.receive(now());
   negotiation_.coordinate();
 }
 
-// What is carried out may have been begun before all have asked for it: throws InternalError when some do not.
+// Called while this rank waits in a collective that it may have begun. Throws InternalError if some rank will not request it.
 void Engine::listen_inside() {
   coordinate_inside();
   if (execution_.is_inside_begun()) tell_leaving();
@@ -215,14 +214,14 @@ void Engine::listen_inside() {
   }
 }
 
-// Others may never come to what this rank waits in, so they are told now.
+// Inside a collective that other ranks may never reach.
 void Engine::tell_leaving() {
   if (!life_.is(Life::kLeaving)) return;
   life_.advance(Life::kToldLeaving);
   negotiation_.announce_leaving(now());
 }
 
-// After a failure, which may be but the consequence of what the coordinator finds, and tells all at this moment.
+// After a failure, waits shortly for the coordinator's reason to end the job, of which the failure may be a consequence.
 Failure Engine::reason_heard() {
   if (!in_order_) return {};
   if (!failed_at_) failed_at_ = steady_clock::now();
@@ -231,7 +230,7 @@ Failure Engine::reason_heard() {
       listen_inside();
       std::this_thread::sleep_for(microseconds(500));
     }
-  } catch (const std::exception&) {  // that reason, or that there is nothing more to be heard
+  } catch (const std::exception&) {  // the reason has come, or the transport has failed
   }
   return negotiation_.reason_to_end(execution_.is_inside_begun());
 }
@@ -242,11 +241,11 @@ void Engine::inspect_stalls() {
   if (negotiation_.end_stalled(now(), liveness_)) carry_out_responses();
 }
 
-// Whether a response must wait for a later round, as the GPU has too much to do: rounds go on, and notice failures. Ends the
-// engine if the response can never be carried out.
+// Whether a response must wait for a later round because the GPU has too much to do. Ends the engine if it can never be carried
+// out.
 bool Engine::must_wait(const Response& response) {
   if (response.kind != ResponseKind::kRun || !(response.begins || execution_.is_full())) return false;
-  const Failure reason = negotiation_.reason_to_end(response.begins);  // operations in flight may never end
+  const Failure reason = negotiation_.reason_to_end(response.begins);  // if any, operations in flight may never end
   if (reason.is_any()) end(reason.said == Said::shut_down ? Failure() : reason, false);
   return reason.is_any() || execution_.is_full();
 }
@@ -255,9 +254,9 @@ bool Engine::carry_out_responses() {
   std::deque<Response>& responses = negotiation_.responses();
   bool progressed = false;
   while (!responses.empty() && !life_.is_over()) {
-    if (coordinates_ && in_order_) coordinate_inside();  // perhaps all others wait, before this rank does again
+    if (coordinates_ && in_order_) coordinate_inside();  // others may wait for responses, and this rank may wait next
     if (must_wait(responses.front())) break;
-    // The others must know before this rank waits for them in a collective.
+    // Other ranks need this rank's messages before it waits for them in a collective.
     if (coordinates_ || in_order_) transport_.flush();
     const Response response = std::move(responses.front());
     responses.pop_front();
@@ -265,7 +264,7 @@ bool Engine::carry_out_responses() {
     if (response.kind == ResponseKind::kShutdown) {
       end(response.error, false);
     } else if (const ProcessSets::Pointer set = sets_.by_serial(response.set); set == nullptr) {
-      continue;  // another response removed it, on all ranks alike
+      continue;  // an earlier response removed the set, on all ranks
     } else if (!negotiation_.follow(response, *set)) {
       execution_.carry_out(response, *set);
     }
@@ -275,11 +274,11 @@ bool Engine::carry_out_responses() {
 
 // ---- the end --------------------------------------------------------------------------------------------------------
 
-// What a GPU has been given may wait for a rank that has failed, or has left.
+// Whether to abort the GPU's work: it may wait for a rank that has failed or left.
 bool Engine::must_cut() const { return life_.has_failed() || sets_.by_serial(0)->has_begun(); }
 
-// `reason`: none if all ranks have come here after the same operations; else why the job cannot go on. The others `must` be
-// told if they do not know, so that they do not wait for this one.
+// `reason`: no failure if all ranks end here after the same operations, else the reason why the job cannot go on. `must_tell`:
+// the other ranks do not know it, and would wait for this rank.
 void Engine::end(Failure reason, bool must_tell) {
   if (reason.is_any()) life_.advance(Life::kFailing);
   if (!must_cut()) {

@@ -1,10 +1,10 @@
-// The engine: takes submissions from any thread, agrees with the other ranks on what is ready, and carries it out. One thread
-// does all but submitting and waiting. Rank 0 coordinates all process sets: all operations have one order.
+// The engine accepts submissions from any thread, negotiates with the other ranks, and carries out agreed operations. Callers
+// submit and wait; one thread does the rest. Rank 0 coordinates all process sets, so all operations have one order.
 //
-//   Submissions   what callers have asked for, until it is announced
-//   Negotiation   announces it, and hears what all ranks have agreed on
-//   Execution     carries that out, and gives results to the callers
-//   Life          from the first submission to the end
+//   Submissions   gathers submissions until they are announced
+//   Negotiation   announces them, and receives rank 0's responses
+//   Execution     carries out responses, and gives results to callers
+//   Life          the engine's stages from its start to its end
 #pragma once
 
 #include <atomic>
@@ -33,34 +33,34 @@ class Engine {
  public:
   enum class Drive { kThread, kManual };
 
-  // The transport outlives the engine. Drive::kManual has no thread: tests call step(), whose argument is their clock.
-  // `in_order`: see EngineContext.
+  // The transport outlives the engine. With Drive::kManual there is no thread: tests call step(), whose argument advances the
+  // clock. `in_order`: see EngineContext.
   Engine(Transport& transport, const Settings& settings, Drive drive = Drive::kThread, bool in_order = false);
   ~Engine();
-  // Returns a handle. Throws InvalidArgument if there is no such process set, this rank is not in it, or the name is in
-  // flight on this rank; InternalError after the end.
+  // Returns a handle. Throws InvalidArgument if the process set does not exist, this rank is not in it, or the name is in
+  // flight on this rank; InternalError after the engine's end.
   int64_t submit(int process_set, Submission submission);
-  void hold() { submissions_.hold(); }  // these two: see Submissions
+  void hold() { submissions_.hold(); }  // hold() and let_go(): see Submissions
   void let_go();
-  bool is_done(int64_t handle) { return handles_.is_done(handle); }  // these and wait(): see HandleTable
+  bool is_done(int64_t handle) { return handles_.is_done(handle); }  // this and the next three: see HandleTable
   bool has_result(int64_t handle) { return handles_.has_result(handle); }
   std::optional<Result> wait(int64_t handle, std::chrono::microseconds timeout);
   HandleTable::Seen wait_for_result(int64_t handle, std::chrono::microseconds timeout, bool in_hurry = true);
-  // Says that a caller does nothing until the operation is done; it `may_yield` if it can go on without. Callers say so when
-  // they have waited for a while, and again now and then: so ranks that wait for each other in a circle are found out.
+  // Reports that a caller does nothing until the operation is done or, if it `may_yield`, released. Callers do so after a short
+  // wait, and then repeatedly, so that rank 0 can find deadlocks.
   void note_blocked(int64_t handle, bool may_yield);
-  void note_pass(bool is_in_pass);  // whether the training thread is in a backward pass
+  void note_pass(bool is_in_pass);  // the training thread enters or leaves a backward pass
 
   std::string tuned() const { return execution_.tuned(); }
   const ProcessSets& process_sets() const { return sets_; }
   Observers& observers() { return observers_; }
   ResultMemory& results() { return *results_; }
-  void stop_timeline();                // when it has been told of what a GPU is still doing
-  void shutdown() EXCLUDES(joining_);  // waits until all ranks have stopped, and fails what is pending; may be repeated
-  bool has_failed() const { return life_.has_failed(); }        // stopped because something failed, on this rank or another
-  bool has_ended() const { return submissions_.are_closed(); }  // for whatever reason: nothing is accepted any more
-  bool step(std::chrono::microseconds elapsed);                 // one round, later by that; true if anything happened
-  std::chrono::microseconds cpu_time();  // of the engine's thread so far, collectives included; 0 without a thread
+  void stop_timeline();                // waits until the timeline has the GPU's work, for kTimelineEnd at most
+  void shutdown() EXCLUDES(joining_);  // waits until all ranks have stopped, and fails pending operations; idempotent
+  bool has_failed() const { return life_.has_failed(); }        // it stopped because of a failure on any rank
+  bool has_ended() const { return submissions_.are_closed(); }  // it accepts no more submissions, for any reason
+  bool step(std::chrono::microseconds elapsed);                 // advances the clock and does a round; true on progress
+  std::chrono::microseconds cpu_time();                         // processor time of the engine's thread; 0 without a thread
 
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -75,11 +75,11 @@ class Engine {
 
   // Constant after construction.
   Transport& transport_;
-  Settings settings_;  // of the engine's thread; what it shares with others never changes
+  Settings settings_;  // the engine's thread changes them; other threads read only settings that never change
   const Log log_;
   const Drive drive_;
   const bool coordinates_, in_order_;
-  const std::optional<int> core_;  // for the thread
+  const std::optional<int> core_;  // to which the thread is pinned
   Observers observers_;
   RankGpu gpu_;
   InFlight in_flight_;  // the engine's thread only
@@ -90,13 +90,13 @@ class Engine {
   Submissions submissions_;
   BackwardPasses passes_;
   Life life_;
-  Negotiation negotiation_;  // these two: the engine's thread only
+  Negotiation negotiation_;  // this and execution_: the engine's thread only
   Execution execution_;
   std::atomic<bool> caller_is_blocked_{false};
   TimePoint manual_now_{};
   std::optional<TimePoint> failed_at_;
   Mutex joining_;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last, since it uses all other members
 };
 
 }  // namespace hvd

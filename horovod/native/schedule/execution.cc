@@ -16,7 +16,7 @@ void Execution::carry_out(const Response& response, ProcessSet& set) {
   give_out(set, set.take_begun(response.items));
 }
 
-// `begins`: not all have asked for it yet, as far as this rank knows.
+// `begins`: the rank starts it before rank 0's response.
 void Execution::run_together(ProcessSet& set, const std::vector<Item>& items, bool begins) {
   parts_.submissions.note_answer();
   std::vector<Agreed> together;
@@ -34,8 +34,8 @@ void Execution::run_together(ProcessSet& set, const std::vector<Item>& items, bo
     if (!begins) return give_out(set, done);
     set.keep_begun(std::move(done));
   } catch (const std::exception& error) {
-    parts_.transport.cancel();  // the tensors' memory goes with their handles
-    hooks_.on_failure();        // before a GPU goes on with what is there: who copies from it looks at this afterwards
+    parts_.transport.cancel();  // callers may free the tensors when their handles fail
+    hooks_.on_failure();        // before the abort lets the GPU continue: callers check for failure after they copy results
     parts_.sets.abort_gpu();
     const Failure cause = Failure::of(error);
     const bool is_own = cause.kind == ErrorKind::TensorChanged || cause.said == Said::no_memory;
@@ -48,7 +48,7 @@ void Execution::run_together(ProcessSet& set, const std::vector<Item>& items, bo
 
 void Execution::fail_all(std::span<const Agreed> together, const Failure& why) {
   const Failure reason = parts_.settings.elastic ? why.without_end() : why;
-  parts_.submissions.close(reason);  // before any caller can hear of it
+  parts_.submissions.close(reason);  // before any caller can learn of the failure
   for (const Agreed& agreed : together) parts_.handles.fail(agreed.submission.handle, reason);
   throw InternalError(reason);
 }
@@ -87,7 +87,7 @@ void Execution::refuse(ProcessSet& set, const Response& response) {
   for (const Agreed& agreed : refused) parts_.handles.fail(agreed.submission.handle, response.error);
 }
 
-// All ranks of the set hear the answer, and one has asked.
+// All ranks of the set receive the answer; only the rank that asked has the submission.
 void Execution::answer_question(ProcessSet& set, const Response& response) {
   parts_.submissions.note_answer();
   const std::vector<Agreed> asked = set.take_present(response.items);
@@ -99,7 +99,7 @@ void Execution::answer_question(ProcessSet& set, const Response& response) {
   }
 }
 
-// All ranks are between the same two operations.
+// All ranks do this between the same two operations.
 void Execution::tune(const std::string& lines) {
   parts_.settings.tune(lines);
   for (const auto& [serial, set] : parts_.sets.all()) set->tune(lines);
@@ -115,7 +115,7 @@ std::string Execution::tuned() const {
 }
 
 void Execution::remove_set(int id) {
-  const Failure failure = parts_.in_flight.finish(parts_.gpu.progress_callback());  // the set's communicator goes with it
+  const Failure failure = parts_.in_flight.finish(parts_.gpu.progress_callback());  // before the communicator is destroyed
   if (failure.is_any()) throw InternalError(failure);
   const ProcessSets::Pointer set = parts_.sets.remove(id);
   std::vector<Submission> orphans = set->take_all();
@@ -129,7 +129,7 @@ void Execution::remove_set(int id) {
 void Execution::stop(const Failure& reason, bool is_cut) {
   parts_.submissions.close(reason);
   const std::vector<Submitted> submitted = parts_.submissions.take_all();
-  if (is_cut) parts_.sets.abort_gpu();  // first: to free memory waits for the GPU, and that perhaps for a peer
+  if (is_cut) parts_.sets.abort_gpu();  // first: freeing memory waits for the GPU, which may wait for a peer
   parts_.in_flight.forget();
   for (const Submitted& one : submitted) parts_.handles.fail(one.submission.handle, reason);
   for (const auto& [serial, set] : parts_.sets.all()) {

@@ -1,5 +1,4 @@
-// Carries out what all ranks have agreed on, in rank 0's order, and gives results to the callers. Engine thread only, but for
-// tuned().
+// Carries out agreed operations in rank 0's order, and gives results to callers. Engine thread only, except tuned().
 #pragma once
 
 #include <functional>
@@ -20,10 +19,10 @@ namespace hvd {
 
 class Execution {
  public:
-  // All of it outlives this one.
+  // All of them outlive this object.
   struct Parts {
     Transport& transport;
-    Settings& settings;  // which it tunes
+    Settings& settings;  // changed by kTune
     ProcessSets& sets;
     RankGpu& gpu;
     InFlight& in_flight;
@@ -32,20 +31,20 @@ class Execution {
     Submissions& submissions;
   };
   struct Hooks {
-    std::function<void()> on_failure;       // of an operation: nothing more can be carried out
-    std::function<Failure()> reason_heard;  // then: why other ranks say that the job ends, if they do
+    std::function<void()> on_failure;       // an operation has failed; no more can be carried out
+    std::function<Failure()> reason_heard;  // then: the coordinator's reason to end the job, if it has sent any
     std::function<void()> on_set_added;
   };
   Execution(const Parts& parts, Hooks hooks) : parts_(parts), hooks_(std::move(hooks)) {}
 
-  // kRun, kRefuse, kDecided, kRelease. Throws InternalError when the job cannot go on; its operations have failed then.
+  // For kRun, kRefuse, kDecided and kRelease. If the job cannot go on, fails the handles and throws InternalError.
   void carry_out(const Response& response, ProcessSet& set);
 
-  bool is_full() const { return parts_.in_flight.is_full(); }  // the GPU has enough to do
-  bool is_inside_begun() const { return is_inside_begun_; }    // in an operation that not all are known to ask for
-  std::string tuned() const EXCLUDES(mutex_);  // any thread: the last that ranks were tuned by, also while this one had joined
+  bool is_full() const { return parts_.in_flight.is_full(); }  // see InFlight
+  bool is_inside_begun() const { return is_inside_begun_; }    // inside an operation begun before rank 0's response
+  std::string tuned() const EXCLUDES(mutex_);  // any thread: the latest settings of the autotuner, also those after a join
 
-  // Fails all that callers wait for. What a GPU still has to do is cut off if it `is_cut`.
+  // Fails all pending handles. `is_cut`: aborts the GPU's work.
   void stop(const Failure& reason, bool is_cut);
 
  private:

@@ -40,7 +40,7 @@ Result Executor::run(std::span<Agreed> together) {
     if (gpu_ == nullptr) gpu_ = std::make_unique<GpuExecutor>(context_);
     return gpu_->run(together);
   } catch (const InternalError& error) {
-    if (error.failure().kind == ErrorKind::TensorChanged) require_memory(together);  // says whose, by name
+    if (error.failure().kind == ErrorKind::TensorChanged) require_memory(together);  // its error has the tensor's name
     throw;
   }
 }
@@ -84,7 +84,7 @@ GpuExecutor::GpuExecutor(ExecutorContext& context)
                                 context.engine.settings.gpu_transport)),
       operation_{context, *backend_, [this](size_t bytes) { return allocate(bytes); }} {
   const GpuCosts& costs = backend_->rules().costs.gpu;
-  if (costs == GpuCosts()) return;  // nothing was measured
+  if (costs == GpuCosts()) return;  // not measured
   HVD_LOG(context.engine.log, kInfo, context.label << backend_->name() << ": " << to_text(costs));
 }
 
@@ -93,7 +93,7 @@ Result GpuExecutor::run(std::span<Agreed> together) {
   const auto cpu_start = cpu_time_of_this_thread();
   Device& device = backend_->device();
   DeviceWork work;
-  const WatchedPhases watched(context_.collective);  // the work that notes them goes, too
+  const WatchedPhases watched(context_.collective);  // resets on_phase, which refers to `work`
   begin(together, work);
   Result result =
       run_operation(operation_, together, [&](DType dtype, const Plan& plan) { note_route(work.operations, dtype, plan); });
@@ -110,7 +110,7 @@ Result GpuExecutor::run(std::span<Agreed> together) {
   return result;
 }
 
-// Everything up to the operation itself: the GPU waits until its tensors are ready.
+// Prepares the work, and makes the stream wait until the tensors are ready.
 void GpuExecutor::begin(std::span<Agreed> together, DeviceWork& work) {
   Device& device = backend_->device();
   const Stream stream = backend_->stream();
@@ -136,13 +136,13 @@ void GpuExecutor::set_clock() {
   InFlight& in_flight = context_.engine.in_flight;
   if (!in_flight.needs_clock()) return;
   const Event now = backend_->device().record(backend_->stream());
-  context_.engine.gpu.workspace()->await(now);  // idle, or this is the first that somebody watches
+  context_.engine.gpu.workspace()->await(now);  // short: the stream is idle, or this is the first watched work
   in_flight.set_clock(now);
 }
 
 DeviceMemory GpuExecutor::allocate(size_t bytes) { return context_.engine.in_flight.lent()->take(backend_->device(), bytes); }
 
-// What a rank that has joined takes part with.
+// Allocates and fills the stand-in of a rank that has joined.
 void GpuExecutor::furnish(Submission& stand_in, DeviceWork& work) {
   size_t bytes = 0;
   for (size_t t = 0; t < stand_in.tensors.size(); ++t) bytes += padded(static_cast<size_t>(stand_in.request.bytes_of(t)));
@@ -157,7 +157,7 @@ void GpuExecutor::furnish(Submission& stand_in, DeviceWork& work) {
   work.memory.push_back(memory);
 }
 
-// On NCCL's routes the host does nothing but enqueue. On its own it works on the tensors, phase by phase.
+// NCCL's routes are one activity, since the host only enqueues. The host's routes report their phases.
 void GpuExecutor::watch(const Request& request, DeviceWork& work) {
   if (context_.collective.group.size() == 1) return;
   work.story.activities.push_back({activity(Phase::kCommunicate, request, "nccl"), work.story.begin, {}});

@@ -1,4 +1,4 @@
-// Carries out what a process set's ranks have agreed on: chooses the collective, runs it, counts it. Engine thread only.
+// Carries out the agreed operations of a process set: chooses the collective, runs it, counts it. Engine thread only.
 #pragma once
 
 #include <memory>
@@ -15,13 +15,13 @@
 
 namespace hvd {
 
-// The half of an executor that carries out operations on GPU tensors: it gives them to the GPU and does not wait for it.
+// The part of an executor for GPU tensors. It enqueues operations and does not wait for the GPU.
 class GpuExecutor {
  public:
-  // The context outlives it. Opens the GPU and agrees with the other ranks on what carries their bytes: collective.
+  // Collective: opens the GPU and agrees with the other ranks on NCCL or the host. The context outlives it.
   explicit GpuExecutor(ExecutorContext& context);
 
-  // As Executor::run; what the GPU has been given is in the engine's InFlight until it is done.
+  // As Executor::run. The work is in the engine's InFlight until the GPU has done it.
   Result run(std::span<Agreed> together);
   void tune() { backend_->force(context_.plan_rules.algorithms); }
   void abort() { backend_->abort(); }
@@ -30,7 +30,7 @@ class GpuExecutor {
   void begin(std::span<Agreed> together, DeviceWork& work);
   void set_clock();
   void furnish(Submission& stand_in, DeviceWork& work);
-  // Notes what happens in the operation, for whoever listens.
+  // Records the operation's activities for listeners.
   void watch(const Request& request, DeviceWork& work);
   DeviceMemory allocate(size_t bytes);
 
@@ -41,13 +41,13 @@ class GpuExecutor {
 
 class Executor {
  public:
-  // `ranks` are the set's by their number in the job; `label` precedes names shown to listeners.
+  // `ranks`: of the set, numbered in the job. `label` precedes names shown to listeners.
   Executor(const EngineContext& engine, std::vector<int> ranks, std::string label, Counters& counters);
 
-  // Several are one bucket. What the operation leaves behind is the same for each of them.
+  // Several submissions are one bucket, and all have the same result.
   Result run(std::span<Agreed> together);
 
-  void tune();  // takes the engine's settings, which have changed
+  void tune();  // reads the engine's settings again
   void abort_gpu();
   void close_gpu() { gpu_ = nullptr; }
 
@@ -57,7 +57,7 @@ class Executor {
   ExecutorContext context_;
   CpuBackend cpu_;
   OperationContext on_cpu_;
-  std::unique_ptr<GpuExecutor> gpu_;  // made with the first operation on a GPU
+  std::unique_ptr<GpuExecutor> gpu_;  // made by the first operation on a GPU
 };
 
 }  // namespace hvd

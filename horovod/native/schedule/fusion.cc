@@ -34,7 +34,7 @@ bool may_share_a_bucket(const Request& a, const Request& b) {
 
 std::vector<std::vector<size_t>> fuse(std::span<const Request* const> ready, const FusionRules& rules) {
   std::vector<std::vector<size_t>> buckets;
-  // The open bucket of each kind of request; there are few kinds, so a list beats a map.
+  // The open bucket of each kind of request. A list, since there are few kinds.
   struct Open {
     const Request* kind;
     size_t bucket;

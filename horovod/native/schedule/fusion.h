@@ -1,4 +1,4 @@
-// Fusion: which agreed requests are carried out as one.
+// Fusion of agreed requests into buckets, which are carried out as one.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,19 @@
 namespace hvd {
 
 struct FusionRules {
-  int64_t threshold = 0;  // bytes; 0 = nothing is fused
+  int64_t threshold = 0;  // bytes; 0 = no fusion
   bool keep_groups_apart = false;
 
   void tune(const std::string& lines);  // see Settings::tune
 };
 
-// Whether they are allreduces (or reduce-scatters) of one dtype, reduction and codec, all on GPUs or none.
+// Whether both are allreduces, or both reduce-scatters, of one dtype, reduction, codec and kind of memory.
 bool may_share_a_bucket(const Request& a, const Request& b);
 
-// Indices into `ready`, bucket by bucket. Those that may share a bucket do so up to the threshold, also past others that do
-// not match; everything else stays alone. Order is kept: a bucket runs at its first member's turn.
+// Indices into `ready`, by bucket. Requests that may share a bucket do so up to the threshold, even if others are between them.
+// Buckets are in the order of their first members.
 std::vector<std::vector<size_t>> fuse(std::span<const Request* const> ready, const FusionRules& rules);
-// Of requests that are known by ids, and go together: the responses that they are carried out.
+// The kRun responses for requests known by ids that are carried out together.
 std::vector<Response> runs_of(std::span<const uint32_t> ids, std::span<const Request* const> requests,
                               const FusionRules& rules);
 

@@ -1,4 +1,4 @@
-// The life of an engine. It advances from stage to stage, and never goes back. Thread-safe.
+// The stage of an engine, which only advances. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -9,10 +9,10 @@ class Life {
  public:
   enum Stage {
     kOpen,
-    kLeaving,      // this rank's script shuts down
-    kToldLeaving,  // and rank 0 knows
-    kEnded,        // in order
-    kFailing,      // nothing more can be carried out, and callers are told
+    kLeaving,      // this rank's script has called shutdown()
+    kToldLeaving,  // this rank has announced that to rank 0
+    kEnded,        // without a failure
+    kFailing,      // no more operations can be carried out; handles fail
     kFailed,
   };
 

@@ -20,14 +20,14 @@ void LivenessMonitor::look_inside(TimePoint now) {
 }
 
 void LivenessMonitor::look_between(TimePoint now, bool is_leaving) {
-  // A GPU may wait for what another rank's would send.
+  // This rank's GPU may wait for another rank's.
   if (const std::string on_gpu = in_flight_.first(); !on_gpu.empty()) {
     const SilenceReport report = inspect(now, all_others());
     if (report.is_due || report.must_end) say(report, "has on its GPU " + on_gpu);
     return;
   }
   if (transport_.rank() == 0) {
-    inspect(now, missing(now));  // those are the stall inspector's to speak of
+    inspect(now, missing(now));  // only for accuse(): the stall inspector reports missing ranks
     return;
   }
   const std::string asked_for = announced();
@@ -81,7 +81,7 @@ std::string LivenessMonitor::described(std::span<const int> ranks) const {
   return ranks.size() <= kShown ? text : text + " and " + std::to_string(ranks.size() - kShown) + " others";
 }
 
-// Not only those of the operation: whom it waits for may itself wait for another.
+// Not only the ranks of the operation, since they may themselves wait for others.
 std::vector<int> LivenessMonitor::all_others() const {
   std::vector<int> ranks;
   for (int rank = 0; rank < transport_.size(); ++rank) {
@@ -100,7 +100,7 @@ std::vector<int> LivenessMonitor::missing(TimePoint now) const {
   return {ranks.begin(), ranks.end()};
 }
 
-// "'x' and 3 others"; "" if nothing is.
+// The announced operations without a response: "'x' and 3 others", or "".
 std::string LivenessMonitor::announced() const {
   std::vector<std::string> names;
   for (const auto& [serial, set] : sets_.all()) set->add_announced(&names);

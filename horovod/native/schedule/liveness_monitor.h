@@ -1,5 +1,5 @@
-// Watches over the ranks that this one waits for, inside a collective or for the coordinator's answer: whoever shows no sign
-// of life is warned of, and at the limit given up. Engine thread only.
+// Watches the ranks for which this rank waits, inside a collective or for rank 0's response. Warns of silent ranks, and gives
+// them up at the limit. Engine thread only.
 #pragma once
 
 #include <chrono>
@@ -19,11 +19,11 @@ class LivenessMonitor {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  // All that it refers to outlives it.
+  // All arguments outlive it.
   LivenessMonitor(Transport& transport, const ProcessSets& sets, const InFlight& in_flight, const StallLimits& limits,
                   const Log& log);
 
-  // While one of these lives, its rank carries out an operation.
+  // Marks the scope in which the rank carries out an operation.
   class Work {
    public:
     Work(LivenessMonitor& liveness, std::span<const Agreed> together) : liveness_(liveness) { liveness_.under_way_ = together; }
@@ -35,14 +35,15 @@ class LivenessMonitor {
   };
 
   bool is_due(TimePoint now) const { return inspector_.is_due(now); }
-  // Both throw InternalError when a rank has been silent for too long. Whatever the transport waits for:
+  // Both throw InternalError if a rank has been silent for too long.
+  // While the transport waits; a no-op unless an inspection is due.
   void look_inside(TimePoint now);
-  // Between operations, when it is due. `is_leaving`: this rank has said that it shuts down.
+  // Between operations, when an inspection is due. `is_leaving`: this rank has announced its shutdown.
   void look_between(TimePoint now, bool is_leaving);
 
-  // On the coordinator, when what ranks have not asked for ends the job: of these, those that are silent, said; or "".
+  // On the coordinator, when a stall ends the job: a sentence about the missing ranks that are silent, or "".
   std::string accuse(std::span<const StalledOperation> incomplete) const;
-  int lost() const { return lost_; }  // the rank that was given up, or kNoRank
+  int lost() const { return lost_; }  // the rank given up, or kNoRank
 
  private:
   SilenceReport inspect(TimePoint now, const std::vector<int>& awaited);

@@ -25,7 +25,7 @@ void MissingGradients::ask(size_t position, std::string question, std::vector<Su
   one.since = now;
 }
 
-// Whether the other was asked in the same pass, or in the step after it.
+// Whether the other question belongs to the same pass, with the step after it, or to an earlier pass.
 bool MissingGradients::counts_for(const Question& one, const Question& other) const {
   if (one.anchor.empty() || one.position == other.position) return true;
   const std::optional<Pass>& pass = one.passed[other.position];
@@ -40,7 +40,7 @@ const MissingGradients::Subject* MissingGradients::asked(const Question& one, si
   return nullptr;
 }
 
-// By some rank, in the same pass or before.
+// Whether some rank has started the operation in the same pass or before.
 bool MissingGradients::is_started(const Question& one, const std::string& name, const Ranks& ranks) const {
   const auto* passes = ranks.started(name);
   if (passes == nullptr || one.anchor.empty()) return passes != nullptr;
@@ -72,7 +72,7 @@ std::optional<MissingGradient> MissingGradients::found(const Question& one, cons
   return has_part ? MissingGradient::kStart : MissingGradient::kNobodyHasIt;
 }
 
-// Of all that are asked in the same pass: a rank whose other names are undecided must not hear something else later.
+// Decides for all questions of the same pass. A question with other undecided names must not get another decision later.
 void MissingGradients::decide(const Question& by, const std::string& name, MissingGradient decision) {
   if (decision == MissingGradient::kStart) completed_.insert(name);
   for (auto& of_rank : questions_) {
@@ -86,7 +86,7 @@ void MissingGradients::decide(const Question& by, const std::string& name, Missi
   }
 }
 
-// Also without having started it: all have asked about it.
+// A rank's pass is known if it has started the anchor, or asked about it.
 void MissingGradients::note_passed(Question* one, const Ranks& ranks) const {
   if (one->anchor.empty()) return;
   const auto* started = ranks.started(one->anchor);

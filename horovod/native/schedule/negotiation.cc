@@ -10,7 +10,7 @@ namespace hvd {
 Negotiation::Negotiation(Transport& transport, const ProcessSets& sets, BackwardPasses& passes, Observers& observers)
     : transport_(transport), sets_(sets), passes_(passes), observers_(observers), coordinates_(transport.rank() == 0) {}
 
-// ---- what it hears --------------------------------------------------------------------------------------------------
+// ---- messages received ----------------------------------------------------------------------------------------------
 
 bool Negotiation::receive(TimePoint now) {
   bool has_heard = false;
@@ -35,11 +35,11 @@ void Negotiation::on_responses(const Message& message) {
 }
 
 void Negotiation::on_announcement(int from, const Announcement& announcement, TimePoint now) {
-  // A rank that asks for something no longer waits, also if this announcement is early.
+  // A rank that requests an operation no longer waits, even if this announcement is early.
   const bool asks = announcement.blocked_on.empty() && announcement.no_pass_at.empty() && announcement.answers == 0;
   if (asks) deadlocks_.unblock(from);
   const ProcessSets::Pointer set = sets_.by_serial(announcement.set);
-  // Null: removed meanwhile, as the rank will find out by itself; or, if others are ahead of this rank, not yet added.
+  // Null: the set was removed, as that rank will learn by its own response; or other ranks are ahead and it is not yet added.
   if (set == nullptr && !sets_.has_existed(announcement.set)) early_.push_back({from, announcement});
   if (set == nullptr) return;
   if (!announcement.blocked_on.empty()) {
@@ -55,7 +55,7 @@ void Negotiation::hear_early(TimePoint now) {
   for (const auto& [from, announcement] : std::exchange(early_, {})) on_announcement(from, announcement, now);
 }
 
-// ---- what it announces ----------------------------------------------------------------------------------------------
+// ---- announcements --------------------------------------------------------------------------------------------------
 
 void Negotiation::announce(std::vector<Submitted> submitted, bool is_leaving, TimePoint now) {
   std::map<uint32_t, std::vector<Submission>> by_set;
@@ -70,7 +70,7 @@ void Negotiation::announce(std::vector<Submitted> submitted, bool is_leaving, Ti
   }
   for (Listener* listener : observers_.listeners()) listener->on_round();
   if (coordinates_) {
-    // Rank 0's caches are its mirrors': no id can be unknown.
+    // Rank 0's mirror equals its cache, so all ids are known.
     for (const Announcement& one : announcements) sets_.by_serial(one.set)->on_announcement(0, one, now);
   } else {
     ByteWriter writer;
@@ -124,7 +124,7 @@ bool Negotiation::follow(const Response& response, ProcessSet& set) {
   return true;
 }
 
-// ---- on rank 0: what it responds ------------------------------------------------------------------------------------
+// ---- responses of rank 0 --------------------------------------------------------------------------------------------
 
 bool Negotiation::coordinate() {
   if (!coordinates_) return false;

@@ -1,6 +1,6 @@
-// A rank's announcements and the responses to them. Submissions go to rank 0, which coordinates all process sets; its responses
-// come in the order in which every rank carries them out. On rank 0 also: hears all ranks, responds, and finds deadlocks and
-// stalls. Engine thread only; the clock is the caller's.
+// Announces a rank's submissions to rank 0, which coordinates all process sets, and receives its responses, in the order in
+// which every rank carries them out. On rank 0 it also receives all announcements, responds, and finds deadlocks and stalls.
+// Engine thread only; the caller gives the time.
 #pragma once
 
 #include <chrono>
@@ -24,32 +24,32 @@ class Negotiation {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  // All of it outlives this one.
+  // All arguments outlive it.
   Negotiation(Transport& transport, const ProcessSets& sets, BackwardPasses& passes, Observers& observers);
 
-  // Hears what other ranks have sent. True if they had.
+  // Handles the messages of other ranks. True if there were any.
   bool receive(TimePoint now);
-  // Announcements of sets that had not been added here when they came.
+  // Handles announcements that came before their process set was added here.
   void hear_early(TimePoint now);
 
   void announce(std::vector<Submitted> submitted, bool is_leaving, TimePoint now);
   void announce_leaving(TimePoint now);
-  // Tells rank 0 for which operations callers wait, if it has not answered them yet.
+  // Reports to rank 0 the unanswered operations for which callers wait. `blocked`: whether they may yield, by handle.
   void report_blocked(const std::map<int64_t, bool>& blocked, TimePoint now);
-  // Tells rank 0 that this rank is in no backward pass, if it has asked. When all that was started in passes is announced.
+  // Answers rank 0's queries, if this rank is in no backward pass. Its operations must have been announced.
   bool answer_pass_queries(TimePoint now);
 
-  // On rank 0; nothing elsewhere. Responds to what has become ready, to all whom it concerns. True if anything had.
+  // On rank 0, else a no-op: sends responses on what has become ready. True if there are any.
   bool coordinate();
-  // Whether what ranks have not asked for ends the job. Then all are told.
+  // On rank 0: whether a stall ends the job. If so, sends the reason to all ranks.
   bool end_stalled(TimePoint now, const LivenessMonitor& liveness);
 
-  // Responses on this rank's operations that it has not carried out, of rank 0, and its own on what it begins before.
+  // Responses that this rank has not carried out: rank 0's, and its own on operations that it begins.
   std::deque<Response>& responses() { return responses_; }
-  // Does what a response asks of this rank, besides operations: to answer, or to forget. False if it is not one of those.
+  // Handles kForget, kAskOfPass and kAskInFull. False for other responses.
   bool follow(const Response& response, ProcessSet& set);
-  // Why rank 0 says that no more will be carried out, if it does. `of_begun`: a rank that has left ends what this rank has begun
-  // last, or is about to begin, unless a response before has said that all ask for it.
+  // The error of a kShutdown among the responses. With `of_begun`, Said::shut_down if that has no error, unless an earlier
+  // response confirms the operation that this rank has begun last or is about to begin.
   Failure reason_to_end(bool of_begun) const;
 
  private:
@@ -69,7 +69,7 @@ class Negotiation {
 
   std::deque<Response> responses_;
   Deadlocks deadlocks_;                              // on rank 0
-  std::vector<std::pair<int, Announcement>> early_;  // by rank: of sets not yet added
+  std::vector<std::pair<int, Announcement>> early_;  // rank, announcement for a set that is not yet added
 };
 
 }  // namespace hvd

@@ -11,7 +11,7 @@
 namespace hvd {
 namespace {
 
-// The plan of a reduction of tensors of one dtype, which has its codec only if that is used.
+// The plan for tensors of one dtype. Removes the codec from the reduction if the plan does not encode.
 Plan settled(const OperationContext& with, std::span<const BucketTensor> tensors, BucketReduction* reduction,
              Operation operation, const OnPlan& on_plan) {
   const PlanFacts facts = with.backend.facts(tensors, *reduction);
@@ -26,7 +26,7 @@ Plan settled(const OperationContext& with, std::span<const BucketTensor> tensors
   return plan;
 }
 
-// Whether the reduction was one of integers by Average, which is done.
+// Carries out an Average of integers. False if the reduction is another one.
 bool averaged(const OperationContext& with, const Agreed& first, std::span<const BucketTensor> tensors,
               const BucketReduction& reduction, const OnPlan& on_plan) {
   if (!is_integer_average(first.submission.request.op, reduction.dtype, with.context.collective.group.size())) return false;
@@ -118,7 +118,7 @@ Result run_operation(const OperationContext& with, std::span<const Agreed> toget
     case Operation::kAlltoall:
       return alltoall(with, first);
     default:
-      break;  // all ranks have asked: that was the barrier, or whatever else the engine does itself
+      break;  // barrier, join and the like need only the agreement
   }
   Result result;
   result.rows = first.rows;

@@ -1,5 +1,5 @@
-// The steps of an operation, whatever memory its tensors are in: which of them take part in what, where results go, what the
-// caller gets. How bytes are moved and reduced is the backend's. Engine thread only.
+// The steps of an operation that do not depend on the kind of memory: selection of tensors, memory for results, the caller's
+// Result. The backend moves and reduces bytes. Engine thread only.
 #pragma once
 
 #include <cstddef>
@@ -20,33 +20,33 @@
 
 namespace hvd {
 
-// What operations of one backend have. All of it outlives them.
+// The context of a backend's operations, which it outlives.
 struct OperationContext {
   ExecutorContext& context;
   Backend& backend;
-  // Memory for a result, of the kind that the backend works in.
+  // Memory for a result, of the backend's kind.
   std::function<std::shared_ptr<std::byte[]>(size_t bytes)> allocate;
 };
 using OnPlan = std::function<void(DType dtype, const Plan& plan)>;
 
-// Several are one bucket. `on_plan` hears how the reduction of each dtype is about to be done.
+// Several submissions are one bucket. Calls `on_plan` before the reduction of each dtype.
 Result run_operation(const OperationContext& with, std::span<const Agreed> together, const OnPlan& on_plan);
 
 // ---- how operations appear to listeners and in errors ---------------------------------------------------------------
 
-// A group's members appear singly, as <name>_<i>of<n>.
+// Lists a group's members singly, as <name>_<i>of<n>.
 std::vector<ObservedOperation> observed(std::span<const Agreed> together, const std::string& label);
 
-// Of those of the dtype: a group's may go by several routes.
+// Notes the route of the operations of that dtype, since dtypes of a group may have different routes.
 void note_route(std::span<ObservedOperation> operations, DType dtype, const Plan& plan);
 
 // "'allreduce.x' and 3 others, 1200 bytes", for errors.
 std::string description_of(std::span<const Agreed> together);
 
-// "'allreduce.x' and 3 others, 1200 bytes, failed on rank 1: ..."; about the tensor, unless its cause is about another.
+// "'allreduce.x' and 3 others, 1200 bytes, failed on rank 1: ...". `tensor`: unless the cause has another.
 Failure failed(const std::string& tensor, const std::string& description, int rank, const Failure& cause);
 
-// What a collective's phase is called, in Horovod's words where it has some; `carrier` moves the bytes: "mpi".
+// The name of a collective's phase, Horovod's if it has one. `carrier` moves the bytes: "mpi".
 std::string activity(Phase phase, const Request& request, const char* carrier);
 
 }  // namespace hvd

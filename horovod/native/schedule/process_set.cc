@@ -13,7 +13,7 @@ namespace {
   throw InternalError(Said::coordinator_wrong, {.tensor = tensor, .others = {{"what", what}}});
 }
 
-// How a set's operations are called in timelines and warnings.
+// The prefix of a set's operations in timelines and warnings.
 std::string label_of(int id) { return id == 0 ? "" : "process_set_" + std::to_string(id) + "/"; }
 
 }  // namespace
@@ -42,7 +42,7 @@ void ProcessSet::abort_gpu() {
 
 void ProcessSet::tune(const std::string& lines) {
   fusion_.tune(lines);
-  if (coordinator_ != nullptr && id_ != 0) coordinator_->tune(lines);  // set 0's has, when it answered
+  if (coordinator_ != nullptr && id_ != 0) coordinator_->tune(lines);  // set 0's did so when it responded
   if (executor_ != nullptr) executor_->tune();
 }
 
@@ -56,7 +56,7 @@ std::string ProcessSet::to_text() const {
   return text + ")";
 }
 
-// With rounds under way elsewhere, who begins would have those ranks wait that have to hear of it.
+// Begins nothing in a set with rounds: inside a begun operation this rank could not take part in the others' rounds.
 Announcement ProcessSet::announce(std::vector<Submission> submissions, bool may_begin) {
   Announcement announcement;
   announcement.set = serial_;
@@ -138,7 +138,7 @@ void ProcessSet::add_announced(std::vector<std::string>* names) const {
   }
 }
 
-// What is gathered from this rank and written here goes by the coordinator's rows.
+// Checks the coordinator's rows for this rank, since they determine the memory that an allgather reads and writes.
 void ProcessSet::check_rows(const Request& request, const std::vector<int64_t>& rows) const {
   if (request.operation != Operation::kAllgather) return;
   const size_t own = static_cast<size_t>(std::lower_bound(ranks_.begin(), ranks_.end(), rank_) - ranks_.begin());

@@ -1,7 +1,7 @@
-// A process set as one rank sees it: who is in it, what this rank has asked for there, and on rank 0, which coordinates all
-// sets, who has asked for what.
+// A process set on one rank: its ranks, this rank's announced submissions, the executor if this rank is a member, and the
+// coordinator on rank 0.
 //
-// Members without a remark belong to the engine's thread.
+// Engine thread only, except members with a remark.
 #pragma once
 
 #include <deque>
@@ -24,10 +24,10 @@ struct CarriedOut {
 
 class ProcessSet {
  public:
-  // `id` is what users know the set by, and may be used again when the set is gone; `serial` is not. `ranks` ascend.
+  // Users know the set by `id`, which another set may have after its removal. `serial` is unique. `ranks` ascend.
   ProcessSet(const EngineContext& engine, int id, uint32_t serial, std::vector<int> ranks);
 
-  int rank() const { return rank_; }  // this one's
+  int rank() const { return rank_; }  // of this process, in the job
   int id() const { return id_; }
   uint32_t serial() const { return serial_; }
   const std::vector<int>& ranks() const { return ranks_; }
@@ -36,40 +36,39 @@ class ProcessSet {
   // "process set 1 (ranks 0, 2)"
   std::string to_text() const;
 
-  // The announcement of submissions, which are remembered until a response names them. `may_begin`: it says that they are
-  // begun, if they can be; then runs_of() has the responses.
+  // The announcement of submissions, which are kept until a response names them. `may_begin`: begins them if possible; then
+  // runs_of() has the responses to carry out.
   Announcement announce(std::vector<Submission> submissions, bool may_begin);
   std::vector<Response> runs_of(const Announcement& begun) const;
-  // Another one, of those that were announced by `ids`, which the coordinator has forgotten.
+  // The full announcement of requests whose `ids` the coordinator has forgotten.
   Announcement announce_in_full(const std::vector<uint32_t>& ids);
   bool is_waiting() const { return !announced_.empty() || has_begun(); }
-  // The operation of a handle that has been announced and not answered; null if there is none.
+  // The announced and unanswered operation of a handle; null if there is none.
   const std::string* name_of(int64_t handle) const;
   int64_t handle_of(const std::string& name) const;  // 0 if there is none
   void add_announced(std::vector<std::string>* names) const;
 
-  // The submissions that a response's items stand for; where this rank has joined, a stand-in for those it never made.
-  // Throws InternalError if an item cannot be taken; then `taken` holds those before it.
+  // The submissions of a response's items; after a join, stand-ins for missing ones. Throws InternalError if an item cannot be
+  // taken; `taken` then has the submissions before it.
   void take(const std::vector<Item>& items, std::vector<Agreed>* taken);
-  // Those of the items that this rank has submitted.
+  // Skips items that this rank has not submitted.
   std::vector<Agreed> take_present(const std::vector<Item>& items);
   std::vector<Submission> take_all();
   void forget(const std::vector<uint32_t>& ids);
 
-  // What this rank has carried out before all were known to ask for it, until a response says that they do.
+  // Operations that this rank has begun, until rank 0's response comes.
   bool has_begun() const { return !begun_.empty(); }
   size_t begun_count() const { return begun_.size(); }
   void keep_begun(CarriedOut done) { begun_.push_back(std::move(done)); }
   CarriedOut take_begun(const std::vector<Item>& items);
 
   Executor& executor() { return *executor_; }  // of members
-  // What this set has on the GPU: has its streams go on after a failure, and gives everything back at the end.
-  void abort_gpu();
-  void close_gpu();
-  // From the next operation on, the same on all ranks: the engine's settings, as these lines have changed them.
+  void abort_gpu();                            // after a failure: lets this set's streams continue
+  void close_gpu();                            // at the end: frees this set's objects on the GPU
+  // Applies changed settings of the engine, between the same two operations on all ranks.
   void tune(const std::string& lines);
   void count_refusals(size_t count) { counters_.refusals += static_cast<int64_t>(count); }
-  // On rank 0; the Coordinator's.
+  // On rank 0: see Coordinator.
   std::vector<uint32_t> on_announcement(int rank, const Announcement& announcement, Coordinator::TimePoint now);
   std::vector<Response> decide();
   Coordinator& coordinator() { return *coordinator_; }
@@ -90,7 +89,7 @@ class ProcessSet {
   FusionRules fusion_;
   Counters counters_;
   CacheMirror mirror_;
-  bool has_rounds_ = false;  // some operation here takes several requests, which come at other times on each rank
+  bool has_rounds_ = false;  // some operation takes several requests, which come at different times on each rank
   std::unordered_map<std::string, Submission> announced_;
   std::deque<CarriedOut> begun_;
   std::unique_ptr<Coordinator> coordinator_;  // on rank 0

@@ -48,8 +48,8 @@ ProcessSets::Pointer ProcessSets::remove(int id) {
   return set;
 }
 
-// All at once: to abort a communicator frees its memory, which waits for the GPU, and so for what another's peer has left
-// there.
+// Aborts all communicators at once. To abort one frees its memory, which waits for the GPU, and so for the operations of the
+// other communicators.
 void ProcessSets::abort_gpu() {
   std::vector<std::thread> threads;
   for (const auto& entry : by_serial_) {
@@ -62,7 +62,7 @@ void ProcessSets::abort_gpu() {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  engine_.gpu.quiesce();  // callers free their tensors when they hear of a failure
+  engine_.gpu.quiesce();  // callers free their tensors after a failure
 }
 
 void ProcessSets::close_gpu() {

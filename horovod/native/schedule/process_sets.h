@@ -1,5 +1,4 @@
-// All process sets of a job: by id for whoever submits, by serial number for the engine's thread, which alone adds and
-// removes them.
+// The process sets of a job: by id for callers, by serial number for the engine's thread, which adds and removes them.
 #pragma once
 
 #include <map>
@@ -15,21 +14,20 @@ class ProcessSets {
  public:
   using Pointer = std::shared_ptr<ProcessSet>;
 
-  // Starts with the set of all ranks, of id 0 and serial 0.
+  // Starts with the set of all ranks, which has id 0 and serial 0.
   explicit ProcessSets(const EngineContext& engine);
 
-  // Any thread. Throws InvalidArgument if there is no such set.
+  // Any thread. Throws InvalidArgument if the id is unknown.
   Pointer find(int id) const EXCLUDES(mutex_);
   // Any thread.
   std::map<int, std::vector<int>> ranks_by_id() const EXCLUDES(mutex_);
 
-  // Engine thread. All ranks add and remove the same sets in the same order, and so give them the same ids and serials.
-  // Returns the id.
+  // Engine thread. Returns the id. All ranks add and remove the same sets in the same order, so ids and serials are the same.
   int add(std::vector<int> ranks) EXCLUDES(mutex_);
   Pointer remove(int id) EXCLUDES(mutex_);
-  // Engine thread. Null if the set is gone.
+  // Engine thread. Null if the set does not exist.
   Pointer by_serial(uint32_t serial) const;
-  // Engine thread, after a failure: streams of this rank that wait for operations on its GPU go on.
+  // Engine thread, after a failure: lets streams continue that wait for operations on the GPU.
   void abort_gpu();
   void close_gpu();
   bool has_existed(uint32_t serial) const { return serial < next_serial_; }

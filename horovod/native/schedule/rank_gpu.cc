@@ -56,7 +56,7 @@ void RankGpu::quiesce() {
   try {
     await_for_a_while(workspace_->device(), {workspace_->stream(), workspace_->wire()}, time_limits::kGpuSettles);
   } catch (const InternalError&) {
-    // A GPU that fails writes nowhere any more.
+    // A failed GPU no longer writes to memory.
   }
 }
 
@@ -96,14 +96,14 @@ void InFlight::end(DeviceWork& work) {
     activities[i].begin = i == 0 ? begun : std::clamp(activities[i].begin, begun, done);
     activities[i].end = i + 1 < activities.size() ? std::clamp(activities[i + 1].begin, begun, done) : done;
   }
-  // Of one tensor, the next operation is often given to the GPU while the last is not done.
+  // The next operation of a tensor is often enqueued before the last one is done.
   work.story.begin = std::min(std::max(work.story.begin, last_done_), begun);
   work.story.end = last_done_ = done;
   activities.insert(activities.begin(), {"WAIT_FOR_DATA", work.story.begin, begun});
   for (Listener* listener : work.listening) listener->on_gpu_work(work.operations, work.story);
 }
 
-// The first is the one that is under way, and keeps the others waiting.
+// Only the first work is under way; the others wait for it.
 Failure InFlight::failure() const {
   if (work_.empty()) return {};
   const DeviceWork& first = work_.front();
@@ -127,10 +127,10 @@ Failure InFlight::look() {
 }
 
 microseconds InFlight::until_next_look() const {
-  if (is_full()) return microseconds(100);  // somebody waits for room
+  if (is_full()) return microseconds(100);  // a response waits for room
   if (watched_ != 0) return microseconds(1000);
   if (work_.empty() && !lent_->keeps_any()) return microseconds::max();
-  // Soon after something was added, then ever more rarely: only counters, memory and failures depend on it.
+  // Soon after an add(), then at growing intervals, since only counters, memory and failures depend on it.
   const auto since = std::chrono::duration_cast<microseconds>(std::chrono::steady_clock::now() - last_added_);
   return std::clamp(since, microseconds(1000), microseconds(100'000));
 }

@@ -1,4 +1,4 @@
-// The GPU of a rank: which it is, and what it has been given and has not done.
+// The GPU of a rank, and its work in flight.
 #pragma once
 
 #include <atomic>
@@ -20,23 +20,22 @@
 
 namespace hvd {
 
-// The one GPU that a rank uses: that of its first GPU tensor. Until there is one, nothing of CUDA is opened.
+// The one GPU that a rank uses, which is that of its first GPU tensor. CUDA is opened only then.
 class RankGpu {
  public:
-  // By their numbers in the job and on the host. `attend`: what the engine's thread does while it waits for the GPU.
+  // `rank` in the job, `local_rank` on the host. The engine's thread calls `attend` while it waits for the GPU.
   RankGpu(int rank, int local_rank, ProgressCallback attend)
       : rank_(rank), local_rank_(local_rank), attend_(std::move(attend)) {}
 
   const ProgressCallback& progress_callback() const { return attend_; }
-  // Any thread. Has a submission of GPU tensors wait for what their streams have been given so far. Throws InvalidArgument
-  // if this rank uses another GPU, or there is none.
+  // Any thread. Makes the submission wait for the earlier work of its tensors' streams. Throws InvalidArgument if this rank
+  // uses another GPU, or there is none.
   void admit(Submission* submission);
 
-  // Engine thread. What all process sets have in common on the GPU. A rank that has joined before it used any takes the one
-  // of its place on the host. Throws InvalidArgument if there is none.
+  // Engine thread. The workspace of all process sets. A rank that has joined before it used a GPU takes GPU number
+  // local_rank modulo the number of GPUs. Throws InvalidArgument if there is none.
   const std::shared_ptr<DeviceWorkspace>& workspace();
-  // Engine thread, after a failure and when communicators are aborted: returns when the GPU has done what it was given, or
-  // does not come to it.
+  // Engine thread, after a failure, when communicators are aborted: waits for the GPU's work, for kGpuSettles at most.
   void quiesce();
   // Engine thread, at the end.
   void close() { workspace_ = nullptr; }
@@ -50,53 +49,51 @@ class RankGpu {
   std::shared_ptr<DeviceWorkspace> workspace_;  // engine thread
 };
 
-// What the GPU has been given and has not done: who wants to hear of its end, what memory it uses, and whether something has
-// failed meanwhile. All of it is done in the order in which it was added. Engine thread only.
+// One operation's work on the GPU: its memory, events, counters and listeners.
 struct DeviceWork {
-  std::string tensor;       // the first
+  std::string tensor;       // name of the first
   std::string description;  // "'allreduce.x' and 3 others, 1200 bytes"
   GpuBackend* backend = nullptr;
   Counters* counters = nullptr;
-  Event begun, done;                          // its tensors are ready, and the work before it is done; and it is
+  Event begun, done;                          // begun: its tensors are ready and the work before it is done
   std::vector<std::shared_ptr<void>> memory;  // of stand-ins and results
 
-  std::vector<Listener*> listening;  // if there are none, the rest is empty
+  std::vector<Listener*> listening;  // if empty, so are the members below
   std::vector<ObservedOperation> operations;
-  GpuWork story;  // so far: it begins when it is enqueued, and its activities have not ended
+  GpuWork story;  // so far: begins when it is enqueued, activities without ends
 };
+
+// Work in flight on the GPU, which does it in the order of add(). Engine thread only, except watched().
 
 class InFlight {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  // The rank is for errors.
+  // `rank`: for errors.
   explicit InFlight(int rank) : rank_(rank), lent_(std::make_shared<LentMemory>()) {}
 
   void add(DeviceWork work);
-  // Before the first work that is watched is enqueued on an idle stream: by which the GPU's clock and the host's compare.
+  // Whether to call set_clock() before watched work is enqueued. It relates the GPU's clock to the host's.
   bool needs_clock() const { return work_.empty() || clock_ == nullptr; }
-  void set_clock(Event now);  // has just come
-  // Forgets what is done, and tells of it. Returns what has failed, if anything has.
+  void set_clock(Event now);  // an event that has just come
+  // Reports finished work to counters and listeners, and removes it. Returns a failure if there is one.
   Failure look();
-  // The same without forgetting anything: in the middle of an operation.
+  // Only the failure; for use inside an operation.
   Failure failure() const;
-  // So much that no more should be added: a host far ahead of its GPU gains nothing, and would have to wait for memory
-  // and room in the GPU's queues without hearing of failures.
+  // Whether no more work should be added. A host far ahead of its GPU would wait for memory and for room in the GPU's queues,
+  // and could not notice failures.
   bool is_full() const { return work_.size() >= kMost || (!work_.empty() && lent_->has_surplus()); }
-  // How long the engine may sleep before it looks again.
+  // How long the engine may sleep before the next look().
   std::chrono::microseconds until_next_look() const;
-  // Returns when all is done; or what has failed, which it also is when nothing gets done for long.
-  // Meanwhile it calls `attend`.
+  // Waits until all work is done and calls `attend` meanwhile. Fails also if no work ends for kGpuFarewell.
   Failure finish(const ProgressCallback& attend = [] {});
-  // After a failure: whatever happens to it, nobody wants to know.
-  void forget();
+  void forget();  // after a failure: drops all work without reporting it
 
-  // Of what is under way: its description, or "". And how much has been done so far.
   std::string first() const { return work_.empty() ? "" : work_.front().description; }
-  uint64_t ended() const { return ended_; }
+  uint64_t ended() const { return ended_; }  // number of finished works
 
   const std::shared_ptr<LentMemory>& lent() const { return lent_; }
-  int watched() const { return watched_; }  // any thread: how much of it is listened to
+  int watched() const { return watched_; }  // any thread: number of works with listeners
 
  private:
   static constexpr size_t kMost = 24;
@@ -112,7 +109,7 @@ class InFlight {
   const std::shared_ptr<LentMemory> lent_;
   Event clock_;  // came at clock_time_
   TimePoint clock_time_;
-  TimePoint last_done_;  // end of the last work that was watched
+  TimePoint last_done_;  // end of the last watched work
 };
 
 }  // namespace hvd

@@ -7,8 +7,14 @@
 namespace hvd {
 namespace {
 
-// A number above these stands for nothing.
-constexpr Operation kLastOperation = Operation::kMissing;
+constexpr OperationKind kKinds[] = {
+#define HVD_KIND(value, ...) {__VA_ARGS__},
+    HVD_FOR_EACH_OPERATION(HVD_KIND)
+#undef HVD_KIND
+};
+
+// Higher numbers are invalid.
+constexpr auto kLastOperation = static_cast<Operation>(std::size(kKinds) - 1);
 constexpr ResponseKind kLastResponseKind = ResponseKind::kShutdown;
 
 void put(const Request& r, ByteWriter* out) {
@@ -27,7 +33,7 @@ void put(const Request& r, ByteWriter* out) {
   out->put(r.text);
 }
 
-// What all who work with requests take for granted.
+// Checks the properties of tensors on which all code relies.
 void check_tensors(const ByteReader& in, const Request& r) {
   auto refuse = [&](const std::string& what) {
     in.refuse("asks for " + std::string(name_of(r.operation)) + " of '" + r.name + "' with " + what);
@@ -41,7 +47,7 @@ void check_tensors(const ByteReader& in, const Request& r) {
   }
   int64_t total = 0;
   for (size_t t = 0; t < count; ++t) {
-    // An empty dimension counts as one, since sizes are also taken without some of the dimensions.
+    // An empty dimension counts as 1, since sizes are also computed from some of the dimensions.
     auto bytes = static_cast<int64_t>(size_of(r.dtypes[t]));
     bool fits = true;
     for (const int64_t length : r.shapes[t]) {
@@ -169,24 +175,7 @@ void get(ByteReader* in, Response* response) {
 
 }  // namespace
 
-const OperationKind& kind_of(Operation operation) {
-  using Tensors = OperationKind::Tensors;
-  static constexpr OperationKind kKinds[] = {
-      {.name = "ALLREDUCE", .tensors = Tensors::kGroup, .reduces = true},
-      {.name = "ALLGATHER", .tensors = Tensors::kGroup, .along_rows = "gather"},
-      {.name = "BROADCAST", .tensors = Tensors::kOne, .has_root = true},
-      {.name = "ALLTOALL", .tensors = Tensors::kOne, .along_rows = "scatter"},
-      {.name = "REDUCESCATTER", .tensors = Tensors::kGroup, .reduces = true},
-      {.name = "BARRIER"},
-      {.name = "JOIN"},
-      {.name = "ADD_PROCESS_SET"},
-      {.name = "REMOVE_PROCESS_SET"},
-      {.name = "TUNE"},
-      {.name = "MISSING_GRADIENTS"},
-  };
-  static_assert(std::size(kKinds) == static_cast<size_t>(kLastOperation) + 1);
-  return kKinds[static_cast<size_t>(operation)];
-}
+const OperationKind& kind_of(Operation operation) { return kKinds[static_cast<size_t>(operation)]; }
 
 int64_t element_count(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());

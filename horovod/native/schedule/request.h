@@ -1,5 +1,5 @@
-// A rank's request under one name, and the messages about it: ranks send Announcement[] to the coordinator, which sends
-// Response[]. `set` is the serial number of a process set, which is never used again.
+// Requests, and the messages about them: ranks send Announcement[], the coordinator Response[]. `set` is the serial number of a
+// process set.
 #pragma once
 
 #include <optional>
@@ -10,37 +10,10 @@
 #include "base/bytes.h"
 #include "base/dtype.h"
 #include "collective/reduce.h"
+#include "schedule/operation_list.h"
 
 namespace hvd {
 
-enum class Operation : uint8_t {
-  kAllreduce,
-  kAllgather,
-  kBroadcast,
-  kAlltoall,
-  kReducescatter,
-  kBarrier,
-  kJoin,
-  kAddProcessSet,
-  kRemoveProcessSet,
-  kTune,
-  kMissing,  // a backward pass has ended without some gradients: what becomes of them (see missing_gradients.h)
-};
-
-// What all that handle requests need to know of an operation.
-struct OperationKind {
-  enum class Tensors : uint8_t { kNone, kOne, kGroup };
-
-  std::string_view name;
-  Tensors tensors = Tensors::kNone;
-  bool reduces = false, has_root = false;
-  // What it does along the first dimension, which then may differ by rank: "gather", "scatter". Null: shapes are alike.
-  const char* along_rows = nullptr;
-};
-const OperationKind& kind_of(Operation operation);
-inline std::string_view name_of(Operation operation) { return kind_of(operation).name; }
-// Whether scripts repeat it under one name, so that it is worth a place in the response cache.
-inline bool is_repeated(Operation operation) { return kind_of(operation).tensors != OperationKind::Tensors::kNone; }
 using Shape = std::vector<int64_t>;
 int64_t element_count(const Shape& shape);
 std::string to_text(const Shape& shape);  // "(3, 4)", "(3,)", "()"
@@ -49,17 +22,17 @@ struct Request {
   Operation operation = Operation::kAllreduce;
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0, postscale = 1.0;
-  int32_t root = -1;        // broadcast: its number in the job
-  bool follows = false;     // of an operation that takes several, not the first: it comes when ranks have the last one's result
-  bool on_gpu = false;      // where the tensors are
-  std::string name, codec;  // the codec's: "" or Codec::name()
-  std::vector<DType> dtypes;  // of each tensor; several are one group
+  int32_t root = -1;          // of an operation with a root: its rank in the job
+  bool follows = false;       // a later round of an operation that takes several requests
+  bool on_gpu = false;        // the tensors are in GPU memory
+  std::string name, codec;    // codec: "" or Codec::name()
+  std::vector<DType> dtypes;  // of each tensor; several are a group
   std::vector<Shape> shapes;
-  std::vector<int64_t> set;  // to add a process set: its ranks; to remove one: its id
-  std::string text;          // to tune: what rank 0 has decided (see Settings::tune); of missing gradients: their names
+  std::vector<int64_t> set;  // adding a process set: its ranks; removing one: its id
+  std::string text;          // tune: rank 0's decision (see Settings::tune); missing gradients: the subjects
 
   bool operator==(const Request&) const = default;
-  int64_t bytes() const, bytes_of(size_t tensor) const;  // of all tensors, as this rank has them, and of one
+  int64_t bytes() const, bytes_of(size_t tensor) const;  // of all tensors on this rank, and of one tensor
   int64_t row_bytes_of(size_t tensor) const;             // of one index of the first dimension
   bool has_one_dtype() const;
 };
@@ -67,37 +40,37 @@ struct Request {
 struct Announcement {
   uint32_t set = 0;
   bool is_leaving = false;    // the rank shuts down
-  uint32_t answers = 0;       // `requests` are those of as many ids that the coordinator had forgotten
+  uint32_t answers = 0;       // not 0: `requests` repeat in full the requests of so many forgotten ids
   std::vector<uint32_t> ids;  // requests that all ranks have agreed on before, see response_cache.h
   std::vector<Request> requests;
-  std::vector<uint32_t> places;   // where order counts: of each of `requests`, among all that is announced here
-  bool is_begun = false;          // where order counts: the rank knows all `ids`, and carries them out before a response comes
-  std::vector<uint32_t> batches;  // of what is begun: the numbers in `ids` at which what goes together ends
-  std::string blocked_on;  // if not empty, all that it says: a caller waits for this operation, and does nothing meanwhile
-  bool may_yield = false;  // that caller may be let go on without it, see deadlocks.h
-  uint32_t pass = 0;       // how many backward passes the rank had begun when it asked for the last of these
-  std::string no_pass_at;  // if not empty, all that it says: the rank is in no backward pass, for that question
+  std::vector<uint32_t> places;   // with in_order: the index of each of `requests` among all requests announced here
+  bool is_begun = false;          // with in_order: the rank carries out `ids` without waiting for a response
+  std::vector<uint32_t> batches;  // if is_begun: the ends of batches, as indices into `ids`
+  std::string blocked_on;         // if not empty, the only content: a caller waits for this operation
+  bool may_yield = false;         // that caller can be released, see deadlocks.h
+  uint32_t pass = 0;              // number of backward passes that the rank had begun at the last of these requests
+  std::string no_pass_at;         // if not empty, the only content: the answer to kAskOfPass about this question
 };
 
-// One request in a response: by id if the ranks know it, else by name, perhaps with the id it gets from now on.
+// One request in a response, by id if the ranks know it, else by name.
 struct Item {
   uint32_t id = 0;                 // known already; 0 = none
   std::string name;                // if there is no id
-  uint32_t assigned_id = 0;        // remember it under this; 0 = do not
-  std::vector<int64_t> rows;       // allgather: first dimensions, tensor by tensor and in that by rank; join: the last rank
-  std::optional<Request> request;  // some rank has joined, and takes part in this with a stand-in; or rank 0's, to tune
-  bool is_completed = false;       // some rank takes part only as others do: it lacked that gradient when its pass ended
+  uint32_t assigned_id = 0;        // the id under which ranks remember it; 0 = they do not
+  std::vector<int64_t> rows;       // allgather: first dimensions, by tensor, then by rank; join: the last rank
+  std::optional<Request> request;  // for the stand-ins of ranks that have joined; tune: rank 0's request
+  bool is_completed = false;       // some rank lacked that gradient, and takes part because of a kStart
 };
 
 enum class ResponseKind : uint8_t {
-  kRun,        // carry out the items together, as one bucket if they are allreduces; or, if that is begun, all do
-  kRefuse,     // the ranks disagree on the items: `error` says how
-  kDecided,    // what becomes of the missing gradients that one rank has asked about, which the item names: in its `rows`
-  kAskInFull,  // to one rank: the coordinator has forgotten `ids`, announce those requests again
-  kForget,     // `ids` no longer stand for anything
+  kRun,        // carry out the items together, several as one bucket; or, if begun already, all ranks have requested them
+  kRefuse,     // the ranks disagree on the items, as in `error`
+  kDecided,    // the answer to the question that the item names, in its `rows`
+  kAskInFull,  // to one rank: the coordinator has forgotten `ids`; announce those requests again in full
+  kForget,     // `ids` have become invalid
   kRelease,    // to one rank: its caller that waits for the item may go on without it
-  kAskOfPass,  // to one rank: it is to say when it is in no backward pass; the item is the question that depends on it
-  kShutdown,   // nothing more will be carried out: some rank has left, or, with an `error`, the job cannot go on
+  kAskOfPass,  // to one rank: answer when you are in no backward pass; the item is the question that needs this
+  kShutdown,   // no more operations: some rank has left, or, with an `error`, the job cannot go on
 };
 
 struct Response {
@@ -106,10 +79,10 @@ struct Response {
   std::vector<Item> items;
   std::vector<uint32_t> ids;
   Failure error;
-  bool begins = false;  // not written: the rank's own, on what it carries out before the coordinator's comes
+  bool begins = false;  // not serialized: the rank's own response, by which it begins operations
 };
 
-// Reading, from that rank, throws InternalError for what none writes; requests have the tensors that their operation needs.
+// Reading a message `from` a rank throws InternalError if it is malformed, or a request lacks its operation's tensors.
 std::span<const std::byte> write(const std::vector<Announcement>& announcements, ByteWriter* writer);
 std::vector<Announcement> read_announcements(std::span<const std::byte> bytes, int from);
 std::span<const std::byte> write(const std::vector<Response>& responses, ByteWriter* writer);

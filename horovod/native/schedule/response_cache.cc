@@ -41,7 +41,7 @@ void CacheMirror::remember(uint32_t id, Entry entry) {
 void CacheMirror::forget(uint32_t id) {
   const auto found = by_id_.find(id);
   if (found == by_id_.end()) return;
-  // The name may stand for a newer id by now.
+  // The name may have a newer id.
   const auto named = by_name_.find(found->second.request.name);
   if (named != by_name_.end() && named->second == id) by_name_.erase(named);
   by_id_.erase(found);

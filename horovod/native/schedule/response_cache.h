@@ -1,8 +1,7 @@
-// Requests that all ranks agreed on, remembered under a number, so that a repeated one costs 4 bytes to announce.
+// The response cache: gives ids to requests that all ranks agreed on, so that a repeated request takes 4 bytes to announce.
 //
-// The coordinator decides what is remembered and forgotten and says both in its responses. All ranks act on the responses in
-// the same order, so their mirrors are alike by construction. Ids are never reused: when an announcement crosses the news
-// of its id's end, the coordinator does not know the id, and has the rank ask again in full.
+// The coordinator assigns and forgets ids in its responses, which all ranks carry out in the same order, so their mirrors are
+// equal. Ids are never used again. If a rank announces an id that was just forgotten, it must announce the request in full.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +14,15 @@
 
 namespace hvd {
 
-// The coordinator's side: what each rank of a process set asked for, in least-recently-used order.
+// The coordinator's side: the requests of each rank of a process set, with least-recently-used eviction.
 class ResponseCache {
  public:
   explicit ResponseCache(int64_t capacity) : capacity_(capacity) {}
 
-  // Remembers agreed requests (by position in the set). Appends ids that had to go, for the response to tell. 0 if nothing is
-  // remembered.
+  // Remembers agreed requests, which are by position in the set. Appends evicted ids to `forgotten`. Returns the new id, or 0
+  // if the capacity is 0.
   uint32_t remember(std::vector<Request> requests, std::vector<uint32_t>* forgotten);
-  // What a rank means by an id, or nothing if it has been forgotten.
+  // The rank's request with this id; null if it is forgotten.
   const Request* request(uint32_t id, size_t position) const;
   void touch(uint32_t id);
 
@@ -41,7 +40,7 @@ class ResponseCache {
   uint32_t last_id_ = 0;
 };
 
-// A rank's side: its own request and what a response needs to be carried out.
+// A rank's side: its own requests, and the rows that allgathers need.
 class CacheMirror {
  public:
   struct Entry {
@@ -51,7 +50,7 @@ class CacheMirror {
 
   void remember(uint32_t id, Entry entry);
   void forget(uint32_t id);
-  // The id under which exactly this request is remembered; 0 if none.
+  // The id of an equal request; 0 if there is none.
   uint32_t id_of(const Request& request) const;
   const Entry& at(uint32_t id) const;
 

@@ -8,8 +8,8 @@
 namespace hvd {
 namespace {
 
-constexpr size_t kSmall = size_t{1} << 20;  // of such a size any will do
-// Blocks that are kept. Hosts run ahead of GPUs, and have many small results under way at once, as of SyncBatchNorm.
+constexpr size_t kSmall = size_t{1} << 20;  // blocks up to this size serve any smaller result
+// Most idle blocks. Hosts run ahead of GPUs and have many small results in flight, as of SyncBatchNorm.
 constexpr size_t kMostSmallIdle = 128, kMostLargeIdle = 4;
 
 }  // namespace
@@ -22,14 +22,14 @@ std::shared_ptr<std::byte[]> ResultMemory::take(size_t bytes) {
              bytes};
   }
   std::byte* address = block.memory.get();
-  // In a forked child nobody uses it again, and a thread that is not there may hold the mutex.
+  // Not in a forked child: it does not use blocks again, and a thread that does not exist there may hold the mutex.
   return {address, [home = weak_from_this(), held = std::move(block)](std::byte*) mutable {
             if (const auto there = home.lock(); there != nullptr && there->process_.is_this())
               there->give_back(std::move(held));
           }};
 }
 
-// The smallest that is large enough, but not by more than a quarter, or large blocks would be held for small results.
+// The smallest block that is large enough, at most by a quarter larger, so that small results do not hold large blocks.
 ResultMemory::Block ResultMemory::found(size_t bytes) {
   MutexLock lock(mutex_);
   auto best = idle_.end();
@@ -45,7 +45,7 @@ ResultMemory::Block ResultMemory::found(size_t bytes) {
 }
 
 void ResultMemory::give_back(Block block) {
-  std::vector<Block> surplus;  // freed after the lock: that may take a while
+  std::vector<Block> surplus;  // freed after the lock is released, since that may take a while
   MutexLock lock(mutex_);
   idle_bytes_ += block.bytes;
   idle_.push_back(std::move(block));
@@ -105,9 +105,9 @@ void LentMemory::keep(Device& device, Event until, std::shared_ptr<void> memory)
 }
 
 void LentMemory::sweep() {
-  std::vector<Loan> over;  // let go of after the lock, which giving back takes
+  std::vector<Loan> over;  // released after the lock, which give_back() takes
   MutexLock lock(mutex_);
-  // Streams differ, so any of them may be over.
+  // The loans have different streams, so any of them may be over.
   const auto first =
       std::stable_partition(loans_.begin(), loans_.end(), [](const Loan& loan) { return !loan.device->is_done(loan.until); });
   std::move(first, loans_.end(), std::back_inserter(over));
@@ -125,7 +125,7 @@ bool LentMemory::has_surplus() const {
 }
 
 void LentMemory::free_surplus() {
-  std::vector<Block> freed;  // after the lock: that may take a while
+  std::vector<Block> freed;  // after the lock is released, since that may take a while
   MutexLock lock(mutex_);
   freed.swap(surplus_);
 }

@@ -1,4 +1,4 @@
-// Memory for results that the core owns: used again when nobody refers to it any more.
+// Memory for results that the core owns. A block is used again when it has no more references.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +14,19 @@
 
 namespace hvd {
 
-// Memory for results that are in CPU memory: used again when nobody refers to it any more. To large memory the kernel gives
-// its pages one fault at a time, which takes as long as compressed codes take on a 1 Gbit/s cable. Thread-safe.
+// CPU memory for results. Page faults in fresh memory take as long as the transfer of compressed codes at 1 Gbit/s, so large
+// blocks are used again. Thread-safe.
 //
-// LentMemory is the same for a GPU, where freeing waits, so that it is by number what is kept, and freed by whoever may wait.
+// LentMemory does the same on a GPU. Since freeing waits there, it limits blocks by number and lets the engine free them.
 class ResultMemory : public std::enable_shared_from_this<ResultMemory> {
  public:
   // Smaller results come from malloc, which keeps such memory itself.
   static constexpr size_t kSmallest = size_t{1} << 20;
-  // What is kept at most, the latest given back. Enough for two results of 100 MB of a program that keeps one until it has the
-  // next, or for the gradients of 64 million parameters; and little beside what a program that has such results needs.
+  // Most bytes that are kept idle: two results of 100 MB, for a program that keeps one until it has the next, or the gradients
+  // of 64 million parameters. A program with such results needs far more memory itself.
   static constexpr size_t kMostIdle = size_t{256} << 20;
 
-  // Uninitialised. Whoever lets go of it last gives it back, on any thread, also after this object's end and in a forked child.
+  // Uninitialised. The last reference may be released on any thread, after this object's end, and in a forked child.
   std::shared_ptr<std::byte[]> take(size_t bytes) EXCLUDES(mutex_);
   size_t idle_bytes() const EXCLUDES(mutex_);
 
@@ -43,25 +43,24 @@ class ResultMemory : public std::enable_shared_from_this<ResultMemory> {
 
   const OwnProcess process_;
   mutable Mutex mutex_;
-  std::deque<Block> idle_ GUARDED_BY(mutex_);  // in the order in which they were given back
+  std::deque<Block> idle_ GUARDED_BY(mutex_);  // the earliest given back first
   size_t idle_bytes_ GUARDED_BY(mutex_) = 0;
 };
 
-// Memory of the GPU for results: used again when nobody holds it any more, as allocating and freeing wait for the whole GPU;
-// and kept while callers' streams read from it. Thread-safe.
+// GPU memory for results. It is used again, since allocating and freeing wait for the whole GPU. It stays alive while callers'
+// streams read from it. Thread-safe.
 class LentMemory : public std::enable_shared_from_this<LentMemory> {
  public:
-  // Null for no bytes. Whoever holds it gives it back when the GPU does not use it any more.
+  // Null for 0 bytes. The holder must keep the reference until the GPU no longer uses the memory.
   DeviceMemory take(Device& device, size_t bytes) EXCLUDES(mutex_);
-  // Holds it until the event has come.
+  // Holds a reference until the event has come and sweep() is called.
   void keep(Device& device, Event until, std::shared_ptr<void> memory) EXCLUDES(mutex_);
-  // Lets go of what is held longer than that.
   void sweep() EXCLUDES(mutex_);
   bool keeps_any() const EXCLUDES(mutex_);
-  // What nobody holds and is too much to keep. To free it waits for the whole GPU, so whoever may wait for that does it.
+  // Surplus: idle blocks beyond the limit. Freeing them waits for the whole GPU, so the caller chooses the time.
   bool has_surplus() const EXCLUDES(mutex_);
   void free_surplus() EXCLUDES(mutex_);
-  // Frees all that nobody holds.
+  // Frees all idle blocks.
   void free_idle() EXCLUDES(mutex_);
 
  private:

@@ -59,7 +59,7 @@ void check_feedback(const Submission& submission) {
 // "on GPU 1"
 std::string place_text(int device) { return device == kCpu ? "in CPU memory" : "on GPU " + std::to_string(device); }
 
-// Of all tensors of a group.
+// The device of all tensors of a group.
 int common_device(const std::string& name, const std::vector<TensorRef>& tensors) {
   const int device = tensors.front().device;
   for (size_t t = 1; t < tensors.size(); ++t) {
@@ -95,7 +95,7 @@ Submission bare_submission(Operation operation, std::string name, std::vector<in
 void settle_splits(Submission* submission, size_t ranks) {
   const std::string& name = submission->request.name;
   const Shape& shape = submission->tensors.front().shape;
-  if (shape.empty()) return;  // refused when all ranks have asked: some may pass a tensor that has rows
+  if (shape.empty()) return;  // the coordinator refuses it, since other ranks may pass a tensor with rows
   std::vector<int64_t>& splits = submission->splits;
   const auto size = static_cast<int64_t>(ranks);
   if (splits.empty()) {
@@ -145,8 +145,8 @@ Submission reducescatter_submission(std::string name, std::vector<TensorRef> ten
   return reduction_submission(Operation::kReducescatter, std::move(name), std::move(tensors), reduction);
 }
 
-Submission broadcast_submission(std::string name, TensorRef tensor, int root) {
-  Submission submission = submission_of(Operation::kBroadcast, std::move(name), {std::move(tensor)});
+Submission rooted_submission(Operation operation, std::string name, TensorRef tensor, int root) {
+  Submission submission = submission_of(operation, std::move(name), {std::move(tensor)});
   submission.request.root = root;
   return submission;
 }
@@ -160,7 +160,7 @@ Submission alltoall_submission(std::string name, TensorRef tensor, std::vector<i
 Submission barrier_submission(std::string name) { return bare_submission(Operation::kBarrier, std::move(name)); }
 
 Submission tune_submission(std::string name, std::string settings) {
-  Settings().tune(settings);  // throws for what no rank could take
+  Settings().tune(settings);  // throws if a value is invalid
   Submission submission = bare_submission(Operation::kTune, std::move(name));
   submission.request.text = std::move(settings);
   return submission;
@@ -191,7 +191,7 @@ void settle(Submission* submission, const std::vector<int>& ranks) {
   if (request.operation == Operation::kAllreduce && request.op == ReduceOp::kAdasum && !std::has_single_bit(ranks.size())) {
     refuse(request.name, Said::adasum_size, {{"size", ranks.size()}});
   }
-  if (request.operation == Operation::kBroadcast && std::find(ranks.begin(), ranks.end(), request.root) == ranks.end()) {
+  if (kind_of(request.operation).has_root && std::find(ranks.begin(), ranks.end(), request.root) == ranks.end()) {
     refuse(request.name, Said::root_outside, {{"root", request.root}, {"members", ranks_text(ranks)}});
   }
 }

@@ -1,4 +1,4 @@
-// An operation this rank has asked for: what is asked, and where its data lies.
+// A submission: an operation that this rank requests, and the memory of its tensors.
 #pragma once
 
 #include <chrono>
@@ -16,24 +16,24 @@
 
 namespace hvd {
 
-constexpr int kCpu = -1;  // where a GPU's index could stand
+constexpr int kCpu = -1;  // in place of a GPU's index
 
-// One tensor, contiguous, owned by the caller until the operation is done.
+// A contiguous tensor. The caller owns its memory and keeps it until the operation is done.
 struct TensorRef {
   const void* source = nullptr;
-  void* destination = nullptr;  // may equal source; null where the core allocates the result
+  void* destination = nullptr;  // may equal source; null: the core allocates the result
   Shape shape;
   DType dtype = DType::kFloat32;
-  std::shared_ptr<Feedback> feedback;  // allreduce with a codec: what quantisation loses is kept; of this operation alone
-  int device = kCpu;                   // index of the GPU in whose memory it lies
-  Stream stream = nullptr;             // on a GPU: the caller's, which has been given what the tensor waits for
-  Witness witness;                     // of what the caller has lent
+  std::shared_ptr<Feedback> feedback;  // allreduce with a codec: keeps quantisation errors; used by one operation at a time
+  int device = kCpu;                   // index of the GPU that has the memory
+  Stream stream = nullptr;             // on a GPU: the caller's stream, whose work so far precedes the operation
+  Witness witness;                     // of the caller's memory
 };
 
-// Where the core lays out tensors one after the other, each starts at a multiple of 16 bytes, as any element needs.
+// The core starts each tensor at a multiple of 16 bytes, an alignment for any element.
 constexpr size_t padded(size_t bytes) { return (bytes + 15) / 16 * 16; }
 
-// How an allreduce or reduce-scatter combines. The codec is for the floating-point tensors of a group.
+// The parameters of an allreduce or reduce-scatter. The codec applies to the floating-point tensors of a group.
 struct Reduction {
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0;
@@ -46,42 +46,41 @@ struct Submission {
   std::vector<TensorRef> tensors;
   std::shared_ptr<const Codec> codec;
   int device = kCpu;            // of all tensors
-  std::vector<Event> ready;     // on a GPU: when they may be read and written
-  std::vector<int64_t> splits;  // alltoall: rows for each rank of the set; empty: as many for each
-  int64_t handle = 0;           // 0: nobody waits
-  uint32_t announced_id = 0;    // how the coordinator was told; 0 = in full
-  bool begins_batch = true;     // false: it goes together with the one submitted before
-  uint32_t pass = 0;            // backward passes that had begun
+  std::vector<Event> ready;     // on a GPU: the tensors may be used when these have come
+  std::vector<int64_t> splits;  // alltoall: rows for each rank of the set; empty: equal numbers
+  int64_t handle = 0;           // 0: no caller
+  uint32_t announced_id = 0;    // the id by which it was announced; 0 = in full
+  bool begins_batch = true;     // false: it belongs to the batch of the submission before
+  uint32_t pass = 0;            // number of backward passes begun
   std::chrono::steady_clock::time_point submitted;
-  std::shared_ptr<std::byte[]> memory;  // of a stand-in's tensors
+  std::shared_ptr<std::byte[]> memory;  // of the tensors of a stand-in in CPU memory
 };
 
-// Each checks the caller's part and throws InvalidArgument for what is wrong on this rank alone.
-Submission submission_of(Operation operation, std::string name, std::vector<TensorRef> tensors);  // that says no more
+// Each throws InvalidArgument for arguments that are wrong on this rank, independent of other ranks.
+Submission submission_of(Operation operation, std::string name, std::vector<TensorRef> tensors);  // without options
 Submission allreduce_submission(std::string name, std::vector<TensorRef> tensors, const Reduction& reduction);
 Submission reducescatter_submission(std::string name, std::vector<TensorRef> tensors, const Reduction& reduction);
-Submission broadcast_submission(std::string name, TensorRef tensor, int root);
+Submission rooted_submission(Operation operation, std::string name, TensorRef tensor, int root);
 Submission alltoall_submission(std::string name, TensorRef tensor, std::vector<int64_t> splits);
 Submission barrier_submission(std::string name);
 Submission join_submission();
 Submission tune_submission(std::string name, std::string settings);
-// `name` is of this question alone, on all ranks; `gradients` are names of operations, of which `has_part` says whether this
-// rank has some gradients. With `ends` all ranks ask about the first gradient. When all have asked, no rank has the gradients
-// that are still undecided. missing_gradients.h describes `anchor`.
+// See missing_gradients.h. `name` must be unique on all ranks. `has_part`: whether this rank has some gradients of each.
+// `ends`: all ranks ask about the first gradient, and when they have, no rank has the undecided ones.
 Submission missing_submission(std::string name, const std::vector<std::string>& gradients, const std::vector<bool>& has_part,
                               bool ends, const std::string& anchor);
 Submission add_process_set_submission(const std::vector<int>& ranks);
 Submission remove_process_set_submission(int id);
 
-// Completes and checks what depends on the ranks (by their number in the job) of the set the operation runs over.
+// Completes and checks the parts that depend on the ranks of the operation's set, which are numbered in the job.
 void settle(Submission* submission, const std::vector<int>& ranks);
 
-// What a rank that has joined takes part with in others' allreduce: elements that leave their result as it is without it. On a
-// GPU, memory is still to be given to it.
+// The submission of a rank that has joined, for an allreduce of the others, whose result it does not change. On a GPU it has no
+// memory: call place() and fill_stand_in().
 Submission stand_in(const Request& request, SimdLevel level);
-// Has the tensors lie one after the other from there on.
+// Places the tensors one after the other from `memory` on.
 void place(Submission* stand_in, std::byte* memory);
-// Fills them, by calls as those of repeat().
+// Fills the tensors with neutral elements. `fill` and `copy`: see repeat().
 template <typename Fill, typename Copy>
 void fill_stand_in(const Submission& stand_in, Fill fill, Copy copy) {
   const Request& request = stand_in.request;

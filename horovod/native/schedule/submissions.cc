@@ -7,8 +7,7 @@ namespace hvd {
 
 void Submissions::tune(const Settings& settings) {
   MutexLock lock(mutex_);
-  fusion_threshold_ = settings.fusion_threshold;
-  cycle_ = std::chrono::microseconds(static_cast<int64_t>(settings.cycle_time * 1000));
+  settings_ = settings;
 }
 
 // ---- any thread -----------------------------------------------------------------------------------------------------
@@ -23,7 +22,7 @@ Submissions::Added Submissions::add(Submitted submitted, TimePoint now) {
   const bool is_first = queue_.empty();
   const int64_t handle = submitted.submission.handle = handles_.open();
   submitted.submission.begins_batch = std::exchange(is_new_batch_, held_ == 0);
-  // Nobody does these and goes on with something else.
+  // Callers of the other operations always wait.
   if (!is_repeated(request.operation)) somebody_waits_ = true;
   latest_ = now;
   if (is_first) since_ = now;
@@ -63,11 +62,12 @@ bool Submissions::is_empty() const {
   return queue_.empty();
 }
 
-// A cycle after the first submission; while they come in quick succession, when the series ends, but soon. While nothing of
-// what was announced before has been answered another rank is late, and one more announcement would only cost: then later.
+// A cycle after the first submission. If submissions come in quick succession, at the end of the series, after four cycles at
+// most. Without a response to the last announcement another rank is late, and an earlier announcement would not help.
 Submissions::TimePoint Submissions::due_time() const {
-  if (are_unanswered_) return since_ + 20 * cycle_;
-  return std::max(since_ + cycle_, std::min(latest_ + cycle_ / 4, since_ + 4 * cycle_));
+  const std::chrono::microseconds cycle(static_cast<int64_t>(settings_.cycle_time * 1000));
+  if (are_unanswered_) return since_ + 20 * cycle;
+  return std::max(since_ + cycle, std::min(latest_ + cycle / 4, since_ + 4 * cycle));
 }
 
 std::optional<Submissions::TimePoint> Submissions::due() const {
@@ -78,7 +78,7 @@ std::optional<Submissions::TimePoint> Submissions::due() const {
 
 bool Submissions::are_due(TimePoint now) const {
   if (queue_.empty() || held_ != 0) return false;
-  return somebody_waits_ || bytes_ >= fusion_threshold_ || now >= due_time();
+  return somebody_waits_ || bytes_ >= settings_.fusion_threshold || now >= due_time();
 }
 
 std::vector<Submitted> Submissions::take_due(TimePoint now, bool at_once) {

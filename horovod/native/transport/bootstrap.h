@@ -1,5 +1,5 @@
-// The ranks' common work before they have a transport: find out where they are, compare what they were told, share memory. MPI
-// does that in a library of its own.
+// The ranks' common work before they have a transport: find their places, compare settings, share memory. The part that uses
+// MPI is a separate library.
 #pragma once
 
 #include <cstddef>
@@ -12,40 +12,41 @@
 
 namespace hvd {
 
-// One for each rank of this host, mapped by all of them.
+// Memory shared by the ranks of a host: one segment for each rank, mapped by all.
 struct SharedSegments {
   std::vector<std::byte*> by_local_rank;
-  std::shared_ptr<void> keep_alive;  // what has to live as long as they are used; null: they live until the process ends
+  std::shared_ptr<void> keep_alive;  // owns the segments; null: they live until the process ends
 };
 
-// A job whose ranks have met. All calls but topology() are collective over its ranks.
+// A job whose ranks have met. All calls except topology() are collective over its ranks.
 class Bootstrap {
  public:
   virtual ~Bootstrap() = default;
   virtual const Topology& topology() const = 0;
   virtual void barrier() = 0;
-  // Whether all ranks have given the same.
+  // Whether all ranks pass the same digest.
   virtual bool all_give_the_same(uint32_t digest) = 0;
-  // Every rank's text, by rank.
+  // Returns every rank's text, by rank.
   virtual std::vector<std::string> gather(const std::string& text) = 0;
-  // Segments of `bytes` each, zeroed or stale. They may be those of an earlier call. Throws StartupError on all ranks alike.
+  // Returns segments of `bytes` each. Their contents are zeros or stale; an earlier call may have returned them. Throws
+  // StartupError on all ranks or on none.
   virtual SharedSegments share(size_t bytes) = 0;
-  // What carries messages and transfers between all ranks. Asked for once.
+  // Returns the transport between all ranks. Call it once.
   virtual std::unique_ptr<Transport> make_transport() = 0;
 };
 
-// What the core asks of an MPI library. Implemented in libhorovod_mpi*.so (transport/mpi/), which alone uses libmpi and is
-// opened on need; this header is all the two have in common.
+// The core's interface to an MPI library. Implemented in libhorovod_mpi*.so (transport/mpi/), which is the only user of libmpi
+// and is opened on demand. The two share this header only.
 class MpiJob : public Bootstrap {
  public:
-  virtual std::string version() const = 0;    // as MPI_Get_library_version says it, first line
-  virtual bool threads_multiple() const = 0;  // MPI_THREAD_MULTIPLE is in force
+  virtual std::string version() const = 0;    // the first line of MPI_Get_library_version
+  virtual bool threads_multiple() const = 0;  // whether MPI_THREAD_MULTIPLE is in force
 };
 
-// Entry points of libhorovod_mpi*.so, which owns the jobs. A process is in one for each choice of ranks it has asked for.
+// Entry points of libhorovod_mpi*.so, which owns the jobs: one for each list of ranks that the process has asked for.
 //
-// Initialises MPI unless somebody has done so. `ranks` are of MPI_COMM_WORLD, in the order of the job's own; empty: all.
-// Collective over them. Null and an error if it fails.
+// Initialises MPI if needed. `ranks` are ranks of MPI_COMM_WORLD in the order of the job; empty: all. Collective over them.
+// Returns null and sets `error` on failure.
 using OpenMpiJob = MpiJob* (*)(const std::vector<int>& ranks, bool threads_multiple, std::string* error);
 using FinalizeMpi = void (*)();  // MPI_Finalize if OpenMpiJob initialised MPI
 

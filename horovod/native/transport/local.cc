@@ -50,7 +50,7 @@ void SelfTransport::wait(std::chrono::microseconds timeout, bool) {
 
 void SelfTransport::wake() { advance(doorbell_); }
 
-// What goes to oneself is there at once.
+// A transfer to oneself is complete at once.
 Ticket SelfTransport::start(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
                             const std::shared_ptr<void>&) {
   for (size_t i = 0; i < outgoing.size(); ++i) {

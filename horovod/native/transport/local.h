@@ -1,4 +1,4 @@
-// Transports that need no launcher: of a world of one, and of ranks that are threads of one process.
+// Transports without a launcher: a world of one rank, and ranks that are threads of one process.
 #pragma once
 
 #include <deque>
@@ -10,7 +10,7 @@
 
 namespace hvd {
 
-// A world of one: no launcher, no MPI, nobody to talk to but oneself.
+// The transport of a world of one.
 class SelfTransport final : public Transport {
  public:
   const char* name() const override { return "self"; }
@@ -32,15 +32,14 @@ class SelfTransport final : public Transport {
  private:
   const Topology topology_{.hosts = {{0}}};
   FutexCounter doorbell_;
-  // Touched by the engine thread only.
+  // Engine thread only.
   std::deque<Message> mail_;
   uint32_t heard_ = 0;
 };
 
-// Ranks as threads of one process: the shared-memory transport over ordinary memory, so that tests of everything above it
-// need no launcher. Transports of ranks 0..size-1. `host_of` has the number of each rank's host, numbered in the order of
-// their first ranks; empty: all are on one. Ranks of one host share a window if `with_windows`, and exchange messages only if
-// not; hosts exchange messages.
+// Makes transports of ranks 0..size-1 that are threads of one process: the shared-memory transport over ordinary memory, so
+// that tests need no launcher. `host_of` is the number of each rank's host, numbered in the order of their first ranks; empty:
+// all ranks are on one host. Ranks of a host share a window if `with_windows`; otherwise they exchange messages, as hosts do.
 std::vector<std::unique_ptr<Transport>> make_local_transports(int size, bool with_windows, const std::vector<int>& host_of);
 
 }  // namespace hvd

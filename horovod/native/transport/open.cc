@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Linked with the MPI of its build; a wheel for every MPI has one for each family instead, linked with none.
+// Linked with the MPI of its build. A wheel for every MPI has one plugin for each MPI family instead, linked with none.
 constexpr const char* kLinkedPlugin = "libhorovod_mpi.so";
 constexpr const char* kOpenMpiPlugin = "libhorovod_mpi_open_mpi.so";
 constexpr const char* kMpichPlugin = "libhorovod_mpi_mpich.so";
@@ -31,7 +31,7 @@ fs::path plugin_path(const char* file) {
   return fs::path(info.dli_fname).parent_path() / file;
 }
 
-// Every libmpi this process has mapped, mpi4py's included.
+// All libmpi files that this process has mapped, including mpi4py's.
 std::set<std::string> loaded_mpi_libraries() {
   std::set<std::string> found;
   std::ifstream maps("/proc/self/maps");
@@ -51,11 +51,11 @@ std::string joined(const std::set<std::string>& words) {
   return text;
 }
 
-// Makes libmpi's functions known to what is opened later, and tells which of the plugins was compiled for it: handles of Open
-// MPI are addresses of objects of its own, those of MPICH and its relatives are numbers.
+// Makes libmpi's symbols global for the plugin, and returns the plugin for its family: Open MPI's handles are addresses of its
+// objects, MPICH's are numbers.
 const char* plugin_for(const std::string& libmpi, const std::string& launch_evidence) {
   const std::set<std::string> loaded = loaded_mpi_libraries();
-  const std::string chosen = loaded.empty() ? libmpi : *loaded.begin();  // mpi4py's, say, which knows no global names
+  const std::string chosen = loaded.empty() ? libmpi : *loaded.begin();  // a loaded one (mpi4py's) may not be global yet
   if (chosen.empty()) {
     throw StartupError(Said::no_mpi_here, {.others = {{"evidence", launch_evidence}}});
   }
@@ -70,8 +70,8 @@ void* open_plugin(const std::string& libmpi, const std::string& launch_evidence)
   }
   const bool is_linked = fs::exists(plugin_path(kLinkedPlugin));
   const fs::path plugin = plugin_path(is_linked ? kLinkedPlugin : plugin_for(libmpi, launch_evidence));
-  // Loading libmpi by its path first makes the plugin's own need of it, which names no path, resolve to this one. If that
-  // fails, the plugin's own search says why.
+  // With libmpi loaded by its path first, the plugin's own dependency, which has no path, resolves to it. If that fails, the
+  // plugin's search reports why.
   if (is_linked && !libmpi.empty()) dlopen(libmpi.c_str(), RTLD_NOW | RTLD_GLOBAL);
   void* handle = dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
@@ -85,14 +85,14 @@ void* open_plugin(const std::string& libmpi, const std::string& launch_evidence)
 std::unique_ptr<Transport> make_shared_memory_transport(Bootstrap& job) {
   const Topology& topology = job.topology();
   SharedSegments segments = job.share(SharedMemoryTransport::segment_bytes(topology.size));
-  job.barrier();  // nobody still uses the segments of an earlier initialisation
+  job.barrier();  // no rank uses the segments of an earlier initialisation any more
   SharedMemoryTransport::prepare(segments.by_local_rank[static_cast<size_t>(topology.rank)], topology.size);
   job.barrier();
   return std::make_unique<SharedMemoryTransport>("shared_memory", topology, std::move(segments.by_local_rank),
                                                  std::move(segments.keep_alive));
 }
 
-// Between hosts messages carry the bytes; inside each, ranks share memory besides.
+// Messages carry bytes between hosts; the ranks of each host also share memory.
 std::unique_ptr<Transport> make_transport_between_hosts(Bootstrap& job, bool with_host_windows) {
   std::unique_ptr<Transport> transport = job.make_transport();
   const Topology& topology = job.topology();
@@ -105,14 +105,13 @@ std::unique_ptr<Transport> make_transport_between_hosts(Bootstrap& job, bool wit
   return transport;
 }
 
-// Ranks that send each other different messages would wait for ever; and what rank 0 decides for all by its own settings is
-// not what was asked for on another rank.
+// Ranks with different builds or settings would deadlock, or follow rank 0's settings instead of their own.
 void check_agreement(Bootstrap& job, const Settings& settings) {
   const std::string mine = "core=" HOROVOD_VERSION " (" + std::string(build_digest()) + ")\n" + settings.of_job();
   uint32_t digest = 2166136261;  // FNV-1a's
   for (const char c : mine) digest = (digest ^ static_cast<unsigned char>(c)) * 16777619;
   if (job.all_give_the_same(digest)) return;
-  // One gather, with a text of lines: a rank of another build takes part in it too.
+  // One gather of text lines, in which a rank of another build can take part too.
   const std::vector<std::string> texts = job.gather(mine + "host=" + host_name() + "\n");
   if (const std::string builds = disagreement_of_builds(texts); !builds.empty()) {
     throw StartupError(Said::builds_differ, {.others = {{"differences", builds}}});
@@ -160,7 +159,7 @@ void close_mpi() {
 }
 
 void close_mpi_at_exit() {
-  static const pid_t owner = getpid();  // a forked child inherits what is to be called, and is no rank
+  static const pid_t owner = getpid();  // a forked child inherits the exit handler, but is not a rank
   static const int registered = on_exit(
       [](int code, void*) {
         if (code == 0 && getpid() == owner) close_mpi();

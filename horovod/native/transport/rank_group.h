@@ -1,7 +1,7 @@
-// Some ranks of a transport, numbered 0..size()-1 among themselves: whom a collective runs over.
+// The ranks of a transport that a collective runs over, numbered 0..size()-1.
 //
-// Groups may overlap. What keeps them from waiting for each other in a circle is that all operations of a job have one
-// order, that of the coordinator's responses, and every rank carries out its own in that order.
+// Groups may overlap without deadlock: all operations of a job have one order, the order of the coordinator's responses, in
+// which every rank carries out its operations.
 #pragma once
 
 #include <memory>
@@ -14,20 +14,20 @@ namespace hvd {
 
 class RankGroup {
  public:
-  // `ranks` ascend and include the transport's own. The transport outlives the group.
+  // `ranks` ascend and include the transport's rank. The transport must outlive the group.
   RankGroup(Transport& transport, std::vector<int> ranks);
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(ranks_.size()); }
-  const std::vector<int>& ranks() const { return ranks_; }  // by their numbers in the job
+  const std::vector<int>& ranks() const { return ranks_; }  // in the numbering of the job
   const char* transport_name() const { return transport_.name(); }
-  // Null unless the group is all ranks: a window's counters are advanced by everybody.
+  // Null unless the group has all ranks, because all ranks of a window must advance its counters.
   Window* window() const { return is_all_ ? transport_.window() : nullptr; }
   Window* host_window() const { return is_all_ ? transport_.host_window() : nullptr; }
-  // Its ranks on each host that it has ranks on, in order.
+  // The group's ranks on each host that has some, in order.
   const std::vector<std::vector<int>>& hosts() const { return hosts_; }
 
-  // As of Transport, between ranks as the group numbers them.
+  // As in Transport, but ranks are numbered as in the group.
   Ticket start(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
                const std::shared_ptr<void>& keep_alive = {}) const;
   void progress() const { transport_.progress(); }

@@ -20,9 +20,8 @@ namespace hvd {
 
 using std::chrono::microseconds;
 
-// A stream of bytes from one rank to another through memory they share: one writer, one reader, neither ever waits here.
-//
-// The control block and the bytes lie in shared memory; a Ring object is one side's view of them.
+// A stream of bytes through shared memory, with one writer and one reader; neither blocks. Control block and bytes are in
+// shared memory; a Ring is one side's view.
 struct RingControl {
   alignas(64) std::atomic<uint64_t> written{0};
   alignas(64) std::atomic<uint64_t> read{0};
@@ -34,7 +33,7 @@ class Ring {
   // `capacity` is a power of two.
   Ring(RingControl* control, std::byte* bytes, size_t capacity) : control_(control), bytes_(bytes), capacity_(capacity) {}
 
-  // Copies as much as fits or is there, and returns how much that was.
+  // Copy as much as possible, and return the number of bytes.
   size_t write(const void* data, size_t bytes);
   size_t read(void* data, size_t bytes);
   size_t readable() const;
@@ -76,30 +75,29 @@ size_t Ring::readable() const {
                              control_->read.load(std::memory_order_relaxed));
 }
 
-// A transfer under way.
 struct SharedMemoryTransport::Moving {
   Ticket ticket;
   std::byte* data;
-  size_t bytes;  // still to move
+  size_t bytes;  // left to move
 };
 
-// Another rank as it is seen from here: the rings between the two, and what waits for room in them.
+// This rank's view of another rank: the rings between them, and the queues for these rings.
 struct SharedMemoryTransport::Peer {
   std::byte* segment = nullptr;
   Ring messages_out, messages_in, bulk_out, bulk_in;
-  std::vector<std::byte> outbox;  // posted, not yet in the ring
+  std::vector<std::byte> outbox;  // posted, but not in the ring yet
   size_t outbox_sent = 0;
   std::vector<std::byte> inbox;  // of the message being received
   uint32_t inbox_wanted = 0;
   std::deque<Moving> sending, receiving;
-  bool pid_is_visible = false;  // its death can be noticed
+  bool pid_is_visible = false;  // so that its death can be noticed
 };
 
 struct SharedMemoryTransport::Header {
   FutexCounter doorbell;
   std::atomic<int32_t> pid{0};
   std::atomic<uint64_t> pid_namespace{0};
-  std::atomic<int32_t> silent{kNoRank};  // whom it has given up, if it has
+  std::atomic<int32_t> silent{kNoRank};  // the rank that it has given up, if any
   std::atomic<bool> has_abandoned{false};
   // Grows while the rank's engine is alive.
   alignas(64) std::atomic<uint64_t> signs_of_life{0};
@@ -132,15 +130,15 @@ struct SharedMemoryTransport::Layout {
 
 namespace {
 
-constexpr microseconds kSleepBetweenLooks = time_limits::kProcessLook / 4;  // while waiting: a look that is due comes soon
+constexpr microseconds kSleepBetweenLooks = time_limits::kProcessLook / 4;  // while waiting: short, so that a look is not late
 
-// Pids mean nothing across namespaces.
+// A pid is meaningless in another pid namespace.
 uint64_t own_pid_namespace() {
   struct stat facts{};
   return stat("/proc/self/ns/pid", &facts) == 0 ? facts.st_ino : 0;
 }
 
-// Spinning helps while every rank has a core; with more ranks than cores it takes the core the peer needs.
+// Spinning helps while every rank has a core. With more ranks than cores it takes the core that the peer needs.
 Patience patience_for(int local_size) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   Patience patience;
@@ -198,8 +196,8 @@ SharedMemoryTransport::Header& SharedMemoryTransport::header(int r) const {
 
 void SharedMemoryTransport::ring_doorbell(int peer) { hvd::advance(header(peer).doorbell); }
 
-// Called by whoever has just found nothing to do and is about to wait: what a peer left before its end is not missed. It goes
-// by the clock, as wake() may cut every wait short.
+// Callers found nothing to do and are about to wait, so a peer's last messages are not missed. The clock decides when to look,
+// because wake() may cut every wait short.
 void SharedMemoryTransport::look_after_peers(bool is_waiting) {
   show_life();
   const auto now = std::chrono::steady_clock::now();
@@ -209,7 +207,7 @@ void SharedMemoryTransport::look_after_peers(bool is_waiting) {
   if (is_waiting) inspect_();
 }
 
-// One writer: no other rank's is lost.
+// This rank is the only writer, so a plain load and store suffice.
 void SharedMemoryTransport::show_life() {
   std::atomic<uint64_t>& signs = header(rank()).signs_of_life;
   signs.store(signs.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -227,7 +225,7 @@ std::string SharedMemoryTransport::describe(int r) const {
   return Transport::describe(r) + " (" + process_text(header(r).pid.load(std::memory_order_relaxed)) + ")";
 }
 
-// Who has ended without a word is to blame, and not those who could not go on then, whatever has become of them.
+// Blames a rank that ended without abandoning, rather than ranks that abandoned, whatever happened to those later.
 void SharedMemoryTransport::throw_if_a_peer_is_lost() {
   int abandoned_by = kNoRank;
   for (int r = 0; r < size(); ++r) {
@@ -239,7 +237,7 @@ void SharedMemoryTransport::throw_if_a_peer_is_lost() {
     if (!peers_[static_cast<size_t>(r)].pid_is_visible) continue;
     const pid_t pid = header(r).pid.load(std::memory_order_relaxed);
     if (has_ended(pid)) {
-      if (pump_messages()) return;  // its last words may have come between
+      if (pump_messages()) return;  // its last messages may have arrived meanwhile
       throw InternalError(Said::process_ended, {.ranks = {r}, .others = {{"rank", topology_.rank}, {"pid", pid}}});
     }
   }
@@ -248,7 +246,7 @@ void SharedMemoryTransport::throw_if_a_peer_is_lost() {
   throw InternalError(abandonment(rank(), abandoned_by, silent_));
 }
 
-// ---- messages: frames of a 4-byte length and that many bytes ---------------------------------------------------------
+// ---- messages: frames of a 4-byte length and as many bytes -----------------------------------------------------------
 
 void SharedMemoryTransport::post(int to, std::span<const std::byte> message) {
   std::vector<std::byte>& outbox = peers_[static_cast<size_t>(to)].outbox;
@@ -299,7 +297,7 @@ bool SharedMemoryTransport::pump_in(int from) {
       peer.inbox_wanted = 0;
     }
   }
-  if (progressed) ring_doorbell(from);  // its outbox may wait for the room
+  if (progressed) ring_doorbell(from);  // its outbox may wait for room
   return progressed;
 }
 
@@ -372,7 +370,7 @@ Ticket SharedMemoryTransport::start(std::span<const Outgoing> outgoing, std::spa
   return ticket;
 }
 
-// A queue is a stream of bytes: the next transfer begins where the last has ended.
+// A queue is a stream of bytes: each transfer begins at the end of the one before.
 bool SharedMemoryTransport::pump_bulk(std::deque<Moving>& queue, Ring& ring, bool out) {
   bool progressed = false;
   while (!queue.empty()) {
@@ -420,7 +418,7 @@ void SharedMemoryTransport::finish(Ticket ticket) {
   }
 }
 
-// Bytes move only in calls of this rank's own.
+// Only this rank's own calls move bytes, so nothing is under way elsewhere.
 void SharedMemoryTransport::cancel() {
   for (Peer& peer : peers_) {
     peer.sending.clear();

@@ -1,10 +1,10 @@
-// Ranks that see the same memory: processes of one host (through an MPI shared window) or threads of one process (`local`).
+// The transport of ranks that share memory: processes of one host (an MPI shared window) or threads of one process (`local`).
 //
-// Each rank owns one segment. Others write only into the rings in it that are theirs, and ring its doorbell.
+// Each rank owns one segment. Other ranks write only to their own rings in it, and to its doorbell.
 //
 //   segment := header ring_control[2 * size] message_bytes[size] bulk_bytes[size] window
 //
-// The first `size` ring controls are those of the message rings, by sender; then those of the bulk rings.
+// The first `size` ring controls belong to the message rings, by sender; the others to the bulk rings.
 #pragma once
 
 #include <deque>
@@ -24,13 +24,13 @@ class Ring;
 
 class SharedMemoryTransport final : public Transport {
  public:
-  // Bytes of one rank's segment in a job of `size` ranks. Segments start at multiples of 64.
+  // Bytes of one rank's segment in a job of `size` ranks. Segments must be aligned to 64 bytes.
   static size_t segment_bytes(int size);
-  // Makes a segment ready for use. Every rank prepares its own, and all must have done so before any is used.
+  // Initialises a segment. Every rank prepares its own, and all must be prepared before any is used.
   static void prepare(std::byte* segment, int size);
 
-  // `segments`, by rank, outlive the transport; `keep_alive` may own them. `with_window` false hides the window, so that
-  // tests reach the routes of ranks that share no memory.
+  // `segments`, by rank, must outlive the transport; `keep_alive` may own them. Without `with_window` the window is hidden, so
+  // that tests reach the routes of ranks without shared memory.
   SharedMemoryTransport(std::string name, const Topology& topology, std::vector<std::byte*> segments,
                         std::shared_ptr<void> keep_alive, bool with_window = true);
   ~SharedMemoryTransport() override;
@@ -77,14 +77,14 @@ class SharedMemoryTransport final : public Transport {
   const std::shared_ptr<void> keep_alive_;
   const Patience patience_;
   std::unique_ptr<Window> window_;
-  std::vector<Peer> peers_;  // the parts in private memory: engine thread only
+  std::vector<Peer> peers_;  // private state: engine thread only
 
   // Engine thread only.
   std::deque<Message> arrived_;
   Ticket last_ticket_ = 0;
   uint64_t bytes_moved_ = 0;
-  int silent_ = kNoRank;                 // whom another rank has given up
-  std::map<Ticket, size_t> unfinished_;  // transfers of each ticket that has some
+  int silent_ = kNoRank;                 // the rank that another rank has given up
+  std::map<Ticket, size_t> unfinished_;  // the number of transfers left, by ticket
   uint32_t heard_ = 0;
   std::chrono::steady_clock::time_point last_look_{};
 };

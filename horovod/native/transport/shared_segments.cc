@@ -16,19 +16,19 @@
 namespace hvd {
 namespace {
 
-constexpr unsigned kCloseOnExec = 1;  // MFD_CLOEXEC, which older C libraries do not know, nor the call
+constexpr unsigned kCloseOnExec = 1;  // MFD_CLOEXEC; older C libraries lack it and the call
 
 [[noreturn]] void refuse(const std::string& what) {
   throw StartupError(Said::shared_memory_failed, {.others = {{"what", what}, {"why", std::strerror(errno)}}});
 }
 
-// Open MPI's name for another folder; others have no choice.
+// Open MPI's setting of the folder; other MPIs always use /dev/shm.
 const char* folder() {
   const char* named = std::getenv("OMPI_MCA_osc_sm_backing_directory");
   return named != nullptr && *named != '\0' ? named : "/dev/shm";
 }
 
-// What MPI keeps beside the segments, and asks to be left over.
+// The bytes that MPI needs beside the segments, and its reserve.
 size_t with_margin(size_t bytes) { return bytes + bytes / 16 + (size_t{64} << 10); }
 
 std::string in_mib(unsigned long long bytes) {
@@ -90,19 +90,19 @@ void SharedSegment::let_go() {
 
 Failure why_no_room(size_t bytes, int ranks) {
   struct statvfs space{};
-  if (statvfs(folder(), &space) != 0) return {};  // then MPI has another place
-  if (space.f_blocks == 0) return {};             // it has no limit
+  if (statvfs(folder(), &space) != 0) return {};  // then MPI uses another place
+  if (space.f_blocks == 0) return {};             // no limit
   const unsigned long long unit = space.f_frsize;
   const unsigned long long free = space.f_bavail * unit;
   if (free >= with_margin(bytes * static_cast<size_t>(ranks))) return {};
   return no_room(bytes, ranks, in_mib(free) + " of its " + in_mib(space.f_blocks * unit) + " are free");
 }
 
-// By a system call that writes: where a store of ours would be SIGBUS, it says EFAULT. MADV_POPULATE_WRITE is for this, and
-// unknown to kernels before 5.14.
+// Uses a system call that writes: without room it returns EFAULT, while a store would raise SIGBUS. MADV_POPULATE_WRITE does
+// the same, but needs Linux 5.14.
 bool commit(std::byte* memory, size_t bytes) {
   const int zeros = open("/dev/zero", O_RDONLY | O_CLOEXEC);
-  if (zeros < 0) return true;  // no way to tell
+  if (zeros < 0) return true;  // cannot check
   while (bytes > 0) {
     const ssize_t got = read(zeros, memory, bytes);
     if (got < 0 && errno == EINTR) continue;

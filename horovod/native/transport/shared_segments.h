@@ -1,4 +1,4 @@
-// Memory that processes of one host share, and whether there is room for it.
+// Memory that processes of a host share, and checks that there is room for it.
 #pragma once
 
 #include <cstddef>
@@ -8,19 +8,18 @@
 
 namespace hvd {
 
-// Files that have no name but that of a descriptor, so nothing is left of them when the last process that has mapped them ends,
-// however it does. A mapping, until it is destroyed.
+// A mapping of a file without a name. The kernel frees the file when the last process that maps it ends, however it ends.
 class SharedSegment {
  public:
-  // Makes one. Throws StartupError.
+  // Makes a segment. Throws StartupError.
   explicit SharedSegment(size_t bytes);
-  // Maps one that another process of this user has made, and has not let go of. Throws StartupError.
+  // Maps a segment of another process of this user, which must still have its name. Throws StartupError.
   SharedSegment(const std::string& name, size_t bytes);
   SharedSegment(const SharedSegment&) = delete;
   ~SharedSegment();
 
   std::byte* memory() const { return memory_; }
-  // By which others find it, until let_go().
+  // The path by which other processes find the segment, until let_go().
   const std::string& name() const { return name_; }
   void let_go();
 
@@ -35,17 +34,16 @@ class SharedSegment {
 
 // ---- room -----------------------------------------------------------------------------------------------------------
 
-// Room for the memory that ranks of a host share, in the file system where it is made: /dev/shm, 64 MB in a container of
-// Docker. The system takes files there that are larger than what it has, and ends who touches a page too many with SIGBUS,
-// perhaps an hour later, when a data loader has filled the rest.
+// Shared memory needs room in /dev/shm, which has 64 MB in a Docker container. Linux lets a file there exceed the room, and
+// kills a process by SIGBUS at the first page too many, perhaps an hour later, when a data loader has filled the rest.
 
-// Why segments of `bytes` for each of `ranks` do not fit, with what to do; none where they do.
+// The failure, with advice, if segments of `bytes` for each of `ranks` do not fit; none if they fit.
 Failure why_no_room(size_t bytes, int ranks);
 
-// Have the system give all pages of this memory now, filled with zeros. False where it has no room for them.
+// Allocates all pages of this memory now, filled with zeros. Returns false if there is no room.
 bool commit(std::byte* memory, size_t bytes);
 
-// Of a rank for whose segment commit() has failed.
+// The failure of a rank whose commit() returned false.
 Failure no_room_left(size_t bytes, int ranks);
 
 }  // namespace hvd

@@ -17,10 +17,10 @@ namespace {
 using Figures = std::array<double, 4>;
 using std::chrono::duration, std::chrono::steady_clock;
 
-// A link whose tokens have piled up, as tc's filters let them, is faster at first: a first small transfer uses these up.
+// A shaped link (such as tc's token bucket) is faster until its saved tokens are used up, which the first small transfer does.
 constexpr size_t kFewBytes = size_t{512} << 10, kLarge = size_t{2} << 20;
-// In seconds of that transfer. A link that takes longer is so slow that a large one would be felt; one that does not take
-// as long is measured several times, and the fastest counts, since whatever else goes on only makes it slower.
+// Seconds of that small transfer. If it takes longer than kPatience, a large one would delay the start noticeably. If it takes
+// less than kQuick, it is measured several times, and the fastest counts, because other load only slows it down.
 constexpr double kPatience = 0.2, kQuick = 0.02;
 constexpr int kRounds = 9, kTransfers = 3;
 
@@ -46,14 +46,14 @@ double fastest_seconds_of(int times, F f) {
   return seconds;
 }
 
-// Seconds per byte by how much longer the large transfer takes. By its bytes the small one takes a quarter of the time:
-// what it seems to take beyond a half is another process' doing, as is what it seems to take too little.
+// Seconds per byte, from the difference of the two transfers. By its bytes the small transfer takes a quarter of the large
+// one's time; the clamp removes what other processes add to it or hide.
 double byte_between(double small, double large) {
   const double whole = large / static_cast<double>(kLarge);
   return std::clamp((large - small) / static_cast<double>(kLarge - kFewBytes), 0.67 * whole, whole);
 }
 
-// Of all ranks' figures the largest, on every rank.
+// Returns the largest figures of all ranks, on every rank.
 Figures largest_of_all(Transport& transport, Figures mine) {
   std::vector<Figures> all(static_cast<size_t>(transport.size()), mine);
   std::vector<Outgoing> outgoing;
@@ -76,7 +76,7 @@ Figures largest_of_all(Transport& transport, Figures mine) {
   return mine;
 }
 
-// The ring of some ranks: each sends to the next and hears from the one before.
+// A ring of ranks: each sends to the next and receives from the previous one.
 class Neighbours {
  public:
   Neighbours(Transport& transport, const std::vector<int>& members) : transport_(transport) {
@@ -149,7 +149,7 @@ LinkCosts measure_links(Transport& transport) {
   const Topology& topology = transport.topology();
   LinkCosts costs;
   if (topology.size == 1) return costs;
-  auto memory = std::make_unique<std::byte[]>(2 * kLarge);  // filled with zeros, and so there when it is measured
+  auto memory = std::make_unique<std::byte[]>(2 * kLarge);  // filled with zeros, so that its pages exist before the measurement
   std::byte* const out = memory.get();
   std::byte* const in = out + kLarge;
   const double pass = median_seconds_of([&] { std::memcpy(in, out, kFewBytes); }) / static_cast<double>(kFewBytes);

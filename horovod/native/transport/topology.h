@@ -9,7 +9,7 @@ namespace hvd {
 
 class Transport;
 
-// Where a rank stands in its job. Local: among the ranks of its host. Cross: among the ranks with its local rank.
+// A rank's place in its job. Local: among the ranks of its host. Cross: among the ranks with its local rank.
 struct Topology {
   int rank = 0;
   int size = 1;
@@ -21,24 +21,24 @@ struct Topology {
   std::vector<std::vector<int>> hosts;  // ranks of each host by local rank; hosts in the order of their first rank
 };
 
-// Of a rank, where `hosts` are as above.
+// The topology of a rank, with `hosts` as above.
 Topology topology_of(int rank, const std::vector<std::vector<int>>& hosts);
 
-// The ranks of each host, from every rank's host; ranks with the same name share one.
+// Groups ranks by the names of their hosts: the ranks of each host.
 std::vector<std::vector<int>> ranks_by_host(const std::vector<std::string>& host_of_rank);
 
-// Which host a rank is on.
+// The index of a rank's host.
 size_t host_of(int rank, const std::vector<std::vector<int>>& hosts);
 
 // ---- costs ----------------------------------------------------------------------------------------------------------
 
-// What moving bytes costs in this job: measured once when it starts, and the same on every rank. Seconds. The defaults stand
-// where nothing has been measured: memory of today and Ethernet of 10 Gbit/s.
+// The costs of moving bytes in this job, in seconds: measured once at the start, the same on every rank. The defaults assume
+// current memory and 10 Gbit/s Ethernet.
 struct LinkCosts {
-  double memory_latency = 3e-6;    // until a rank of the same host has noticed
-  double memory_byte = 1e-10;      // to read a byte and write it, or to add it to another
-  double network_latency = 50e-6;  // until a rank of another host has noticed
-  double network_byte = 0.85e-9;   // of the slowest link that was measured, in one direction
+  double memory_latency = 3e-6;    // until a rank of the same host notices
+  double memory_byte = 1e-10;      // to read and write a byte, or to add it to another
+  double network_latency = 50e-6;  // until a rank of another host notices
+  double network_byte = 0.85e-9;   // of the slowest measured link, in one direction
 
   bool operator==(const LinkCosts&) const = default;
 };
@@ -46,8 +46,8 @@ struct LinkCosts {
 // "memory 3.0 us + 10.0 GB/s, network 50 us + 9.4 Gbit/s"
 std::string to_text(const LinkCosts& costs);
 
-// Measures: each rank its memory; the first rank of each host the way to the next host's. Of the ranks' figures the slowest
-// counts. Takes some milliseconds, on a link of 1 Gbit/s about a tenth of a second. Collective over all ranks.
+// Each rank measures its memory, and the first rank of each host the link to the next host. The slowest figures of all ranks
+// count. Takes some milliseconds; on a 1 Gbit/s link about a tenth of a second. Collective over all ranks.
 LinkCosts measure_links(Transport& transport);
 
 }  // namespace hvd

@@ -1,4 +1,4 @@
-// A transport's messages and transfers of bulk data, and the errors if it can move no more.
+// A transport's messages and transfers, and the errors of a transport that has failed.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct Message {
   std::vector<std::byte> bytes;
 };
 
-// One transfer of bulk data. Zero bytes transfer nothing.
+// A transfer of bulk data. Zero bytes are not transferred.
 struct Outgoing {
   int to;
   const void* data;
@@ -29,11 +29,11 @@ struct Incoming {
   size_t bytes;
 };
 
-using Ticket = uint64_t;  // names transfers that were started together
-// What leaves at once on every transport. For more, MPI over TCP has the two sides agree first, whenever each next looks.
+using Ticket = uint64_t;  // identifies transfers that were started together
+// The size up to which every transport sends at once. For more, MPI over TCP first needs an answer of the receiver's engine.
 constexpr size_t kPromptBytes = size_t{48} << 10;
 
-// What a rank says when another has told it that it cannot go on: on `rank`, of Transport::abandon(silent) on rank `by`.
+// The error of `rank` after rank `by` has called Transport::abandon(silent).
 inline Failure abandonment(int rank, int by, int silent) {
   if (silent == kNoRank) return {Said::peer_gave_up, {.ranks = {by}, .others = {{"rank", rank}}}};
   if (silent == rank) return {Said::given_up, {.ranks = {rank}, .others = {{"by", by}}}};

@@ -13,7 +13,7 @@ constexpr size_t kPage = Window::kAreaAlignment;
 
 constexpr size_t kAreaBytes = size_t{8} << 20;
 
-// A peer on another host may wait for what this rank has started to send: transfers must not stand still for longer.
+// Transfers of this rank to other hosts must not stall for longer.
 constexpr std::chrono::microseconds kLongestSleep{50};
 
 }  // namespace

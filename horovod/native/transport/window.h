@@ -1,4 +1,4 @@
-// Memory that ranks share, and how they tell each other what they have written there.
+// Memory that ranks share, and counters that announce new data in it.
 #pragma once
 
 #include <chrono>
@@ -14,51 +14,51 @@ namespace hvd {
 
 class Transport;
 
-// Memory that several ranks see: a data area for each of them, and counters that each advances and the others wait on.
-// Counters start at 0, only grow (modulo 2^32) and are never reset: collectives number their steps through.
+// Shared memory of several ranks: a data area for each rank, and counters that each rank advances and the others wait for.
+// Counters start at 0, only grow (modulo 2^32) and are never reset: collectives number their steps consecutively.
 class Window {
  public:
   static constexpr int kCounters = 4;
   static constexpr size_t kAreaAlignment = 4096;
 
   virtual ~Window() = default;
-  // Both are multiples of kAreaAlignment: whole pages, as GPUs have them pinned. All collectives cut areas alike: a rank
-  // may begin the next one while others still read what the last one has left in its slots.
+  // Address and length are multiples of kAreaAlignment, because GPUs pin whole pages. All collectives divide areas alike: a
+  // rank may begin the next collective while others still read results of the last in their slots.
   virtual std::byte* area(int rank) = 0;
   virtual size_t area_bytes() const = 0;
-  // Adds 1 to this rank's counter. What was written to the areas before is visible to whoever awaited the new count.
+  // Adds 1 to this rank's counter. A rank that awaits the new count sees all earlier writes to the areas.
   virtual void advance(int index) = 0;
-  // Sleeps until `rank`'s counter has reached `target`; transfers go on meanwhile. Throws InternalError when a rank is lost.
+  // Sleeps until `rank`'s counter reaches `target`, and meanwhile advances transfers. Throws InternalError if a rank is lost.
   virtual void await(int rank, int index, uint32_t target) = 0;
 
-  // The counters of all ranks together: another number than before, if any has been advanced.
+  // Changes whenever a counter of any rank advances.
   virtual uint64_t counted() const = 0;
 
-  // Steps that collectives have done through it, the same on every rank. Here, as any process set of its ranks may use it.
+  // Steps of all collectives through this window, the same on every rank. Several process sets may use the window.
   uint32_t steps = 0;
 };
 
-// How await() passes the time.
+// How await() waits.
 struct WindowWait {
   Patience patience;
   std::chrono::microseconds longest_sleep;
   std::function<void()> meanwhile;  // called before each sleep; may throw
 };
 
-// The window of ranks that see the same memory: processes of one host, or threads of one process.
+// The window of processes of one host, or of threads of one process.
 //
 // Each rank owns one segment, and writes only there:
 //
 //   segment := counter[kCounters] padding area
 //
-// Wherever processes map a segment, it begins at the same place of a page: so the areas are the same bytes for all.
+// Processes map a segment at the same offset in a page, so the padding is the same for all.
 class SharedWindow final : public Window {
  public:
   static size_t segment_bytes(size_t area_bytes);
-  // Makes a segment ready for use. Every rank prepares its own, and all must have done so before any is used.
+  // Initialises a segment. Every rank prepares its own, and all must be prepared before any is used.
   static void prepare(std::byte* segment);
 
-  // `segments`, by rank, begin at multiples of 64 and outlive the window; `keep_alive` may own them.
+  // `segments`, by rank, are aligned to 64 bytes and must outlive the window; `keep_alive` may own them.
   SharedWindow(int rank, std::vector<std::byte*> segments, size_t area_bytes, WindowWait wait,
                std::shared_ptr<void> keep_alive);
 
@@ -79,13 +79,13 @@ class SharedWindow final : public Window {
   const std::shared_ptr<void> keep_alive_;
 };
 
-// ---- among the ranks of each host, where a job has several hosts and some have several ranks ------------------------
+// ---- windows of each host, for jobs with several hosts -----------------------------------------------------------------
 
-// Of one rank's segment. Segments begin at multiples of 64.
+// Bytes of one rank's segment. Segments must be aligned to 64 bytes.
 size_t host_window_bytes();
 
-// Gives a transport the window that lies in these segments, by local rank, which all its ranks have prepared. Whoever waits
-// in it keeps the transport's transfers going.
+// Adds the window in these segments (by local rank, prepared by their ranks) to a transport. Waits in the window advance the
+// transport's transfers.
 void add_host_window(Transport& transport, std::vector<std::byte*> segments, std::shared_ptr<void> keep_alive);
 
 }  // namespace hvd

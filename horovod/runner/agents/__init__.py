@@ -1,13 +1,13 @@
 """horovodrun's own launcher: an agent on each host of a job, and a driver in horovodrun's process.
 
     horovodrun (`by_agents`)
-      driver                 connections to agents; carries out what the job decides
-        `job`                what is told to whom; `decisions`, `elastic`, `restart_job` decide
-        `supervision`        when the job is to be ended; `outcome` says who is to blame
-        `output`             shows what ranks write, on a thread of its own
-      agent                  one on each host, a child of horovodrun, or of ssh
-        wrapper              one for each rank, and the rank's command below
+      driver                 connects to agents, and carries out the job's decisions
+        `job`                events to effects; `decisions`, `elastic`, `restart_job` decide
+        `supervision`        when to end the job; `outcome` finds the rank to blame
+        `output`             shows the ranks' output, on a separate thread
+      agent                  one on each host, a child of horovodrun or of ssh
+        wrapper              one for each rank, the parent of the rank's command
 
-Nothing of it listens. A process ends what is below it: an agent ends its ranks when its standard input ends,
-and the kernel ends those whose agent was killed.
+No process listens on a network. Each process ends its descendants: an agent ends its ranks when its standard
+input ends, and the kernel ends the ranks of a killed agent.
 """

@@ -1,11 +1,10 @@
-"""On each host of a job: starts workers as the driver says, and passes on what they write and ask.
+"""The agent on a host of a job: starts workers on the driver's orders, and relays their output and messages.
 
-    agent.py [here] [ssh] [facts]     on the driver's host; started over ssh; its HELLO is to have facts
+    agent.py [here] [ssh] [facts]     on the driver's host; started by ssh; HELLO must have facts
 
-Run by its path, isolated, by the driver or over ssh; standard input and output are frames (see `frames`).
-It ends its workers, and then itself, when its standard input ends, when the connection of ssh gets no answer
-any more, and when a signal tells it to. Standard library only and few imports, but for facts: it starts in
-some 40 ms.
+The driver or ssh runs it by its path, isolated. Standard input and output carry frames (see `frames`). It
+ends its workers and then itself when its standard input ends, when the ssh connection is cut, or when a
+signal asks it to end. Standard library only and few imports, except for facts: it starts in some 40 ms.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ from horovod.runner.agents.streams import Outbox, Wake, read, ready, spawn
 from horovod.runner.agents.warm import WarmServer, can_be_warm
 from horovod.runner.processes import adopt_orphans, children, end_descendants, ended_children, send
 
-_MOST_WAITING = 8 << 20  # bytes of answers that a worker does not read, or of its requests: then no more
+_MOST_WAITING = 8 << 20  # bytes of unread answers to a worker, or of requests: reading stops there
 _PART = 1 << 16
 _RESTARTS = b"HOROVOD_ELASTIC_RESTART"
 _WRAPPER_WORDS = 4  # interpreter, flags and file; then the directory, and the command
-_NOT_UNDERSTOOD = 203  # an exit code
+_NOT_UNDERSTOOD = 203
 
 
 class _Worker:
-    """A wrapper, with the command below it. With a server, that starts it, and `pid` is 0 until then."""
+    """A wrapper with its command. A server, if given, starts the wrapper; until then `pid` is 0."""
 
     def __init__(
         self, order: Order, environment: Mapping[bytes, bytes], server: WarmServer | None = None
@@ -52,13 +51,13 @@ class _Worker:
         status = os.fstat(theirs.fileno())
         told = {**order.variables, VARIABLE: f"{theirs.fileno()}:{status.st_dev}:{status.st_ino}"}
         own = {os.fsencode(name): os.fsencode(text) for name, text in told.items()}
-        streams = (source, output_end, os.dup(2))  # records, and a wrapper's own trouble among our words
+        streams = (source, output_end, os.dup(2))  # the wrapper's errors join the agent's
         self._given = (*streams, theirs.detach())
         self._cold = (order.command, {**environment, **own}, streams, self._given[-1])
         self.pid = 0
         os.set_blocking(self.output, False)
         self.input = Outbox(source_end) if order.has_input else None
-        self.input_taken = 0  # as was told; -1: it reads no more
+        self.input_taken = 0  # as last reported; -1: it reads no more
         self.channel = Outbox(ours.detach())
         self.requests = MessageParser()
         self.status: int | None = None
@@ -69,11 +68,11 @@ class _Worker:
             self.start()
 
     def waits(self) -> bool:
-        """For its server."""
+        """Whether the server has yet to start it."""
         return not self.pid and self.status is None
 
     def start(self) -> None:
-        """Without a server."""
+        """Start the wrapper without a server."""
         self.become(spawn(*self._cold))
 
     def become(self, pid: int) -> None:
@@ -82,8 +81,8 @@ class _Worker:
             os.close(descriptor)
 
     def tell(self, number: int, now: float) -> None:
-        """One that has not begun yet never does."""
-        if self.waits():  # its end is that of a process that the signal has ended
+        """Send a signal. A worker that has not begun never does."""
+        if self.waits():  # it counts as ended by the signal
             for descriptor in self._given:
                 os.close(descriptor)
             self.status = number
@@ -100,7 +99,7 @@ class _Worker:
 
 
 class Agent:
-    """`source`, `target`: of frames. `told`: the arguments."""
+    """`source`, `target`: descriptors of frames. `told`: the arguments."""
 
     def __init__(self, source: int, target: int, told: Collection[str] = ()) -> None:
         self._source = source
@@ -110,7 +109,7 @@ class Agent:
         self._target = Outbox(target)
         os.set_blocking(source, False)
         self._parser = FrameParser(from_agent=False)
-        self._is_understood = False  # the driver
+        self._is_understood = False  # the driver's first frames were valid
         self._environment: dict[bytes, bytes] = {}  # of workers
         self._wake = Wake()
         self._workers: dict[int, _Worker] = {}
@@ -118,8 +117,8 @@ class Agent:
         self._is_ending = False
         self._beat_at = 0.0
         self._has_orphans = False
-        self._payload: list[bytes] = []  # what has come of it
-        self._held = ExitStack()  # what is kept as long as we run
+        self._payload: list[bytes] = []  # received parts
+        self._held = ExitStack()  # resources to release at the end
         self._restarts = False  # workers may be started again
         self._commits: KeptFolder | None = None
         self._server: WarmServer | None = None
@@ -170,7 +169,7 @@ class Agent:
         return wanted
 
     def _may_read_output(self) -> bool:
-        """Output without a reader is thrown away, so that workers can end."""
+        """Output that cannot be sent is read and dropped, so that workers can end."""
         return self._credit > 0 or self._target.is_broken or not self._has_driver
 
     def _go_on(self, descriptor: int) -> None:
@@ -228,18 +227,19 @@ class Agent:
                 self._pass_on(number, worker, frame.kind, data)
 
     def _answer(self, frame: Frame) -> None:
-        """It takes seconds, and workers are not there yet."""
+        """Answer a question. This may block for seconds, as no worker runs yet."""
         from horovod.runner.agents.host_facts import answer_to
 
         try:
             answer = {"answer": answer_to(frame.record())}
-        except Exception as error:  # whatever it is, the driver has to say it
+        except Exception as error:  # the driver reports any error
             answer = {"error": f"{type(error).__name__}: {error}"}
         self._target.put(frames.record(frames.ANSWER, answer))
 
     def _take_payload(self, part: bytes) -> None:
-        """Of the function that workers call. It stays until this agent ends; where another one keeps it, as
-        hosts may share the folder, as long as that does.
+        """Collect and store the function that workers call.
+
+        It stays until this agent ends, or until the agent ends that stored it in a folder that hosts share.
         """
         self._payload.append(part)
         if part:
@@ -253,7 +253,7 @@ class Agent:
                 found(name)
             except FileNotFoundError:
                 self._held.enter_context(stored(name, b"".join(self._payload)))
-        except OSError as error:  # its workers will not find it, and say so
+        except OSError as error:  # workers report that they do not find it
             print(f"horovodrun: the function cannot be stored on {_here()}: {error}", file=sys.stderr)
         self._payload = []
 
@@ -262,7 +262,7 @@ class Agent:
             worker.channel.put(data)
             worker.channel.flush()
             if worker.channel.size > _MOST_WAITING:
-                worker.channel.close()  # it never reads, and finds the channel broken if it ever does
+                worker.channel.close()  # if the worker ever reads, it finds the channel closed
         elif worker.input is not None:
             worker.input.put(data)
             if data:
@@ -272,7 +272,7 @@ class Agent:
                 worker.input.end()
 
     def _tell_of_input(self, number: int, worker: _Worker) -> None:
-        """How much of a worker's standard input is in its pipe; that it reads no more."""
+        """Report how much of a worker's standard input is in its pipe, or that it reads no more."""
         assert worker.input is not None
         taken = -1 if worker.input.is_broken else worker.input.written
         if taken != worker.input_taken >= 0:
@@ -291,7 +291,7 @@ class Agent:
         self._target.put(frames.record(frames.STARTED, {"worker": number, "pid": worker.pid}))
 
     def _warm_server(self, order: Order) -> WarmServer | None:
-        """Which starts such workers sooner than they would by themselves, if one can."""
+        """Return the server that forks restarted workers, which is faster; None if there can be none."""
         command = order.command[_WRAPPER_WORDS + 1 :]
         if self._server is None and self._restarts and can_be_warm(command):
             self._server = WarmServer(command[0], self._environment)
@@ -308,9 +308,9 @@ class Agent:
                 else:
                     worker.start()
                 self._tell_of_start(number, worker)
-            elif pid:  # the worker was told to end before this
+            elif pid:  # the worker was ended before this answer
                 send(pid, signal.SIGKILL)
-            # Such a wrapper may have begun something, and one of which nothing is told may be there.
+            # The killed wrapper may have left processes, and a wrapper may exist that no answer reported.
             self._has_orphans |= worker is None or worker.pid != pid
         if self._server.descriptor < 0 and not self._is_ending:
             for number, worker in self._workers.items():
@@ -319,21 +319,22 @@ class Agent:
                     self._tell_of_start(number, worker)
 
     def _commits_variable(self) -> dict[str, str]:
-        """The folder of commits for workers that may be started again. It is there as long as we are.
-        Empty where there can be none.
+        """Return the variable of the folder of commits, for workers that may be started again.
+
+        The folder exists as long as this agent. The variable is empty if the folder cannot be made.
         """
         if not self._restarts:
             return {}
         if self._commits is None:
             try:
                 self._commits = KeptFolder()
-            except OSError as error:  # workers say what follows
+            except OSError as error:  # workers report the consequences
                 print(f"horovodrun: {os.uname().nodename} cannot keep commits: {error}", file=sys.stderr)
                 return {COMMITS_VARIABLE: ""}
         return {COMMITS_VARIABLE: self._commits.path}
 
     def finish(self) -> None:
-        """When no worker is to be started any more."""
+        """Release everything, when no more workers will start."""
         if self._server is not None:
             self._server.close()
         end_descendants()
@@ -352,7 +353,7 @@ class Agent:
             worker.is_drained = True
 
     def _relay(self, number: int, worker: _Worker) -> None:
-        """Answers to a worker, and its requests."""
+        """Relay answers to a worker, and its requests."""
         worker.channel.flush()
         if worker.channel.descriptor < 0 or self._target.size >= _MOST_WAITING:
             return
@@ -369,7 +370,7 @@ class Agent:
     def _look_at_workers(self) -> None:
         now = time.monotonic()
         ended = dict(ended_children())
-        self._look_at_server()  # those that have ended were there before
+        self._look_at_server()  # a worker's start must be known before its end
         for number, worker in list(self._workers.items()):
             worker.status = ended.get(worker.pid, worker.status)
             if worker.status is None:
@@ -379,7 +380,7 @@ class Agent:
             self._read_output(number, worker)
             if worker.is_drained:
                 self._has_orphans |= os.WIFSIGNALED(worker.status)
-                self._relay(number, worker)  # its last words
+                self._relay(number, worker)  # its last messages
                 del self._workers[number]
                 worker.close()
                 told = {"worker": number, "status": worker.status}
@@ -388,10 +389,10 @@ class Agent:
             self._end_orphans()
 
     def _end_orphans(self) -> None:
-        """Ends the processes that a killed wrapper has left: no other process would end them."""
+        """End the processes that a killed wrapper left behind: no other process would."""
         there = set(children())
         self._has_orphans = False
-        self._look_at_server()  # a wrapper is our child only after its answer was sent: now it is known
+        self._look_at_server()  # the server answers before a wrapper becomes a child
         spared = {worker.pid for worker in self._workers.values()}
         left = there - spared - {self._server.pid if self._server is not None else 0}
         for pid in left:
@@ -399,7 +400,7 @@ class Agent:
         self._has_orphans |= bool(left)
 
     def _end(self, number: int) -> None:
-        """End all workers, and then ourselves."""
+        """End all workers, and then this agent."""
         self._is_ending = True
         for worker in self._workers.values():
             worker.tell(number, time.monotonic())
@@ -420,7 +421,7 @@ def _here() -> str:
 
 
 def _own_environment() -> Mapping[bytes, bytes]:
-    """As this program was given it: Python adds LC_CTYPE where the host's locale is C."""
+    """Return this process' original environment: Python adds LC_CTYPE if the locale is C."""
     try:
         with open("/proc/self/environ", "rb") as file:
             entries = file.read().split(b"\0")
@@ -432,12 +433,12 @@ def _own_environment() -> Mapping[bytes, bytes]:
 def main(*told: str) -> int:
     source, target = os.dup(0), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(2, 1)  # whatever is printed here is none of the frames
+    os.dup2(2, 1)  # no print may end up among frames
     adopt_orphans()
     agent = Agent(source, target, told)
     try:
         code = agent.run()
-    except ValueError as error:  # something else has come than the driver's words
+    except ValueError as error:  # the input is not from the driver
         print(
             f"horovodrun: its words did not reach {_here()}: {error}; likely a login script there (.bashrc "
             "and the like) reads its standard input, which is ssh's: have it leave that alone",

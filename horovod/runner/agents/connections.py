@@ -20,7 +20,7 @@ from horovod.runner.processes import ended_children, send
 
 
 class Connection:
-    """To an agent: the process that is it, or ssh, and its three streams. `tries`: how often it was begun."""
+    """A connection to an agent: its process (or ssh's) and three streams. `tries`: number of starts."""
 
     def __init__(self, ways: Ways, host: str, tries: int = 1) -> None:
         source, self.output_end = os.pipe()
@@ -37,11 +37,11 @@ class Connection:
         self.parser = FrameParser(from_agent=True)
         self.hello: Frame | None = None
         self.status: int | None = None
-        self.ended_at: float | None = None  # its frames
-        self.said = self.unfinished = b""  # its last line on standard error, and the beginning of one
-        self.held_back = b""  # lines before its HELLO: they may explain why there is none
-        self.nonsense = ""  # why its frames are of no use
-        self.credit = 0  # that it has not been told of
+        self.ended_at: float | None = None  # of its frames
+        self.said = self.unfinished = b""  # its last line on standard error, and an incomplete one
+        self.held_back = b""  # lines before HELLO, which may explain why none follows
+        self.nonsense = ""  # why its frames are unusable
+        self.credit = 0  # not yet sent to it
 
     def close(self) -> None:
         self.outbox.close()
@@ -49,7 +49,7 @@ class Connection:
             os.close(descriptor)
 
     def end(self, host: str) -> tuple[str, int]:
-        """Why its host cannot take part, and how many tries that is worth."""
+        """Return why the host cannot take part, and how many tries that is worth."""
         code = os.waitstatus_to_exitcode(self.status or 0)
         if self.nonsense:
             return str(errors.not_understood(why=self.nonsense)), 1
@@ -65,7 +65,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class Events:
-    """Handlers of an agent's frames, its other words, and its end, with the reason."""
+    """Handlers of an agent's frames, its other output, and its end with the reason."""
 
     heard: Callable[[str, Frame], None]
     said: Callable[[bytes], None]
@@ -78,8 +78,8 @@ class Connections:
     def __init__(self, ways: Ways) -> None:
         self.ways = ways
         self._open: dict[str, Connection] = {}
-        self._again: dict[str, tuple[float, int]] = {}  # when to try again, and how often it was tried
-        self._unheard: dict[str, list[bytes]] = {}  # frames for agents that have said nothing yet
+        self._again: dict[str, tuple[float, int]] = {}  # when to try again, and tries so far
+        self._unheard: dict[str, list[bytes]] = {}  # frames for agents that have not sent HELLO
         self._left: list[str] = []  # hosts that are not tried again
 
     def __contains__(self, host: str) -> bool:
@@ -94,19 +94,19 @@ class Connections:
             connection.outbox.put(data)
 
     def put(self, host: str, data: bytes) -> None:
-        """Frames for an agent; nothing where it is gone."""
+        """Send frames to an agent; no effect if it is gone."""
         if host in self._unheard:
             self._unheard[host].append(data)
         if (connection := self._open.get(host)) is not None:
             connection.outbox.put(data)
 
     def waiting(self, host: str) -> int:
-        """Bytes for that agent that it has not read."""
+        """Return the bytes for that agent that it has not read."""
         connection = self._open.get(host)
         return 0 if connection is None else connection.outbox.size
 
     def credit(self, host: str, size: int, is_last: bool) -> None:
-        """So much that an agent has sent was shown. It is told in large steps."""
+        """Note that `size` bytes of an agent's output were shown. It gets credit in large steps."""
         connection = self._open.get(host)
         if connection is not None:
             connection.credit += size
@@ -119,15 +119,15 @@ class Connections:
             connection.outbox.flush()
 
     def end(self, host: str) -> None:
-        """Nothing more is for this agent: it ends its workers, and itself."""
+        """Close an agent's input: it ends its workers, and itself."""
         if (connection := self._open.get(host)) is not None:
             connection.outbox.end()
-        elif host in self._again:  # it would start what nobody wants any more
+        elif host in self._again:  # the job does not need it any more
             self.drop(host)
             self._left.append(host)
 
     def drop(self, host: str) -> None:
-        """An agent that would not notice."""
+        """Kill an agent that would not notice a closed input."""
         self._again.pop(host, None)
         self._unheard.pop(host, None)
         if (connection := self._open.pop(host, None)) is not None:
@@ -136,7 +136,7 @@ class Connections:
             connection.close()
 
     def wanted(self) -> dict[int, int]:
-        """Descriptors to poll, and for what."""
+        """Return the descriptors to poll, and for which events."""
         wanted = {}
         for connection in self._open.values():
             if connection.ended_at is None:
@@ -156,7 +156,7 @@ class Connections:
                 connection.outbox.flush()
 
     def _read_frames(self, host: str, connection: Connection, events: Events) -> bool:
-        """Whether there was something."""
+        """Return whether there was data."""
         data = read(connection.frames)
         if data is None:
             return False
@@ -182,7 +182,7 @@ class Connections:
             connection.held_back = b""
 
     def _read_words(self, connection: Connection, events: Events) -> None:
-        """Lines from ssh, or from an agent in trouble."""
+        """Read lines of ssh, or of an agent's errors."""
         if data := read(connection.words):
             lines, newline, connection.unfinished = (connection.unfinished + data).rpartition(b"\n")
             if not newline:
@@ -194,15 +194,15 @@ class Connections:
                 events.said(lines + newline)
 
     def look_for_ends(self, events: Events) -> None:
-        """Agents that have ended, or say nothing more; and those that are to be tried again."""
+        """Handle agents that have ended or closed their frames, and start due retries."""
         now = time.monotonic()
         ended = dict(ended_children())
         for host, connection in list(self._open.items()):
             connection.status = ended.get(connection.pid, connection.status)
             if connection.status is not None and connection.ended_at is None:
-                while self._read_frames(host, connection, events):  # the last ones
+                while self._read_frames(host, connection, events):
                     pass
-                connection.ended_at = now  # also where somebody else holds the pipe, as a shared ssh may
+                connection.ended_at = now  # another process may still hold the pipe, such as a shared ssh
             if connection.ended_at is None:
                 continue
             if connection.status is None and now - connection.ended_at < time_limits.AGENT_EXIT:
@@ -228,7 +228,7 @@ class Connections:
         events.lost(host, reason)
 
     def close(self, seconds: float) -> None:
-        """End all agents. Those that have not ended within so many seconds are killed."""
+        """End all agents; kill the rest after so many seconds."""
         for connection in self._open.values():
             connection.outbox.close()
         until = time.monotonic() + seconds

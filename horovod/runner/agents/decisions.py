@@ -1,7 +1,7 @@
-"""The interface that decides about a job's workers: implemented once for fixed jobs, once for elastic ones.
+"""The interface of decisions about a job's workers: one implementation for fixed jobs, two for elastic ones.
 
-The driver tells what has happened, and carries out the actions that it gets for an answer. A *worker* is one
-start of a process: a number that is never used again.
+The driver reports events, and carries out the returned actions. A *worker* is one start of a process, with
+a number that is never used again.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from horovod.runner.agents.places import places_of
 
 @dataclass(frozen=True)
 class Start:
-    """Start a worker on a host (and its agent, if there is none yet).
+    """Start a worker on a host, and the host's agent if it does not run.
 
-    `place`: the one that it has if all come, which its environment tells it. `slot`: lower than the host's
-    slots, and no other live worker's there.
+    `place`: the worker's place if all workers join, also in its environment. `slot`: below the host's slots,
+    and unlike that of any other live worker there.
     """
 
     worker: int
@@ -32,9 +32,9 @@ class Start:
 
 @dataclass(frozen=True)
 class Stop:
-    """End a worker: SIGTERM, a grace, SIGKILL. That it has ended is to be told (`worker_ended`).
+    """End a worker: SIGTERM, a grace period, SIGKILL. `worker_ended` must follow.
 
-    `why`: a sentence for the log; "" where another action says it.
+    `why`: a sentence for the log; "" if another action has it.
     """
 
     worker: int
@@ -43,9 +43,9 @@ class Stop:
 
 @dataclass(frozen=True)
 class Publish:
-    """Answer these workers, all of which ask: each has its place. `out`: who has none, and why.
+    """Answer these workers, all of which have asked. `out`: worker -> why it gets no place.
 
-    `why`: this membership in a sentence for the log; "" for none.
+    `why`: a log sentence about this membership; "" for none.
     """
 
     generation: int
@@ -56,7 +56,7 @@ class Publish:
 
 @dataclass(frozen=True)
 class Leave:
-    """Answer one worker that asks: it is out, for `reason`."""
+    """Answer one worker that has asked: it gets no place, for `reason`."""
 
     worker: int
     reason: str
@@ -64,7 +64,7 @@ class Leave:
 
 @dataclass(frozen=True)
 class Notify:
-    """Tell these workers that hosts have changed. `update`: 1 added, 2 removed, 3 both."""
+    """Notify these workers of a change of hosts. `update`: 1 added, 2 removed, 3 both."""
 
     workers: Sequence[int]
     timestamp: float
@@ -73,7 +73,7 @@ class Notify:
 
 @dataclass(frozen=True)
 class EndJob:
-    """End all that runs; the last action. `code`: horovodrun's. `message`: why, "" for success."""
+    """End all workers; the last action. `code`: horovodrun's exit code. `message`: why, "" for success."""
 
     code: int
     message: str = ""
@@ -90,57 +90,58 @@ Action: TypeAlias = Start | Stop | Publish | Leave | Notify | EndJob | Say
 
 
 class Decisions(ABC):
-    """Events, each answered with what is to be done: nothing, where a kind of job does not heed it. No method
-    does I/O, nor waits.
-    """
+    """Events, each answered by actions; the default is none. No method does I/O or waits."""
 
     def begin(self) -> list[Action]:
         return self.tick()
 
     def worker_started(self, worker: int) -> list[Action]:
-        """Its process is there."""
+        """The worker's process has started."""
         return []
 
     @abstractmethod
     def worker_asks(self, worker: int, after: int) -> list[Action]:
-        """It waits for its place in a generation after this one."""
+        """The worker waits for its place in a generation after this one."""
 
     def worker_accused(self, by: int, generation: int, rank: int, reason: str) -> list[Action]:
-        """A worker does not hear another rank any more."""
+        """A worker gets no answers from another rank any more."""
         return []
 
     def worker_leaves(self, worker: int, why: str, commits: int, is_lost: bool) -> list[Action]:
-        """Its process says that it ends, to be started again."""
+        """The worker's process announces that it ends, to start again."""
         return []
 
     def worker_raised(self, worker: int) -> list[Action]:
-        """Its process says that it ends by an exception of the script's own."""
+        """The worker's process announces that it ends by an exception of the script."""
         return []
 
     @abstractmethod
     def worker_ended(self, worker: int, end: End) -> list[Action]:
-        """Its process is gone. A signal is one that ended its wrapper: its own is told as a shell does."""
+        """The worker's process has ended. A signal in `end` ended its wrapper; the process' own signal is in
+        the exit code, as in a shell.
+        """
 
     @abstractmethod
     def host_lost(self, host: str, reason: str) -> list[Action]:
-        """Its agent is gone, and all workers there."""
+        """The host's agent and all its workers are gone."""
 
     def hosts_found(self, hosts: Mapping[str, int]) -> list[Action]:
-        """All hosts that there are now, and their slots."""
+        """The present hosts with their slots."""
         return []
 
     def tick(self) -> list[Action]:
-        """Some tenths of a second have passed."""
+        """Called several times a second."""
         return []
 
 
 class FixedJob(Decisions):
-    """Of a job whose ranks are known when it starts: a worker is a rank, and all end together. `hosts`: names
-    and slots, in the order in which ranks fill them.
+    """Decisions of a job with fixed ranks: a worker is a rank, and all end together.
 
-    When a rank has failed, its wrapper reports it, and horovodrun ends the job once it knows whom to blame.
-    Where the wrapper itself was killed, or a host is gone, nobody would report: then all are ended from here.
-    A rank that ended with 0 leaves the others alone.
+    `hosts`: names and slots, in the order in which ranks fill them.
+
+    horovodrun ends the job when reports show which failed rank is to blame. If a wrapper was killed or a host
+    lost, no report follows: then all ranks are ended here. A rank that ended with 0 leaves the others
+    running.
     """
 
     def __init__(self, hosts: Sequence[tuple[str, int]]) -> None:
@@ -152,7 +153,7 @@ class FixedJob(Decisions):
         return [Start(rank, place.hosts[rank], place) for rank, place in self._running.items()]
 
     def worker_asks(self, worker: int, after: int) -> list[Action]:
-        """Whatever it had before: there is one generation."""
+        """Answer at once, whatever the worker knew before: there is only one generation."""
         return [Publish(1, {worker: self._places[worker]})]
 
     def worker_ended(self, worker: int, end: End) -> list[Action]:

@@ -1,12 +1,12 @@
-"""Runs a job by agents, in horovodrun's own process: meets the hosts, then runs the job to its end.
+"""Runs a job by agents, in horovodrun's process: meets the hosts, then runs the job to its end.
 
-    driver = Driver(ways)           agents start when their hosts are met, or when the job needs them
+    driver = Driver(ways)           agents start when `meet` is called, or when the job needs them
     driver.meet(hosts)              each host's facts, and why others cannot take part
     driver.ask({host: question})    answers, before the job begins
     Run(driver, job, ...).exit_code()
 
-`Job` decides what is told to agents, `Supervision` when the job is to be ended and who is to blame, and
-`Writer` shows what ranks write. What goes between them goes through here; no other part does I/O with agents.
+`Job` decides what agents get, `Supervision` when the job ends and which rank to blame, and `Writer` shows
+output. Only this module exchanges data with agents.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from horovod.runner.elastic.discovery import Discovering
 from horovod.runner.streams import discard_full, say
 
 TICK = 0.2  # seconds
-PART, WINDOW = 1 << 15, 1 << 18  # bytes of input at once, and ahead of what rank 0 has taken
-_MOST_INPUT = 1 << 20  # bytes that wait for an agent before no more standard input is read
+PART, WINDOW = 1 << 15, 1 << 18  # bytes of input per read, and bytes ahead of what rank 0 has taken
+_MOST_INPUT = 1 << 20  # bytes waiting for an agent above which standard input is not read
 
 
 class Interrupted(Exception):
-    """A signal came before the job began."""
+    """A signal arrived before the job began."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -60,10 +60,13 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True)
 class Told:
-    """The orders that all agents get before they start ranks. `here`: the variables of ranks on this machine;
-    `elsewhere`: those for other hosts, which have their own besides. `function`: a payload, b"" for none.
+    """The data that all agents get before they start ranks.
 
-    `refusal`: why a host cannot take part, by its facts; "" if it can.
+    Attributes:
+        here: the variables of ranks on this machine.
+        elsewhere: the variables of ranks on other hosts, which add their own.
+        function: a payload, b"" for none.
+        refusal: returns why a host with these facts cannot take part; "" if it can.
     """
 
     here: bytes
@@ -73,7 +76,7 @@ class Told:
 
 
 class JobInput:
-    """Standard input of a job: reads only what rank 0 has room for. `error`: why it cannot be read, or ""."""
+    """Standard input of a job, read only as far as rank 0 has room. `error`: why reading failed, or ""."""
 
     def __init__(self, source: int) -> None:
         self._source = source
@@ -82,19 +85,19 @@ class JobInput:
         self.error = ""
 
     def wanted(self) -> int:
-        """The descriptor to poll for input; -1 for none now."""
+        """Return the descriptor to poll for input; -1 for none now."""
         has_room = self._sent - self._taken < WINDOW
         return self._source if not self._is_over and has_room and self._may_read() else -1
 
     def _may_read(self) -> bool:
-        """Not in the background of a terminal: reading there stops the job."""
+        """False in the background of a terminal, in which reading stops the job."""
         try:
             return not os.isatty(self._source) or os.tcgetpgrp(self._source) == os.getpgrp()
-        except OSError:  # a terminal, and not ours
+        except OSError:  # another session's terminal
             return False
 
     def read(self) -> bytes:
-        """Reads the bytes at hand; b"" is the end."""
+        """Return the bytes at hand; b"" is the end."""
         try:
             data = os.read(self._source, PART)
         except OSError as error:
@@ -104,7 +107,7 @@ class JobInput:
         return data
 
     def take(self, taken: int) -> None:
-        """So much is in the pipe of rank 0's command; less than 0: it reads no more."""
+        """Note that rank 0's pipe has taken so many bytes in all; less than 0: the rank reads no more."""
         self._taken = taken
         self._is_over |= taken < 0
 
@@ -132,7 +135,7 @@ class _Meeting:
 
 
 class Driver:
-    """As a context: agents end with it, whatever happens."""
+    """A context manager: all agents end with it."""
 
     def __init__(self, ways: Ways) -> None:
         self.wake = Wake()
@@ -146,9 +149,9 @@ class Driver:
         self.wake.close()
 
     def meet(self, hosts: Sequence[str], within: float) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-        """Start an agent on each host; returns host -> facts, and host -> why it cannot take part.
+        """Start an agent on each host; return host -> facts, and host -> why it cannot take part.
 
-        `within`: seconds that they have for it. Interrupted by a signal.
+        `within`: the time limit in seconds. A signal raises Interrupted.
         """
         for host in hosts:
             self.connections.begin(host)
@@ -158,7 +161,7 @@ class Driver:
     def ask(
         self, questions: Mapping[str, Mapping[str, Any]], within: float
     ) -> tuple[dict[str, Any], dict[str, str]]:
-        """Ask hosts that were met; returns host -> answer, and host -> why there is none."""
+        """Ask hosts that were met; return host -> answer, and host -> why there is none."""
         for host, question in questions.items():
             self.connections.put(host, frames.record(frames.QUESTION, question))
         met = self._wait_for(list(questions), within)
@@ -188,7 +191,7 @@ class Driver:
 
 
 class Run:
-    """Of one job, by a driver, to its end."""
+    """Runs one job by a driver to its end."""
 
     def __init__(
         self,
@@ -215,7 +218,7 @@ class Run:
         self._code: int | None = None
 
     def exit_code(self) -> int:
-        """The job's, before anybody is blamed."""
+        """Run the job; return its exit code, before a rank is blamed."""
         self._job.begin()
         self._act()
         ticked = time.monotonic()
@@ -241,7 +244,9 @@ class Run:
         return self._code
 
     def _shows_all(self) -> bool:
-        """Whether all that ranks wrote was shown. A reader may take its time, unless we are told to end."""
+        """Show the remaining output; return whether all was shown. A reader may be slow, unless a signal has
+        asked this process to end.
+        """
         self._writer.end()
         until: float | None = None
         while not self._writer.has_ended(TICK):
@@ -290,13 +295,13 @@ class Run:
             self._supervision.lose_output(error)
 
     def _hear(self, host: str, frame: Frame) -> None:
-        """ValueError for what no agent says."""
+        """Handle a frame. ValueError for a frame that no agent sends."""
         if frame.kind == frames.HELLO:
             self._tell_agent(host, frame)
         self._job.heard(host, frame, time.monotonic())
 
     def _tell_agent(self, host: str, hello: Frame) -> None:
-        """Handles an agent's words before its orders; refuses a host that cannot take part."""
+        """Accept an agent by its HELLO, or refuse a host that cannot take part."""
         if host in self._told_agents:
             return
         if refusal := self._told.refusal(hello.record(host=str)):
@@ -343,7 +348,7 @@ class Run:
             self._code = effect.code
 
     def _start_agent(self, host: str) -> None:
-        """Frames for it may follow at once. It may have been there before, with another build."""
+        """Start an agent and send its first frames. It may have run before, with another build."""
         self._told_agents.discard(host)
         if host not in self._connections:
             self._connections.begin(host)
@@ -358,7 +363,7 @@ class Run:
             self._job.heard(host, connection.hello, time.monotonic())
 
     def _take_records(self, effect: Wrote) -> None:
-        """Reports at once, what is to be shown in its turn."""
+        """Handle reports at once, and queue output to be shown."""
         shown = []
         for record in effect.records:
             if record.kind == records.REPORT:

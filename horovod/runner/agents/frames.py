@@ -1,25 +1,25 @@
-"""The frames that a job's driver and its agents exchange, over an agent's standard input and output.
+"""The frames between a job's driver and its agents, over an agent's standard input and output.
 
     frame := length:4 bytes, big-endian   kind:1 byte   body: `length` bytes, MOST_BYTES at most
     worker := number:4 bytes, big-endian
 
     from the driver                             from an agent
-    "Q" JSON: a question (`host_facts`)         "H" JSON: {"host": its name, ..}: its facts, if asked for
+    "Q" JSON: a question (`host_facts`)         "H" JSON: {"host": its name, ..}: facts, if requested
     "E" variables: NAME=VALUE and a zero byte   "A" JSON: {"answer": ..} or {"error": ..}, to a question
-    "D" a part of the function that workers     "P" JSON: {"worker": .., "pid": ..}: it is there
+    "D" a part of the function that workers     "P" JSON: {"worker": .., "pid": ..}: it has started
         call, none for the end (`payload`)      "X" JSON: {"worker": .., "status": as of waitpid}
-    "S" JSON: see `Order`                       "B" nothing: it lives; every second
+    "S" JSON: see `Order`                       "B" nothing: a sign of life, every second
     "T" JSON: {"worker": .., "signal": ..}      "K" JSON: {"worker": .., "taken": ..}: bytes of its standard
     "I" worker, bytes of its standard input,        input that are in its pipe, or -1: it reads no more
         none for the end                        "O" worker, bytes that it wrote: records
     "M" worker, message (`agent_messages`)      "M" worker, a message without its length
-    "C" bytes:4, that may be written besides
+    "C" bytes:4, that may be written in addition
 
-Both streams begin with MAGIC. Text before an agent's is of a login script, and left aside. "E" and "D" come
-before the first "S".
+Both streams begin with MAGIC. Text before an agent's MAGIC comes from a login script, and is skipped. "E"
+and "D" come before the first "S".
 
-An agent sends WINDOW bytes of output ("O"), and more as the driver says that it has shown them ("C"). So no
-process holds much where nobody reads, and other frames are never behind output that waits.
+An agent sends WINDOW bytes of output ("O"), then as many as the driver reports shown ("C"). This
+back-pressure limits buffers if the reader is slow, and other frames never wait behind output.
 
 Standard library only and few imports, as `agent`.
 """
@@ -33,9 +33,9 @@ from typing import Any, NamedTuple
 from horovod.common.agent_messages import object_in
 
 MAGIC = b"\nhorovodrun agents 2\n"
-# Arguments of an agent: it is on its driver's host; it was started over ssh; its HELLO has facts of its host.
+# Arguments of an agent: it is on the driver's host; ssh started it; its HELLO has facts of its host.
 HERE, BY_SSH, FACTS = "here", "ssh", "facts"
-MOST_BYTES = 8 << 20  # environments have 2 MiB, as a rule, and messages not more
+MOST_BYTES = 8 << 20  # environments usually have at most 2 MiB, and messages no more
 WINDOW = 1 << 18
 QUESTION, ENVIRONMENT, PAYLOAD, START, STOP, INPUT, CREDIT = b"Q", b"E", b"D", b"S", b"T", b"I", b"C"
 HELLO, ANSWER, STARTED, ENDED, BEAT, TOOK, OUTPUT = b"H", b"A", b"P", b"X", b"B", b"K", b"O"
@@ -50,13 +50,13 @@ class Frame(NamedTuple):
     body: bytes
 
     def numbered(self) -> tuple[int, bytes]:
-        """The worker's number (or that of a credit), and what follows. ValueError where there is none."""
+        """Return the number (a worker or a credit) and the rest of the body. ValueError for a short body."""
         if len(self.body) < _NUMBER:
             raise ValueError(f"a frame {self.kind!r} without a number")
         return int.from_bytes(self.body[:_NUMBER], "big"), self.body[_NUMBER:]
 
     def record(self, **types: type) -> dict[str, Any]:
-        """The JSON object with entries of these types. ValueError for anything else."""
+        """Return the JSON object, with entries of these types. ValueError for anything else."""
         found = object_in(self.body)
         if any(type(found.get(name)) is not kind for name, kind in types.items()):
             raise ValueError(f"a frame {self.kind!r} with {self.body[:200]!r}")
@@ -64,9 +64,9 @@ class Frame(NamedTuple):
 
 
 class Order(NamedTuple):
-    """To start a worker: its number, what it runs, and what its environment has besides the agent's.
+    """An order to start a worker: its number, its command, and its variables in addition to the agent's.
 
-    `has_input`: "I" is for it; else its standard input is empty.
+    `has_input`: "I" frames are for it; otherwise its standard input is empty.
     """
 
     worker: int
@@ -79,7 +79,7 @@ class Order(NamedTuple):
 
     @classmethod
     def of(cls, frame: Frame) -> Order:
-        """ValueError for a frame that is no order."""
+        """Parse a frame. ValueError if it is not an order."""
         found = frame.record(worker=int, command=list, variables=dict, has_input=bool)
         texts = [*found["command"], *found["variables"].keys(), *found["variables"].values()]
         if not found["command"] or not all(isinstance(text, str) for text in texts):
@@ -88,7 +88,7 @@ class Order(NamedTuple):
 
 
 def frame(kind: bytes, body: bytes = b"") -> bytes:
-    """ValueError for a body that is too long."""
+    """Return a frame as bytes. ValueError for a body that is too long."""
     if len(body) > MOST_BYTES:
         raise ValueError(f"a frame {kind!r} of {len(body)} bytes is too long: {MOST_BYTES} at most")
     return len(body).to_bytes(_NUMBER, "big") + kind + body
@@ -99,7 +99,7 @@ def numbered(kind: bytes, number: int, data: bytes = b"") -> bytes:
 
 
 def in_parts(kind: bytes, data: bytes) -> bytes:
-    """As many frames as it takes, and one without a body."""
+    """Return the data in as many frames as needed, and a final frame without a body."""
     starts = range(0, len(data), MOST_BYTES)
     return b"".join([*(frame(kind, data[start : start + MOST_BYTES]) for start in starts), frame(kind)])
 
@@ -113,7 +113,7 @@ def packed_environment(variables: Mapping[bytes, bytes]) -> bytes:
 
 
 def unpacked_environment(data: bytes) -> dict[bytes, bytes]:
-    """ValueError for what is no such list."""
+    """Parse variables. ValueError for a malformed list."""
     entries = data.split(b"\0")
     if entries.pop() or not all(b"=" in entry[1:] for entry in entries):
         raise ValueError("it is no list of variables")
@@ -129,7 +129,7 @@ class Splitter:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Those that are complete by now. ValueError for what is no frame; the stream is of no use then."""
+        """Return the newly complete frames. ValueError for malformed data; the stream is unusable then."""
         self._buffer += data
         found, at = [], 0
         while len(self._buffer) - at >= _HEADER:
@@ -146,7 +146,7 @@ class Splitter:
 
 
 class FrameParser(Splitter):
-    """Of what came from a driver, or from an agent."""
+    """Parses the stream of a driver or an agent."""
 
     def __init__(self, from_agent: bool) -> None:
         super().__init__(_FROM_AGENT if from_agent else _FROM_DRIVER)
@@ -164,6 +164,6 @@ class FrameParser(Splitter):
         if not self._from_agent and at != 0 and not MAGIC.startswith(self._buffer):
             raise ValueError("it does not begin as it should")
         self._has_begun = at >= 0
-        beginning = max(0, len(self._buffer) - len(MAGIC) + 1)  # what follows may become MAGIC
+        beginning = max(0, len(self._buffer) - len(MAGIC) + 1)  # the rest may be the beginning of MAGIC
         del self._buffer[: at + len(MAGIC) if self._has_begun else beginning]
         return self._has_begun

@@ -1,6 +1,6 @@
-"""Facts about the host of an agent, which its HELLO has, and answers to questions about it.
+"""Facts about an agent's host, for its HELLO, and answers to the driver's questions.
 
-Imports psutil, which is why an agent that is to tell them runs with the installed packages.
+It imports psutil, so an agent that needs it runs with the installed packages.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from typing import Any
 from horovod.common import interfaces, software
 
 _LOWEST_PORT, _PORTS_TRIED = 10_000, 100
-_AT_ONCE = 16  # connections
+_AT_ONCE = 16  # connections at a time
 
 
 def addresses() -> list[tuple[str, str, int]]:
-    """(interface, address/prefix, Mbit/s or 0) of every IPv4 address of this host."""
+    """Return (interface, address/prefix, Mbit/s or 0) of every IPv4 address of this host."""
     return [(name, str(at), speed) for name, at, speed in interfaces.addresses() if at.version == 4]
 
 
 def describe(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """`from` and `at`: both ends of the ssh connection by which this process was started; "" without one."""
+    """Return the host's facts. `from` and `at`: both ends of the ssh connection that started this process; ""
+    if none did.
+    """
     words = environment.get("SSH_CONNECTION", "").split()
     ends = {"from": words[0], "at": words[2]} if len(words) == 4 else {"from": "", "at": ""}
     return {"addresses": addresses(), "software": software.installed(), "fabric": has_fabric(), **ends}
@@ -39,7 +41,7 @@ def has_fabric() -> bool:
 
 
 def answer_to(question: Mapping[str, Any]) -> Any:
-    """Of a driver. ValueError for a question that nobody asks."""
+    """Answer a driver's question. ValueError for an unknown one."""
     if question.get("about") == "port":
         return free_port(int(question["wanted"]))
     if question.get("about") == "reach":
@@ -49,7 +51,7 @@ def answer_to(question: Mapping[str, Any]) -> Any:
 
 
 def unreachable(port: int, seconds: float, targets: Sequence[str]) -> list[str]:
-    """The addresses that do not answer. A refusal is an answer: the way there is open."""
+    """Return the addresses that do not answer. A refusal is an answer: the route is open."""
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         answers = pool.map(lambda address: _answers(address, port, seconds), targets)
         return [address for address, answered in zip(targets, answers, strict=True) if not answered]
@@ -62,9 +64,9 @@ def _answers(address: str, port: int, seconds: float) -> bool:
 
 
 def free_port(wanted: int = 0) -> int:
-    """`wanted` if nobody listens there, 0 otherwise; for 0 some port that is free.
+    """Return `wanted` if it is free, else 0; for 0, return any free port.
 
-    The system does not give it to connections, so that it stays free until it is used. It is a random one, as
+    The system does not give such a port to connections, so it stays free until it is used. It is random, as
     other jobs may choose at the same time.
     """
     highest = _first_port_of_connections() - 1
@@ -73,7 +75,7 @@ def free_port(wanted: int = 0) -> int:
 
 
 def _first_port_of_connections() -> int:
-    """Linux says it; systems that give connections nearly all ports leave us those of everybody."""
+    """Return the first port that Linux gives to connections; 65536 if these are nearly all ports."""
     try:
         first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except OSError:

@@ -1,6 +1,6 @@
-"""A job as its driver sees it: events in, effects out. It does no I/O, and is told the time.
+"""A job as its driver sees it: events in, effects out. It does no I/O; callers pass the time.
 
-What agents and workers say is checked here: they run on other hosts, and workers are the user's programs.
+It validates the messages of agents and workers: agents run on other hosts, and workers are user programs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BROKEN = "a worker of this generation has ended; ask for the next one"
 
 @dataclass(frozen=True)
 class StartAgent:
-    """Frames for it may follow at once."""
+    """Start a host's agent. Frames for it may follow at once."""
 
     host: str
 
@@ -52,7 +52,7 @@ class ToAgent:
 
 @dataclass(frozen=True)
 class CloseAgent:
-    """Nothing more is for it: it ends. `is_lost`: it would not notice."""
+    """Close an agent's input, so that it ends. `is_lost`: kill it, as it would not notice."""
 
     host: str
     is_lost: bool = False
@@ -60,7 +60,7 @@ class CloseAgent:
 
 @dataclass(frozen=True)
 class Wrote:
-    """Records of a worker. Its host may send `size` bytes more when these have been shown."""
+    """Records of a worker. Its host may send `size` bytes more when they have been shown."""
 
     worker: int
     records: Sequence[Frame]
@@ -70,7 +70,7 @@ class Wrote:
 
 @dataclass(frozen=True)
 class Report:
-    """About a worker, as its wrapper would report if it could: "lost HOST", "unreported SIGNAL"."""
+    """A report that a worker's wrapper would send if it could: "lost HOST", "unreported SIGNAL"."""
 
     worker: int
     text: str
@@ -78,7 +78,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Label:
-    """Of a worker of an elastic job, before its first output; "" when it is gone."""
+    """The label of an elastic job's worker, before its first output; "" when the worker is gone."""
 
     worker: int
     text: str
@@ -86,7 +86,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Took:
-    """How much of the job's standard input is in rank 0's pipe; -1: it reads no more."""
+    """Bytes of the job's standard input that rank 0's pipe has taken; -1: rank 0 reads no more."""
 
     taken: int
 
@@ -111,7 +111,7 @@ Waiter = TypeVar("Waiter")
 
 
 class KeyValueStore(Generic[Waiter]):
-    """By way of which ranks meet: values under keys, and who waits for one, as its owner knows it."""
+    """The store through which ranks meet: values by key, and the waiters for missing keys."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -120,7 +120,7 @@ class KeyValueStore(Generic[Waiter]):
         self._waiting: dict[str, list[Waiter]] = {}
 
     def set(self, key: str, value: str) -> list[Waiter]:
-        """Returns who has waited for it."""
+        """Set a value, and return the waiters for it."""
         more = len(key) + len(value) - self._size(key)
         if self._bytes + more > self._most_bytes:
             raise errors.store_full(key=key, bytes=self._bytes)
@@ -129,7 +129,7 @@ class KeyValueStore(Generic[Waiter]):
         return self._waiting.pop(key, [])
 
     def get(self, key: str, waiter: Waiter) -> str | None:
-        """The value; None where it is not there: then `set` returns the waiter."""
+        """Return the value; None if it is missing: then `set` returns the waiter later."""
         if key not in self._values:
             self._waiting.setdefault(key, []).append(waiter)
         return self._values.get(key)
@@ -145,7 +145,7 @@ class KeyValueStore(Generic[Waiter]):
         self._values, self._waiting, self._bytes = {}, {}, 0
 
     def forget(self, is_gone: Callable[[Waiter], bool]) -> list[Waiter]:
-        """Those of whom it is true wait no more, and are returned."""
+        """Remove the waiters for which `is_gone` is true, and return them."""
         found = [one for them in self._waiting.values() for one in them if is_gone(one)]
         left = {key: [one for one in them if not is_gone(one)] for key, them in self._waiting.items()}
         self._waiting = {key: them for key, them in left.items() if them}
@@ -157,8 +157,8 @@ class KeyValueStore(Generic[Waiter]):
 
 class _Agent:
     def __init__(self, host: str) -> None:
-        self.name = host  # or as that calls itself
-        self.heard: float | None = None  # nothing yet
+        self.name = host  # or the name that the host reports
+        self.heard: float | None = None  # time of its last frame
         self.is_closed = False
 
 
@@ -172,15 +172,16 @@ class _Worker:
         self.published: Place | None = None
         self.asked: tuple[Any, int] | None = None  # the request, and after which generation
         self.is_told = False
-        self.has_raised = False  # its script, an exception that nobody caught
+        self.has_raised = False  # an exception that its script did not catch
 
 
 class Job:
-    """`command`: what each worker runs; `more`: variables of a worker besides its place, by host and place.
-    Effects gather until they are taken.
+    """A job; effects accumulate until `taken` returns them.
 
-    In a fixed job a worker's number is its rank. In an elastic one (`is_elastic`) its output has a label,
-    which no other worker's ever has: the rank of its start, and behind it `.2` for the second with this rank.
+    `command`: of each worker; `more`: host and place -> variables of a worker apart from its place.
+
+    In a fixed job a worker's number is its rank. In an elastic one (`is_elastic`) its output has a unique
+    label: the rank of its start, with `.2` for the second worker that began as this rank.
     """
 
     def __init__(
@@ -199,14 +200,14 @@ class Job:
         self._workers: dict[int, _Worker] = {}
         self._store: KeyValueStore[tuple[int, Any]] = KeyValueStore()
         self._input_worker: int | None = None
-        self._input_left = False  # some of it was sent, and its end was not
-        self._starts: Counter[int] = Counter()  # how many workers began as a rank
-        self._code: int | None = None  # when the job is being ended
+        self._input_left = False  # data was sent, and the end was not
+        self._starts: Counter[int] = Counter()  # workers that began as a rank
+        self._code: int | None = None  # set when the job is being ended
         self._give_up_at: float | None = None
         self._ticked: float | None = None
         self._is_finished = False
-        self._generation = 0  # the last that was published
-        self._broken = 0  # the last that has lost a worker
+        self._generation = 0  # the last one that was published
+        self._broken = 0  # the last generation that lost a worker
 
     def taken(self) -> list[Effect]:
         effects, self.effects = self.effects, []
@@ -216,11 +217,11 @@ class Job:
         self._run(self.decisions.begin())
 
     def takes_input(self) -> bool:
-        """Whether the worker that has the job's standard input runs."""
+        """Whether the worker that reads the job's standard input runs."""
         return self._input_worker in self._workers
 
     def take_input(self, data: bytes) -> str | None:
-        """Standard input for the worker that has it, b"" for its end; returns its host, None for none."""
+        """Send input to the worker that reads it, b"" for the end; return its host, None for none."""
         if self._input_worker is None or (worker := self._workers.get(self._input_worker)) is None:
             return None
         self._input_left = bool(data)
@@ -228,13 +229,13 @@ class Job:
         return worker.host
 
     def signalled(self, number: int, now: float) -> None:
-        """We are told to end: so are the workers, by the same signal, once. They have JOB_END for it."""
+        """A signal asks this process to end: workers get it too, once, and have JOB_END seconds to end."""
         if self._give_up_at is None:
             self._give_up_at = now + time_limits.JOB_END
             self._end(128 + number, number)
 
     def heard(self, host: str, frame: Frame, now: float) -> None:
-        """ValueError for what no agent says: it is of no use then."""
+        """Handle an agent's frame. ValueError for a malformed frame; the agent is unusable then."""
         agent = self._agents.get(host)
         if agent is None:
             return
@@ -263,7 +264,7 @@ class Job:
             self._take_end(found["worker"], os.waitstatus_to_exitcode(found["status"]))
 
     def lose(self, host: str, reason: str) -> None:
-        """A host's agent is gone, or not to be heard."""
+        """A host's agent is gone or silent."""
         agent = self._agents.get(host)
         if agent is None:
             return
@@ -377,7 +378,7 @@ class Job:
         self._run(self.decisions.worker_ended(number, end) if self._code is None else [])
 
     def _take_leave(self, number: int, worker: _Worker, has_failed: bool) -> None:
-        """It is gone, and all that it has written is there."""
+        """Handle a worker that is gone, and whose output is complete."""
         if self.is_elastic:
             self.effects.append(Label(number, ""))
             if number == self._input_worker and self._input_left and has_failed and self._code is None:
@@ -385,7 +386,7 @@ class Job:
         self._break(worker)
 
     def _break(self, gone: _Worker) -> None:
-        """Workers that meet would wait for a worker that is gone: they are told, and ask anew."""
+        """Answer workers that wait in the store for a worker that is gone: they ask for a new place."""
         generation = gone.published.generation if gone.published is not None else 0
         if generation <= self._broken:
             return
@@ -394,11 +395,11 @@ class Job:
             self._answer(number, {"id": request, "error": _BROKEN})
 
     def _is_broken(self, worker: _Worker) -> bool:
-        """Whether one has gone of those that it may meet."""
+        """Whether this worker's generation has lost a worker."""
         return worker.published is not None and worker.published.generation <= self._broken
 
     def _take_message(self, number: int, worker: _Worker, text: bytes) -> None:
-        """Answers a malformed request with an error: a worker's mistake does not end the job."""
+        """Answer a malformed request with an error: a worker's mistake does not end the job."""
         request: Any = None
         try:
             message = object_in(text)
@@ -447,7 +448,7 @@ class Job:
     def _publish(self, action: Publish) -> None:
         if action.generation > self._generation:
             self._generation = action.generation
-            self._store.clear()  # of what was said in earlier ones
+            self._store.clear()  # earlier generations' values
         for number, place in action.places.items():
             if (worker := self._workers.get(number)) is not None:
                 worker.published = place
@@ -456,14 +457,14 @@ class Job:
             self._refuse(number, reason)
 
     def _refuse(self, number: int, reason: str) -> None:
-        """Tell a worker that asks that it is out."""
+        """Answer a worker that has asked: it gets no place."""
         worker = self._workers.get(number)
         if worker is not None and worker.asked is not None:
             (request, _), worker.asked = worker.asked, None
             self._answer(number, {"id": request, "ok": {"out": reason}})
 
     def _assign(self, number: int, worker: _Worker, place: Place, is_new: bool = False) -> None:
-        """Answer who has asked. What was published before counts only if it is newer than what it knows."""
+        """Answer a worker that has asked. An old publication counts only if it is newer than the worker's."""
         if worker.asked is not None and (is_new or place.generation > worker.asked[1]):
             (request, _), worker.asked = worker.asked, None
             self._answer(number, {"id": request, "ok": place.record()})
@@ -473,7 +474,7 @@ class Job:
             self._tell(worker.host, frames.numbered(frames.MESSAGE, number, packed(message)))
 
     def _known(self, host: str, number: int) -> _Worker:
-        """ValueError for a worker that this host has not."""
+        """Return the worker. ValueError if it is not on this host."""
         worker = self._workers.get(number)
         if worker is None or worker.host != host:
             raise ValueError(f"it speaks of worker {number}, which it has not")
@@ -483,7 +484,7 @@ class Job:
         self.effects.append(ToAgent(host, data))
 
     def say(self, text: str) -> None:
-        """As a line of horovodrun's; nothing for ""."""
+        """Print a line of horovodrun's; nothing for ""."""
         if text:
             self.effects.append(Say(text))
 

@@ -1,7 +1,7 @@
-"""Whether the connection of ssh, by which this host's agent was started, gets no answer any more.
+"""Whether the ssh connection by which this host's agent was started is cut.
 
-A host that is cut off hears no end of it, perhaps for hours. But an agent says every second that it lives,
-and the kernel knows that nobody has acknowledged it. A driver that is stopped is not gone: its kernel does.
+A host that is cut off may not see the connection end for hours. But an agent sends a sign of life every
+second, and the kernel counts retransmissions. The kernel of a stopped driver still acknowledges.
 
 Standard library only and few imports, as `agent`.
 """
@@ -14,26 +14,26 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 
-# Times that the kernel has sent something again without an answer: after 0.2 s, 0.4 s, ..., 6 s together.
+# Retransmissions without an answer: after 0.2 s, 0.4 s, ..., 6 s in all.
 _UNANSWERED = 5
-# Columns of /proc/net/tcp. Where the interface is down, what is sent again counts as a probe.
+# Columns of /proc/net/tcp. If the interface is down, retransmissions count as probes.
 _STATE, _RETRANSMITS, _PROBES, _LAST, _ESTABLISHED = 3, 6, 8, 9, "01"
 
 
 def is_unanswered(row: Sequence[str]) -> bool:
-    """Whether a connection, a row of such a table, gets no answer any more. False for a row of none."""
+    """Whether a connection (a row of that table) gets no answers; False for an empty row."""
     if len(row) <= _LAST or row[_STATE] != _ESTABLISHED:
         return False
     return max(int(row[_RETRANSMITS], 16), int(row[_PROBES])) >= _UNANSWERED
 
 
 def row_of(table: str, connection: str) -> list[str]:
-    """Of a table as /proc/net/tcp, the columns of SSH_CONNECTION's connection; [] where it is not there."""
+    """Return the columns of SSH_CONNECTION's connection in a table as /proc/net/tcp; [] if it is missing."""
     words = connection.split()
     if len(words) != 4:
         return []
     with suppress(ValueError):
-        ports = tuple(f"{int(port):04X}" for port in (words[3], words[1]))  # ours, theirs
+        ports = tuple(f"{int(port):04X}" for port in (words[3], words[1]))  # of this host, of the other
         there = _hexadecimal(words[0])
         for line in table.splitlines()[1:]:
             columns = line.split()
@@ -44,7 +44,7 @@ def row_of(table: str, connection: str) -> list[str]:
 
 
 def is_cut(environment: Mapping[str, str] = os.environ) -> bool:
-    """False where this host's agent was started in another way than by ssh."""
+    """Whether the connection is cut; False if this host's agent was not started by ssh."""
     connection = environment.get("SSH_CONNECTION", "")
     for name in ("tcp", "tcp6") if connection else ():
         with suppress(OSError), open(f"/proc/self/net/{name}", encoding="utf-8") as file:
@@ -54,7 +54,9 @@ def is_cut(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def _hexadecimal(address: str) -> str:
-    """As the kernel's tables have it: words of 4 bytes in the order of the machine. IPv4 may end an IPv6."""
+    """Return an address as in the kernel's tables: 4-byte words in the machine's byte order. An IPv4 address
+    is the end of its IPv6 form.
+    """
     packed = ip_address(address.partition("%")[0]).packed
     words = [packed[at : at + 4] for at in range(0, len(packed), 4)]
     return "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)

@@ -1,15 +1,15 @@
 """How a job ended, from the reports of its ranks.
 
-Whoever fails takes others along, and reports of several hosts arrive in any order. So who is to blame follows
-from what ranks say, not from clocks. A rank whose operation failed because of others is a follower; a rank
-that was told to end is a victim. To blame is the first of these that there is:
+A failing rank makes others fail, and reports arrive in any order. So the reports show which rank is to blame,
+not clocks. A *follower*'s operation failed because of others; a *victim* was asked to end. The blame goes to
+the first of these that exists:
 
-    1. a rank that was stopped (SIGSTOP and the like) before any failed, or was missed in hvd.init()
+    1. a rank that was stopped (SIGSTOP and the like) before any failed, or that was missing in hvd.init()
     2. a rank whose wrapper was killed, so that it cannot report
-    3. the rank that failed first, and neither followed nor was told
-    4. a rank that ended, with code 0, before hvd.init(), while others wait there: its host may be gone by now
-    5. a host that fell silent
-    6. a rank that ended, with code 0, while others waited for it
+    3. the rank that failed first, and is neither a follower nor a victim
+    4. a rank that ended with code 0 before hvd.init(), while others wait there: its host may be gone by now
+    5. a silent host
+    6. a rank that ended with code 0 while others waited for it
     7. the rank that followers name
     8. the first follower
 """
@@ -29,10 +29,10 @@ _JOINING = {"joining", "joined"}
 
 @dataclass(frozen=True)
 class End:
-    """How a rank ended. `told`: it had been told to end before, so it is a victim and no culprit.
+    """How a rank ended. `told`: it had been asked to end before, so it is a victim and not a culprit.
 
-    `raised`: by an exception of the user's code that nothing caught, and that did not come of other ranks.
-    ValueError for a code or signal that no process ends with: a report may be damaged.
+    `raised`: by an uncaught exception of the user's code that other ranks did not cause. ValueError for a
+    code or signal that no process ends with, as a report may be damaged.
     """
 
     code: int = 0
@@ -52,7 +52,7 @@ class End:
         return 128 + self.signal_number if self.signal_number else self.code
 
     def passed_on(self) -> str:
-        """Of what a rank's wrapper ended with: code 128 + n is its script's signal n, as in shells."""
+        """Describe a rank's end by its wrapper's: code 128 + n is the script's signal n, as in shells."""
         number = self.code - 128
         by_signal = number in set(signal.Signals) and not self.raised
         return str(End(signal_number=number) if by_signal else self)
@@ -73,11 +73,13 @@ def signal_name(number: int) -> str:
 
 @dataclass
 class Outcome:
-    """Gathers the ranks' reports; dictionaries keep the order in which they arrived.
+    """The ranks' reports; dictionaries keep the order of arrival.
 
-    `notes`: the words of each rank's notes so far (see `horovod.common.notes`). `lost`: hosts that somebody
-    found silent. `unreported`: ranks whose wrapper was killed, and the signal. `is_over`: the job is being
-    ended.
+    Attributes:
+        notes: the words of each rank's notes so far (see `horovod.common.notes`).
+        lost: hosts that were found silent.
+        unreported: ranks whose wrapper was killed, and the signal.
+        is_over: the job is being ended.
     """
 
     ranks: int
@@ -87,13 +89,13 @@ class Outcome:
     lost: set[str] = field(default_factory=set)
     unreported: dict[int, int] = field(default_factory=dict)
     is_over: bool = False
-    _left: dict[int, None] = field(default_factory=dict)  # said so, or ended with code 0
+    _left: dict[int, None] = field(default_factory=dict)  # announced it, or ended with code 0
     _follows: dict[int, tuple[tuple[int, ...], str]] = field(default_factory=dict)  # whom, why
     _stopped: dict[int, int] = field(default_factory=dict)  # signal
-    _outside: set[int] = field(default_factory=set)  # have called hvd.shutdown(), or their script is done
+    _outside: set[int] = field(default_factory=set)  # called hvd.shutdown(), or finished the script
 
     def take(self, rank: int, report: str) -> None:
-        """A report as `rank` writes it. ValueError for one that no rank writes."""
+        """Take a report as `rank` writes it. ValueError for a malformed one."""
         kind, _, rest = report.partition(" ")
         first, _, second = rest.partition(" ")
         if kind == "started":
@@ -120,7 +122,7 @@ class Outcome:
             raise ValueError(f"rank {rank} reported {report!r}")
 
     def _take_of_job(self, rank: int, kind: str, what: str) -> None:
-        """The end of a wrapper that cannot report it: its host is lost, or a signal killed it."""
+        """Take the end of a wrapper that cannot report it: its host is lost, or a signal killed it."""
         if kind == "lost":
             self.lost.add(what)
         else:
@@ -149,13 +151,13 @@ class Outcome:
         return len(self.ends) == self.ranks and not self.has_failure()
 
     def has_joined(self, rank: int) -> bool:
-        """Whether it has called hvd.init(), so that its notes tell all there is to tell."""
+        """Whether the rank has called hvd.init(), so that its notes are complete."""
         return "joining" in self.notes.get(rank, ())
 
     def failed_by_itself(self) -> int | None:
-        """The rank that failed first, and neither followed others nor was told to end.
+        """Return the rank that failed first, and neither followed others nor was asked to end.
 
-        Ranks that write no notes follow unseen: one that died by a signal has then failed before them.
+        Ranks without notes may follow others unnoticed, so a rank that died by a signal comes before them.
         """
         failed = [rank for rank, end in self.ends.items() if not (end.is_success() or end.told)]
         failed = [rank for rank in failed if rank not in self._follows]
@@ -165,7 +167,7 @@ class Outcome:
         return (by_signal or failed)[0]
 
     def has_settled(self) -> bool:
-        """Whether there is nothing to wait for that would tell who is to blame."""
+        """Whether no further report can change which rank is to blame."""
         if len(self.ends) == self.ranks:
             return True
         return self.failed_by_itself() is not None
@@ -174,7 +176,7 @@ class Outcome:
         return self._blamed()[0]
 
     def _blamed(self) -> tuple[int | None, str]:
-        """(rank, what it did); (None, "") when nobody is to blame."""
+        """Return (rank, its deed); (None, "") if no rank is to blame."""
         for rank, number in self._stopped.items():
             return rank, f"was stopped by signal {number} ({signal_name(number)}), and others waited for it"
         for rank, number in self.unreported.items():
@@ -214,7 +216,7 @@ class Outcome:
         """Whether others waited for a rank that ended with code 0."""
         if has_followers or (self._waiting_for_start() and not self.has_joined(rank)):
             return True
-        # By os._exit(0), say.
+        # By os._exit(0), for example.
         return self.has_joined(rank) and "leaving" not in self.notes[rank]
 
     def _how_it_left(self, rank: int) -> str:
@@ -225,15 +227,15 @@ class Outcome:
         return f"ended{with_code} before the others were done with it"
 
     def _waiting_for_start(self) -> list[int]:
-        """The ranks that are in hvd.init()."""
+        """Return the ranks that are in hvd.init()."""
         return sorted(rank for rank, words in self.notes.items() if words & _JOINING == {"joining"})
 
     def _some_wait_for_who_left(self) -> bool:
-        """Whether ranks are in hvd.init(), and another ended without it."""
+        """Whether ranks are in hvd.init(), and another one has ended without calling it."""
         return bool(self._waiting_for_start()) and any(not self.has_joined(rank) for rank in self._left)
 
     def waits_in_vain(self) -> float:
-        """Seconds to give the ranks in hvd.init(), as another has ended without it, or is stopped; or 0."""
+        """Return how many seconds ranks may stay in hvd.init() after another ended or was stopped; or 0."""
         if self._some_wait_for_who_left():
             return time_limits.VAIN_WAIT
         waiting = self._waiting_for_start()
@@ -241,9 +243,9 @@ class Outcome:
         return time_limits.STOPPED_WAIT if is_stopped and set(waiting) - set(self._stopped) else 0.0
 
     def lingering(self) -> list[int]:
-        """Ranks that alone keep the job from its end, by rank: they are stopped, or have left the job.
+        """Return the ranks, sorted, that alone keep the job alive: they are stopped, or have left the job.
 
-        The others have ended, or have nothing to do any more.
+        All others have ended, or have nothing left to do.
         """
         if self.is_over or self.has_failure() or not self.have_all_started():
             return []
@@ -255,7 +257,7 @@ class Outcome:
         return late
 
     def overdue(self, ranks: Sequence[int], seconds: float) -> str:
-        """Why such ranks were ended after so many seconds, and what to do."""
+        """Return why these ranks were ended after so many seconds, and the remedy."""
         said = [f"{self.named(rank)} {self._how_it_lingers(rank)}" for rank in ranks[:8]]
         more = f", and {len(ranks) - 8} more" if len(ranks) > 8 else ""
         return (
@@ -272,7 +274,7 @@ class Outcome:
         return f"rank {rank} on host {self.hosts.get(rank, 'unknown')}"
 
     def _lost_with(self, rank: int) -> list[int]:
-        """This rank; with the others of its host, if that was lost."""
+        """Return this rank; if its host was lost, all of the host's ranks that have not ended."""
         host = self.hosts.get(rank)
         if host not in self.lost or rank in self.ends:
             return [rank]
@@ -282,7 +284,7 @@ class Outcome:
         return _listed([rank for rank in range(self.ranks) if rank not in self.hosts])
 
     def conclusion(self, code: int) -> tuple[int, str]:
-        """horovodrun's exit code, and the sentence that explains it ("" for success). `code`: of the job."""
+        """Return horovodrun's exit code and the message, "" for success. `code`: of the job."""
         if self.is_success():
             return 0, ""
         culprit, deed = self._blamed()
@@ -300,7 +302,7 @@ class Outcome:
         return code or 1, f"{'; '.join(self._without_culprit())}. {_LIKELY_CAUSES}"
 
     def _without_culprit(self) -> list[str]:
-        """The outcome if no rank failed by itself."""
+        """Describe an outcome in which no rank failed by itself."""
         silent = [rank for rank in range(self.ranks) if rank not in self.ends]
         done = [rank for rank, end in self.ends.items() if end.is_success()]
         told = [rank for rank in self.ends if rank not in done]
@@ -315,9 +317,9 @@ class Outcome:
 
 @dataclass
 class ElasticOutcome(Outcome):
-    """Of a job whose workers come and go: its membership machine decides when it is over, and says why.
+    """The outcome of an elastic job: its membership machine decides when and why it ends.
 
-    A rank is a worker's number here, which no other worker gets.
+    A rank is a worker's number here, which is never used again.
     """
 
     why: str = ""
@@ -332,7 +334,9 @@ class ElasticOutcome(Outcome):
         return False
 
     def lingering(self) -> list[int]:
-        """Once the first has ended well. They leave worlds and join others: their script's end counts."""
+        """As in the base class, after the first success. Workers leave worlds and join others, so only the
+        end of the script counts as leaving the job.
+        """
         self._outside = {rank for rank in self._outside if "leaving" in self.notes[rank]}
         return super().lingering() if any(end.is_success() for end in self.ends.values()) else []
 

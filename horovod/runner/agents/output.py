@@ -1,5 +1,5 @@
-"""The ranks' output, shown line by line with the rank, on a thread of its own: a reader who waits holds up
-nothing else.
+"""The ranks' output, shown line by line with the rank. A separate thread writes it, so that a slow reader
+delays only output.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from horovod.runner.errors import OutputError
 from horovod.runner.streams import Sink, cannot_write
 
 T = TypeVar("T")
-_AT_ONCE = 64  # things to show, before they are flushed
+_AT_ONCE = 64  # items to show before a flush
 _LABEL = re.compile(r"\d{1,7}(\.\d{1,7})?")
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)")
 
 
 class RankOutput:
-    """Shows what ranks write as `[rank]<stdout>:line`; writes it to files as it is, when a folder is given.
+    """Shows ranks' output as `[rank]<stdout>:line`; also writes it unchanged to files if a folder is given.
 
-    Bytes are passed on unchanged, whatever their encoding. A carriage return ends a line too, so that
-    progress bars move. OutputError, once for each stream or file, when it cannot be written any more.
+    Bytes pass unchanged, in any encoding. A carriage return ends a line too, so that progress bars move.
+    OutputError, once for each stream or file, when it cannot be written any more.
 
-    Of an elastic job the numbers are those of workers; what stands for a rank is the label given by `name`.
+    In an elastic job the numbers are workers' numbers; `name` sets the label that is shown instead of a rank.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class RankOutput:
         self._streams = {OUTPUT: Sink("standard output", stdout), ERROR: Sink("standard error", stderr)}
         self._names = {OUTPUT: "stdout", ERROR: "stderr"}
         self._timestamps = timestamps
-        self._labels: dict[int, str] = {}  # of those that have another than their number
+        self._labels: dict[int, str] = {}  # of workers whose label is not their number
         self._unfinished: dict[tuple[int, bytes], list[bytes]] = {}
         self._after_return: set[tuple[int, bytes]] = set()
         self._files: dict[tuple[str, bytes], Sink] = {}
@@ -64,9 +64,10 @@ class RankOutput:
                 ) from None
 
     def name(self, number: int, label: str) -> None:
-        """Give a worker a label before its first output: a rank, or as 3.2 the second that began as rank 3.
+        """Give a worker a label before its first output: a rank, or 3.2 for the second worker that began as
+        rank 3.
 
-        ValueError for what is no such label.
+        ValueError for anything else.
         """
         if not _LABEL.fullmatch(label):
             raise ValueError(f"{label!r:.40} is no label of a worker")
@@ -86,7 +87,7 @@ class RankOutput:
             self._files[label, kind] = Sink(str(own / name), (own / name).open("wb", buffering=0))
 
     def _file(self, label: str, kind: bytes) -> Sink | None:
-        """None without a folder. OutputError where one of a worker that came later cannot be made."""
+        """Return the file; None without a folder. OutputError if a later worker's file cannot be made."""
         if self._folder is not None and (label, kind) not in self._files:
             try:
                 self._open_files(label)
@@ -98,10 +99,10 @@ class RankOutput:
         key = (rank, kind)
         if (file := self._file(self._label(rank), kind)) is not None:
             file.write(data)
-            file.flush()  # what is not on the disk when it fails has not been said
+            file.flush()  # output must be in the file if the process fails
         if key in self._after_return and data:
             self._after_return.discard(key)
-            if data.startswith(b"\n"):  # the second half of a \r\n that was torn apart
+            if data.startswith(b"\n"):  # the second half of a split \r\n
                 self._show(kind, b"\n")
                 data = data[1:]
         end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
@@ -120,16 +121,16 @@ class RankOutput:
         return f"{when}[{self._label(rank)}]<{self._names[kind]}>:".encode() + line
 
     def _show(self, kind: bytes, data: bytes) -> None:
-        """Keeps the order of the two streams."""
+        """Write to one stream, after flushing the other, which keeps their order."""
         if not data:
             return
         try:
             self._streams[ERROR if kind == OUTPUT else OUTPUT].flush()
-        finally:  # nobody may read the other one any more
+        finally:  # the other stream may have no reader any more
             self._streams[kind].write(data)
 
     def pass_on(self, kind: bytes, data: bytes) -> None:
-        """Show what is no rank's, as it is."""
+        """Show text of no rank, unchanged."""
         self._show(kind, data)
         self._streams[kind].flush()
 
@@ -138,7 +139,7 @@ class RankOutput:
             stream.flush()
 
     def end(self, number: int) -> None:
-        """A worker has ended, and all that it wrote is there: show its last lines, and close its files."""
+        """Show a worker's last lines and close its files, after its end and all its output."""
         self._show_unfinished(key for key in list(self._unfinished) if key[0] == number)
         self.flush()
         for kind in self._names:
@@ -146,7 +147,7 @@ class RankOutput:
                 file.close()
 
     def finish(self) -> None:
-        """Show last lines that no newline ended (with one, lest they run together), and close the files."""
+        """Show unfinished last lines, each with a newline, and close the files."""
         self._show_unfinished(sorted(self._unfinished))
         self.flush()
         for file in self._files.values():
@@ -159,7 +160,7 @@ class RankOutput:
 
 
 class Writer:
-    """`output` belongs to its thread. `descriptor`: readable when `done` or `errors` have something."""
+    """Runs `output` on its own thread. `descriptor`: readable when `done` or `errors` have something."""
 
     def __init__(self, output: RankOutput) -> None:
         self._output = output
@@ -173,7 +174,7 @@ class Writer:
         self._thread.start()
 
     def show(self, worker: int, records: list[Frame], host: str, size: int) -> None:
-        """Output of a worker. `done` tells of the `size` bytes from its host."""
+        """Show a worker's output. `done` will return the `size` bytes of its host."""
         self._put(partial(self._show, worker, records), host, size)
 
     def _show(self, worker: int, records: list[Frame]) -> None:
@@ -184,30 +185,30 @@ class Writer:
         self.pass_on(f"horovodrun: {text}\n".encode(errors="replace"))
 
     def pass_on(self, words: bytes) -> None:
-        """Lines of nobody's, on standard error."""
+        """Show lines of no rank on standard error."""
         self._put(lambda: self._output.pass_on(ERROR, words))
 
     def label(self, worker: int, text: str) -> None:
-        """Of a worker; "": it has ended."""
+        """Set a worker's label; "": the worker has ended."""
         self._put(partial(self._output.name, worker, text) if text else partial(self._output.end, worker))
 
     def done(self) -> list[tuple[str, int]]:
-        """(host, bytes) of what has been shown since."""
+        """Return (host, bytes) of the output shown since the last call."""
         while read(self.descriptor):
             pass
         return _taken(self._done)
 
     def errors(self) -> list[OutputError]:
-        """Why something cannot be written any more, since."""
+        """Return the write errors since the last call."""
         return _taken(self._errors)
 
     def end(self) -> None:
-        """Nothing is to be written afterwards."""
+        """Finish the output: no call may follow that writes."""
         self._put(self._output.finish)
         self._queue.put((None, "", 0))
 
     def has_ended(self, seconds: float) -> bool:
-        """Whether all is shown, after `end`; waits so long at most."""
+        """After `end`: wait for at most `seconds`; return whether all is shown."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
@@ -245,7 +246,7 @@ class Writer:
         try:
             os.write(self._end, b"w")
         except BlockingIOError:
-            return  # it will wake anyway
+            return  # a full pipe wakes the reader too
 
 
 def _taken(queued: queue.SimpleQueue[T]) -> list[T]:

@@ -1,4 +1,4 @@
-"""Which rank is where in a fixed job, and the variables that say it to a worker."""
+"""The places of ranks in a fixed job, and the variables that describe a worker's place."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from horovod.common.agent_messages import LOCAL_RANK, LOCAL_SIZE, RANK, SIZE, Pl
 
 _CROSS_RANK, _CROSS_SIZE, _HOST = "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME"
 PLACE_VARIABLES = (RANK, SIZE, LOCAL_RANK, LOCAL_SIZE, _CROSS_RANK, _CROSS_SIZE, _HOST)
-# For a worker's wrapper alone: the worker's number, of an elastic job; which standard streams are terminals.
+# For a worker's wrapper: the worker's number in an elastic job; which standard streams are terminals.
 WORKER, TERMINALS = "HOROVOD_WORKER", "HOROVOD_RUN_TERMINALS"
-# Of ranks that run a function: the name of its payload, and the descriptor that its value is written to.
+# For ranks that run a function: the name of its payload, and the descriptor to write its value to.
 PAYLOAD, VALUE = "HOROVOD_RUN_PAYLOAD", "HOROVOD_RUN_VALUE"
-BIND = "HOROVOD_BIND"  # "auto": the wrapper gives the rank cores of its own
+BIND = "HOROVOD_BIND"  # "auto": the wrapper binds the rank to cores
 
 
 def places_of(hosts: Sequence[tuple[str, int]], generation: int = 1) -> list[Place]:
-    """Of ranks that fill (host, slots) in this order; a host may be named again."""
+    """Return the places of ranks that fill (host, slots) in this order; a host may be named again."""
     names = [name for name, slots in hosts for _ in range(slots)]
     local_ranks = [names[:rank].count(name) for rank, name in enumerate(names)]
     return [
@@ -26,7 +26,7 @@ def places_of(hosts: Sequence[tuple[str, int]], generation: int = 1) -> list[Pla
             len(names),
             local_ranks[rank],
             names.count(name),
-            # among those that have this number on their hosts
+            # among the ranks with this local rank
             cross_rank=local_ranks[:rank].count(local_ranks[rank]),
             cross_size=local_ranks.count(local_ranks[rank]),
             hosts=tuple(names),
@@ -36,6 +36,6 @@ def places_of(hosts: Sequence[tuple[str, int]], generation: int = 1) -> list[Pla
 
 
 def variables_of(place: Place, host: str) -> dict[str, str]:
-    """A starting worker's place in its environment, under Horovod's names."""
+    """Return a starting worker's place as variables, under Horovod's names."""
     numbers = (place.rank, place.size, place.local_rank, place.local_size, place.cross_rank, place.cross_size)
     return dict(zip(PLACE_VARIABLES, [*map(str, numbers), host], strict=True))

@@ -1,4 +1,4 @@
-"""Before a job on several hosts starts: whether all can take part, and which networks connect them."""
+"""Checks before a job on several hosts: whether all can take part, and which networks connect them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from horovod.runner.shell import Shell
 
 @dataclass(frozen=True)
 class Prepared:
-    """`descriptions`: of hosts, by name; none of a job on one host. `missing`: hosts that cannot take part,
+    """`descriptions`: of hosts, by name; empty for a job on one host. `missing`: hosts that cannot take part,
     and without which the job begins. `has_fabric`: every host has InfiniBand or the like.
     """
 
@@ -31,8 +31,8 @@ class Prepared:
 
 
 def build_refusal(facts: Mapping[str, Any]) -> str:
-    """Why a host cannot work together with this one, by the facts in its HELLO; "" if it can."""
-    if "software" not in facts:  # an agent of this host
+    """Return why a host with these facts cannot work with this one; "" if it can."""
+    if "software" not in facts:  # from an agent of this host
         return ""
     try:
         there = {"it": _software_of(facts), "this host": software.checked(software.installed())}
@@ -42,7 +42,7 @@ def build_refusal(facts: Mapping[str, Any]) -> str:
 
 
 class Preparation:
-    """`can_begin_without`: whether the job can do without these hosts. `seconds`: for each answer."""
+    """`can_begin_without`: whether the job can begin without these hosts. `seconds`: limit of each answer."""
 
     def __init__(
         self,
@@ -57,10 +57,10 @@ class Preparation:
         self._can_begin_without = can_begin_without
 
     def prepare(self, hosts: Sequence[str], here: Collection[str], wanted: Sequence[str]) -> Prepared:
-        """For these hosts, of which those `here` are this machine; `wanted` are the networks that the user
-        named, if any.
+        """Prepare a job on these hosts, of which `here` are this machine; `wanted`: networks that the user
+        named.
 
-        LaunchError names the hosts that cannot take part, where the job cannot begin without them.
+        LaunchError names the hosts that cannot take part, if the job cannot begin without them.
         """
         facts, failures = self._driver.meet(hosts, self._seconds)
         own = host_facts.describe()
@@ -81,7 +81,7 @@ class Preparation:
         return Prepared(choice, tuple(filter(None, warnings)), described, tuple(failures), has_fabric)
 
     def port(self, host: str | None, wanted: int) -> int:
-        """A port that is free on a host, None for this one; see `host_facts.free_port`. 0 for none."""
+        """Return a free port of a host (None: this one), 0 for none; see `host_facts.free_port`."""
         if host is None:
             return host_facts.free_port(wanted)
         answers, failures = self._driver.ask({host: {"about": "port", "wanted": wanted}}, self._seconds)
@@ -93,7 +93,7 @@ class Preparation:
 
     @staticmethod
     def _described(record: Any, failures: dict[str, str], host: str) -> Description | None:
-        """None where its facts are not understood, which is a failure."""
+        """Return a host's description; None if its facts are malformed, which is a failure."""
         try:
             _software_of(record)
             return _description(record)
@@ -102,7 +102,7 @@ class Preparation:
             return None
 
     def _without(self, failures: Mapping[str, str]) -> str:
-        """The error if a job has to begin without these."""
+        """Return the warning if a job begins without these hosts."""
         if not failures:
             return ""
         they = "and it is" if len(failures) == 1 else "and they are"
@@ -132,7 +132,7 @@ class Preparation:
     def _unreached(
         self, hosts: Mapping[str, Description], here: Collection[str], found: Sequence[Network]
     ) -> dict[str, list[IPv4Address]]:
-        """host -> the addresses of the next one that it does not reach."""
+        """Return host -> those addresses of the next host that it does not reach."""
         port = (self._shell.port if self._shell is not None else None) or 22
         targets = {
             host: [str(address) for address in addresses]
@@ -166,8 +166,8 @@ class Preparation:
 
 
 def _checked_software(records: Mapping[str, Any], hosts: Collection[str]) -> str:
-    """Warnings about the versions on the hosts of ranks. LaunchError where hosts cannot work
-    together, or not with this one, from where they are started.
+    """Return warnings about the versions on the ranks' hosts. LaunchError if hosts cannot work together, or
+    with this host.
     """
     facts = {host: _software_of(records[host]) for host in hosts}
     own = {"this host": software.checked(software.installed())}
@@ -177,7 +177,7 @@ def _checked_software(records: Mapping[str, Any], hosts: Collection[str]) -> str
 
 
 def _as_wanted(hosts: Sequence[Description], wanted: Sequence[str]) -> Choice:
-    """The user's words as they are; with the names of interfaces for NCCL, which knows no networks."""
+    """Return the user's networks unchanged; with interface names for NCCL, which does not take networks."""
     named = [word for word in wanted if "/" not in word]
     try:
         nets = [IPv4Network(word, strict=False) for word in wanted if "/" in word]
@@ -190,7 +190,7 @@ def _as_wanted(hosts: Sequence[Description], wanted: Sequence[str]) -> Choice:
 
 
 def _description(record: Any) -> Description:
-    """A host's facts as what `networks` works with. ValueError when they are something else."""
+    """Return a host's facts for `networks`. ValueError if they are malformed."""
     try:
         return Description(
             tuple((str(name), IPv4Interface(str(address))) for name, address, _ in record["addresses"]),
@@ -203,12 +203,12 @@ def _description(record: Any) -> Description:
 
 
 def _software_of(record: Any) -> software.Facts:
-    """The versions in a host's facts. ValueError when they are something else."""
+    """Return the versions in a host's facts. ValueError if they are malformed."""
     return software.checked(record.get("software") if isinstance(record, dict) else None)
 
 
 def _addresses_in(answer: Any) -> list[IPv4Address]:
-    """ValueError when it is something else than a list of addresses."""
+    """Return the addresses of an answer. ValueError for anything but a list of addresses."""
     if not isinstance(answer, list):
         raise ValueError(f"no list of addresses: {answer!r:.80}")
     return [IPv4Address(str(text)) for text in answer]

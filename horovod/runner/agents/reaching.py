@@ -1,4 +1,4 @@
-"""How an agent is started on another host, and why that host cannot take part."""
+"""How an agent is started on another host, and the reasons why a host cannot take part."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from horovod.runner.shell import Shell, Ssh
 
 _AGENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "agent.py")
 _NO_PYTHON, _NO_HOROVOD = 201, 202
-# Says apart what is missing there; every shell that a user may have there understands `sh -c`.
+# Tells missing files apart; `sh -c` works in every login shell.
 _START_AGENT = f'test -x "$0" || exit {_NO_PYTHON}; test -r "$1" || exit {_NO_HOROVOD}; exec "$0" -I "$@"'
-# (part of what ssh says, what it means, how many tries it is worth)
+# (part of ssh's message, its meaning, how many tries it is worth)
 _REASONS = (
     ("could not resolve", errors.unknown_name, 1),
     ("name or service not known", errors.unknown_name, 1),
@@ -36,7 +36,7 @@ _REASONS = (
 
 @dataclass(frozen=True)
 class Ways:
-    """How hosts are reached: by `shell`, but for names of this machine, as all are without a shell."""
+    """How hosts are reached: by `shell`, except for names of this machine; without a shell all names are."""
 
     shell: Shell | None = None
 
@@ -44,8 +44,9 @@ class Ways:
         return self.shell is None or is_local(host)
 
     def words(self, host: str) -> list[str]:
-        """Start an agent there, in a process whose standard streams are the agent's. -S, for this machine:
-        without facts it needs the standard library only, and starts in 20 ms.
+        """Return the command that starts an agent there; its standard streams are the agent's.
+
+        -S on this machine: without facts it needs only the standard library, and starts in 20 ms.
         """
         if self.shell is None or is_local(host):
             return [sys.executable, "-I", "-S", _AGENT, HERE]
@@ -53,7 +54,9 @@ class Ways:
         return self.shell.command(host, ["sh", "-c", _START_AGENT, sys.executable, _AGENT, *by_ssh, FACTS])
 
     def environment(self, host: str) -> Mapping[bytes, bytes]:
-        """Of that process. ssh's messages are read; LC_ALL would count for them, and reach ranks there."""
+        """Return that process' environment. ssh's messages must be English; LC_ALL would override that, and
+        reach the ranks.
+        """
         if self.is_here(host) or not isinstance(self.shell, Ssh):
             return os.environb
         others = {name: value for name, value in os.environb.items() if name != b"LC_ALL"}
@@ -61,7 +64,7 @@ class Ways:
 
 
 def explained(host: str, code: int, said: str) -> Unreachable:
-    """Why this host cannot take part, from the exit code and words of ssh, or of the agent there."""
+    """Return why this host cannot take part, from exit code and messages of ssh or the agent there."""
     last = (said.strip().splitlines() or ["it said nothing"])[-1].strip()
     if code == _NO_PYTHON:
         return errors.no_python(path=sys.executable)
@@ -76,7 +79,7 @@ def explained(host: str, code: int, said: str) -> Unreachable:
 
 
 def refusal(failures: Mapping[str, str], asked: int, shell: Shell | None) -> HostsRefused:
-    """One sentence that names every host that failed, of so many."""
+    """Return one error that names every host that failed, of `asked` hosts."""
     return errors.hosts_refused(
         count=f"{len(failures)} of {asked} remote hosts" if asked > 1 else "1 remote host",
         failures=dict(failures),

@@ -1,16 +1,16 @@
-"""The decisions of elastic jobs whose processes are started again after a loss (`--elastic-restart`).
+"""The decisions of elastic jobs whose processes start again after a loss (`--elastic-restart`).
 
-To `elastic.membership`, a worker is what it always is: it dies, or goes on. What goes on here
-is no process, but its place: the process of a survivor is ended, and another one asks in its name. So all
-rules of who is in which generation are the same. Here are those of processes:
+`elastic.membership` decides as in other elastic jobs. Its workers are places here: a survivor's process is
+ended, and a new process asks in the worker's name. The rules of processes are:
 
-    * A *failure* of a member (its end, its host's, an accusation that stands) breaks the generation: all its
-      other processes are ended at once. What has ended so, or has said before that it leaves, is started
+    * A *failure* of a member (its end, the loss of its host, an accusation that stands) ends all other
+      processes of the generation at once. These, and processes that announced that they leave, are started
       again.
-    * A process leaves by itself after an error that comes of others, and where hosts have changed. The rest
-      of its generation has a grace to do the same, or to be found to blame: an accused process that leaves is
-      as well as its accuser.
-    * Where processes leave for an error again and again, nobody fails, and nobody commits, it is the script.
+    * A process leaves by itself after an error that other ranks caused, and after a change of hosts. The rest
+      of its generation gets a grace period to leave too, or to be found to blame. An accused process that
+      leaves is as good as its accuser.
+    * After MOST_FRUITLESS restarts in a row for errors, without a failure or a commit, the script is to
+      blame, and the job ends.
 """
 
 from __future__ import annotations
@@ -35,15 +35,19 @@ from horovod.runner.elastic.membership import MembershipMachine
 from horovod.runner.elastic.reasons import counted, named
 from horovod.runner.elastic.settings import Limits
 
-MOST_FRUITLESS = 3  # restarts in a row
+MOST_FRUITLESS = 3  # in a row
 
 
 @dataclass
 class _Process:
-    """`number`: the driver's of this process. `generation`: of its place; 0 before it has one.
+    """A process of a worker.
 
-    `is_leaving`: it has said so, or was told to end for a restart; `end_at`: when it is told to end, if it
-    still runs. `is_told`: to end for good.
+    Attributes:
+        number: the driver's number of this process.
+        generation: of its place; 0 before it has one.
+        is_leaving: it announced that it leaves, or was asked to end for a restart.
+        end_at: when it is asked to end, if it still runs.
+        is_told: it was asked to end, and will not be started again.
     """
 
     number: int
@@ -54,11 +58,11 @@ class _Process:
     is_leaving: bool = False
     end_at: float | None = None
     is_told: bool = False
-    has_raised: bool = False  # by the script's own exception: its end is the job's
+    has_raised: bool = False  # by the script's own exception: it ends the job
 
 
 class RestartJob(Decisions):
-    """As MembershipMachine; the driver's workers are processes."""
+    """As MembershipMachine, but the driver's workers are processes."""
 
     def __init__(
         self,
@@ -70,15 +74,15 @@ class RestartJob(Decisions):
         limits = replace(limits, accusation_grace=0.0, doubtful_grace=0.0)
         self._machine = MembershipMachine(limits, hosts, clock, failed)
         self._clock = clock
-        self._processes: dict[int, _Process] = {}  # by their numbers
+        self._processes: dict[int, _Process] = {}  # by number
         self._of_worker: dict[int, _Process] = {}
         self._next = 0
         self._generations: dict[int, int] = {}  # of workers
-        self._end_others_at: float | None = None  # processes of the present generation
-        self._accused: dict[int, tuple[int, str, float]] = {}  # process -> by which worker, why, when
+        self._end_others_at: float | None = None  # the other processes of the present generation
+        self._accused: dict[int, tuple[int, str, float]] = {}  # process -> accusing worker, reason, time
         self._fruitless = 0
-        self._failed = 0  # the last generation of which a member has failed
-        self._judged = 0  # the last generation that somebody has left for an error
+        self._failed = 0  # the last generation with a failure of a member
+        self._judged = 0  # the last generation that a process has left for an error
         self._is_over = False
 
     def worker_started(self, worker: int) -> list[Action]:
@@ -86,7 +90,7 @@ class RestartJob(Decisions):
         return [] if process is None else self._settled(self._machine.worker_started(process.worker))
 
     def worker_asks(self, worker: int, after: int) -> list[Action]:
-        """In the name of its place: `after` is what this process knows, and 0 in a new one."""
+        """Ask in the name of the worker: `after` is the process' generation, 0 for a new process."""
         process = self._processes.get(worker)
         if process is None or process.is_leaving:
             return []
@@ -95,8 +99,8 @@ class RestartJob(Decisions):
         return self._settled(self._machine.worker_asks(process.worker, known))
 
     def worker_leaves(self, worker: int, why: str, commits: int, is_lost: bool) -> list[Action]:
-        """It is about to end, and to be started again: after an error, if `is_lost`, else as hosts have
-        changed. `commits`: that it has made.
+        """The process is about to end, and to be started again. `is_lost`: after an error, else after a
+        change of hosts. `commits`: the number that it made.
         """
         process = self._processes.get(worker)
         if process is None or process.is_leaving or self._is_over:
@@ -115,7 +119,7 @@ class RestartJob(Decisions):
         return self._settled([])
 
     def worker_accused(self, by: int, generation: int, rank: int, reason: str) -> list[Action]:
-        """Of a rank of the present generation. It counts where the accused does not leave soon."""
+        """A process accuses a rank of the present generation. It counts unless the accused leaves soon."""
         accused, accuser = self._machine.worker(generation, rank), self._processes.get(by)
         process = self._of_worker.get(-1 if accused is None else accused)
         if process is not None and accuser is not None and not process.is_leaving:
@@ -123,7 +127,10 @@ class RestartJob(Decisions):
         return []
 
     def worker_raised(self, worker: int) -> list[Action]:
-        """Others may leave for that before it has ended. After a failure it may be what follows."""
+        """The script raised, unless a failure came first and caused that.
+
+        Others may leave because of the exception before this process ends.
+        """
         process = self._processes.get(worker)
         if process is not None and self._is_member(process) and self._failed < process.generation:
             process.has_raised, process.end_at = True, self._clock() + time_limits.LEAVE_AFTER_CHANGE
@@ -137,7 +144,7 @@ class RestartJob(Decisions):
         is_again = process.is_leaving and not process.is_told and not process.has_raised
         if is_again and self._machine.is_kept(process.worker):
             place = self._machine.worker_restarts(process.worker)
-            if place is None:  # its host or slot has gone
+            if place is None:  # its host or slot is gone
                 return self._settled(self._machine.worker_left(process.worker))
             again = self._begun(process.worker, process.host, process.slot)
             return self._settled([Start(again.number, again.host, place, again.slot)], are_translated=True)
@@ -183,7 +190,7 @@ class RestartJob(Decisions):
     # ---- actions ----
 
     def _settled(self, actions: list[Action], are_translated: bool = False) -> list[Action]:
-        """Those of the machine as those of processes, and what follows from them."""
+        """Return the machine's actions, translated to processes, and their consequences."""
         if self._is_over:
             return []
         done = actions if are_translated else self._translated(actions)
@@ -204,12 +211,12 @@ class RestartJob(Decisions):
         return [each for each in self._processes.values() if not each.is_told]
 
     def _generation(self) -> list[_Process]:
-        """Members that have not said that they leave, nor raised."""
+        """Return the members that have neither announced that they leave nor raised."""
         members = [each for each in self._running() if self._is_member(each)]
         return [each for each in members if not (each.is_leaving or each.has_raised)]
 
     def _is_member(self, process: _Process) -> bool:
-        """Of the present generation."""
+        """Whether the process is in the present generation."""
         return process.generation == self._machine.generation > 0
 
     def _end_for_restart(self, ending: list[_Process]) -> list[Action]:
@@ -226,7 +233,7 @@ class RestartJob(Decisions):
         return [found for action in actions if (found := self._of_processes(action)) is not None]
 
     def _of_processes(self, action: Action) -> Action | None:
-        """None for what is about a process that is not there any more."""
+        """Translate an action; None if its process has ended."""
         if isinstance(action, Start):
             return replace(action, worker=self._begun(action.worker, action.host, action.slot).number)
         if isinstance(action, Publish):

@@ -1,4 +1,4 @@
-"""Descriptors that never block, and children with streams of their own: what a driver and an agent share.
+"""Non-blocking descriptors, and children with their own streams, for driver and agent.
 
 Standard library only and few imports, as `agent`.
 """
@@ -20,13 +20,13 @@ _PART = 1 << 16
 
 
 class Outbox:
-    """Output for a descriptor, which it takes over. `size`: bytes that wait; `written`: others.
+    """Output for a descriptor, which it owns. `size`: bytes that wait; `written`: bytes written so far.
 
-    When nobody reads there any more it is broken: then, and when it is closed, what it is given goes nowhere.
+    If the reader is gone it is broken. A broken or closed outbox drops all data.
     """
 
     def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor  # -1 when it is closed
+        self.descriptor = descriptor  # -1 when closed
         self.size = self.written = 0
         self.is_broken = False
         self._parts: deque[memoryview] = deque()
@@ -39,7 +39,7 @@ class Outbox:
             self.size += len(data)
 
     def flush(self) -> None:
-        """Write what there is room for."""
+        """Write as much as there is room for."""
         try:
             while self._parts and self.descriptor >= 0:
                 part = self._parts[0]
@@ -52,14 +52,14 @@ class Outbox:
                     self._parts.popleft()
         except BlockingIOError:
             return
-        except OSError:  # EPIPE, ECONNRESET: whoever reads is gone
+        except OSError:  # EPIPE, ECONNRESET: the reader is gone
             self.is_broken = True
             self.close()
         if self._is_ending:
             self.close()
 
     def end(self) -> None:
-        """Close it when all is written."""
+        """Close it after all data is written."""
         self._is_ending = True
         self.flush()
 
@@ -72,7 +72,7 @@ class Outbox:
 
 
 def read(descriptor: int, most: int = _PART) -> bytes | None:
-    """b"" for the end, also by an error; None where nothing is there now."""
+    """Return the data; b"" at the end or after an error; None if there is no data now."""
     try:
         return os.read(descriptor, most)
     except BlockingIOError:
@@ -84,10 +84,10 @@ def read(descriptor: int, most: int = _PART) -> bytes | None:
 def spawn(
     words: Sequence[str], environment: Mapping[bytes, bytes], streams: tuple[int, int, int], kept: int = -1
 ) -> int:
-    """Start a program with these standard streams, and `kept` open; returns its process id.
+    """Start a program with these standard streams, and `kept` open; return its process id.
 
-    In a session of its own: what is typed at a terminal, Ctrl-C too, is for horovodrun alone. It is told
-    to end (SIGTERM) when this process does, however that ends.
+    It gets its own session: a terminal's signals (Ctrl-C) are for horovodrun only. The kernel sends it
+    SIGTERM when this process ends, for whatever reason.
     """
     parent, child = os.getpid(), os.fork()
     if child:
@@ -108,13 +108,13 @@ def spawn(
         with suppress(OSError):
             os.write(2, f"horovodrun: {words[0]} cannot be started: {error.strerror}\n".encode())
     finally:
-        os._exit(_NOT_STARTED)  # of a copy of this process
+        os._exit(_NOT_STARTED)  # the child must not continue this program
 
 
 def start(words: Sequence[str], environment: Mapping[bytes, bytes], streams: tuple[int, int, int]) -> int:
-    """As `spawn`, where this process has threads: nothing of Python runs in the child before its program.
+    """As `spawn`, for a process with threads: the child runs no Python before its program.
 
-    The program ends by itself when its standard input does. OSError where it cannot be started.
+    The program must end by itself when its standard input does. OSError if it cannot be started.
     """
     return os.posix_spawnp(
         words[0],
@@ -127,7 +127,7 @@ def start(words: Sequence[str], environment: Mapping[bytes, bytes], streams: tup
 
 
 class Wake:
-    """Signals of this process, as something to poll, until it is closed."""
+    """This process' signals as a descriptor to poll, until closed."""
 
     def __init__(self) -> None:
         self.descriptor, self._end = os.pipe()
@@ -139,7 +139,7 @@ class Wake:
             self._before_us[number] = signal.signal(number, lambda *_: None)
 
     def close(self) -> None:
-        """Signals do what they did before."""
+        """Restore the previous signal handlers."""
         signal.set_wakeup_fd(-1)
         for number, handler in self._before_us.items():
             signal.signal(number, handler)
@@ -150,12 +150,12 @@ class Wake:
         return read(self.descriptor) or b""
 
     def told(self) -> list[int]:
-        """The signals that have come, but for those about children."""
+        """Return the signals received that ask this process to end."""
         return [number for number in self.numbers() if number in ENDING]
 
 
 def ready(wanted: Mapping[int, int], seconds: float) -> dict[int, int]:
-    """Which of the descriptors can do something of what is wanted of them, or have failed; waits so long."""
+    """Wait for at most `seconds`; return the descriptors that are ready for wanted events or have failed."""
     poll = select.poll()
     for descriptor, events in wanted.items():
         if descriptor >= 0 and events:

@@ -1,6 +1,6 @@
-"""Watches over a job that runs: when it is to be ended, with which exit code, and what is said of it.
+"""Watches a running job: when it must end, with which exit code and message.
 
-It does no I/O and is told what happens; times are seconds of one clock.
+It does no I/O; callers report events. Times are seconds of one clock.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ MANY_RANKS = 64  # may take long to start
 
 @dataclass(frozen=True)
 class Ending:
-    """How a job ended: exit code, and the sentence about it, "" for success.
+    """How a job ended: exit code and message, "" for success.
 
-    `culprit` is the rank that the sentence is about, if any. `values`: what each rank sent as its value, in
-    the order in which they began to arrive. `ends`: exit codes of those that ended. In elastic jobs a
-    worker's number stands for a rank.
+    `culprit`: the rank that the message is about, if any. `values`: by rank, in order of arrival. `ends`:
+    exit codes of the ranks that ended. In elastic jobs a worker's number takes the place of a rank.
     """
 
     code: int
@@ -36,9 +35,14 @@ class Ending:
 
 
 class Supervision:
-    """`ranks`: of a fixed job, and more than there ever are workers of an elastic one. `verbose`: say how
-    each rank ended. `closing` hears of the ranks' notes. `start_timeout`, `exit_timeout`: seconds; 0 for the
-    second, which see `Outcome.lingering`: no limit.
+    """Collects reports about a job, and decides when it ends.
+
+    Args:
+        ranks: of a fixed job; of an elastic job, a number above all workers' numbers.
+        start_timeout: seconds for all ranks to start.
+        exit_timeout: seconds for lingering ranks (see `Outcome.lingering`); 0: no limit.
+        verbose: report how each rank ended.
+        closing: gets the ranks' notes.
     """
 
     def __init__(
@@ -58,23 +62,23 @@ class Supervision:
         self._clock = clock
         self.outcome = ElasticOutcome(ranks) if is_elastic else Outcome(ranks)
         began = clock()
-        # An elastic job waits as long as that may, and its membership machine says for what.
+        # In an elastic job the membership machine limits this time, and knows the reason for waiting.
         self._start_by: float | None = None if is_elastic else began + start_timeout
         tells_news = ranks >= MANY_RANKS and not is_elastic
         self._news_at: float | None = began + time_limits.NEWS_OF_START if tells_news else None
         self._vain_since: float | None = None
-        self._lingering: list[int] = []  # and since when they do nothing, and when we looked last:
+        self._lingering: list[int] = []  # ranks; the next line: idle since when, and when last checked
         self._lingers_since = self._looked_at = began
-        self._end_at: float | None = None  # when the job is to be ended, and by which signal
+        self._end_at: float | None = None  # when the job must end, and by which signal
         self._end_by = int(SIGTERM)
-        self._is_ended = False  # it was told so
-        self.interrupt = 0  # the first signal that has asked us to end
+        self._is_ended = False  # the caller has got the signal
+        self.interrupt = 0  # the first signal that asked this process to end
         self._values: dict[int, bytearray] = {}
-        self._trouble: tuple[int, str] | None = None  # beats what the ranks report
+        self._trouble: tuple[int, str] | None = None  # takes precedence over the ranks' reports
         self._said: list[str] = []
 
     def take(self, rank: int, report: str) -> None:
-        """A report of a rank's wrapper, or about it."""
+        """Take a report of a rank's wrapper, or about it."""
         outcome = self.outcome
         try:
             if rank >= self._ranks:
@@ -99,12 +103,12 @@ class Supervision:
         self._values.setdefault(rank, bytearray()).extend(part)
 
     def take_work(self, rank: int) -> None:
-        """A rank writes, or uses the processor."""
+        """A rank writes output, or uses the processor."""
         if rank in self._lingering:
             self._lingers_since = self._clock()
 
     def signalled(self, number: int) -> None:
-        """We are asked to end. Ranks are told by the same signal; more signals are not heeded."""
+        """A signal asks this process to end. Ranks get the same signal; later signals are ignored."""
         if not self.interrupt:
             self.interrupt = number
             if self._trouble is None:
@@ -112,19 +116,19 @@ class Supervision:
             self._stop(128 + number, f"stopped by {signal_name(number)}, all ranks were ended")
 
     def lose_output(self, error: OutputError) -> None:
-        """Nobody reads our output (`horovodrun ... | head`), or it fails."""
+        """The output has no reader any more (`horovodrun ... | head`), or writing fails."""
         if error.is_closed:
             self._stop(OUTPUT_CLOSED, "")
         else:
             self._stop(OUTPUT_FAILED, f"{error}; all ranks were ended")
 
     def end_elastic(self, why: str) -> None:
-        """The membership machine has ended its job, and says why."""
+        """The membership machine has ended its job for this reason."""
         if isinstance(self.outcome, ElasticOutcome):
             self.outcome.why = why
 
     def tick(self, now: float) -> list[str]:
-        """Several times a second; returns what is to be said."""
+        """Call several times a second; return lines to print."""
         outcome = self.outcome
         if self._start_by is not None and now > self._start_by and not outcome.has_failure():
             self._start_by = None
@@ -146,21 +150,21 @@ class Supervision:
         return said
 
     def ends_by(self, now: float) -> int | None:
-        """The signal by which the job is to be ended, once, when it is time."""
+        """Return the signal by which the job must end now, once; else None."""
         if self._is_ended or self._end_at is None or now < self._end_at:
             return None
         self._is_ended = self.outcome.is_over = True
         return self._end_by
 
     def ending(self, code: int) -> Ending:
-        """When all is over. `code`: of the job, before anybody is blamed."""
+        """Return the ending, when all is over. `code`: of the job, before a rank is blamed."""
         code, message = self._trouble or self.outcome.conclusion(code)
         culprit = None if self._trouble else self.outcome.culprit()
         ends = {rank: end.exit_code() for rank, end in self.outcome.ends.items()}
         return Ending(code, message, culprit, self._values, ends)
 
     def _heed_lingering(self, now: float) -> None:
-        """End those that keep the job from its end, and do nothing. Where we were stopped, so may they be."""
+        """End idle ranks that alone keep the job alive. A pause of this process restarts their time limit."""
         limit = self._exit_timeout
         ranks = self.outcome.lingering() if limit and self._trouble is None else []
         if ranks != self._lingering or now - self._looked_at > time_limits.LONGEST_ROUND:

@@ -2,9 +2,9 @@
 
     asked    JSON {"worker", "words": [directory, *command], "variables"}, and with it the descriptors
              of standard input, output and error, and of the worker's channel
-    answer   JSON {"worker", "pid"}: the wrapper's, which is a child of the agent; 0: none could be made
+    answer   JSON {"worker", "pid"}: of the wrapper, which is a child of the agent; 0: the fork failed
 
-Both are messages of a socket that keeps their bounds. Standard library only and few imports, as `agent`.
+Both are messages of a SOCK_SEQPACKET socket. Standard library only and few imports, as `agent`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LONGEST_ANSWER = 1 << 12
 
 
 def can_be_warm(command: Sequence[str]) -> bool:
-    """Whether it is `python SCRIPT ..` or `python -m MODULE ..`, with -u or without: what a fork can run."""
+    """Whether a fork can run the command: `python SCRIPT ..` or `python -m MODULE ..`, -u allowed."""
     if not re.fullmatch(r"python(\d(\.\d+)?)?", os.path.basename(command[0]) if command else ""):
         return False
     words = list(command[1:])
@@ -36,7 +36,7 @@ def can_be_warm(command: Sequence[str]) -> bool:
 
 
 class WarmServer:
-    """`python`: the interpreter; `environment`: its, and its ranks' but for what each is told."""
+    """`python`: the interpreter; `environment`: of the server; its ranks add their own variables."""
 
     def __init__(self, python: str, environment: Mapping[bytes, bytes]) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -51,21 +51,21 @@ class WarmServer:
 
     @property
     def descriptor(self) -> int:
-        """Readable when there are answers, or it has ended; -1 when it is closed."""
+        """Readable when there are answers or the server has ended; -1 when closed."""
         return self._socket.fileno()
 
     def ask(
         self, worker: int, words: Sequence[str], variables: Mapping[str, str], descriptors: Sequence[int]
     ) -> bool:
-        """Have a wrapper made; whether the server takes it."""
+        """Request a wrapper; return whether the request was sent."""
         text = json.dumps({"worker": worker, "words": list(words), "variables": dict(variables)}).encode()
         try:
             return socket.send_fds(self._socket, [text], list(descriptors)) == len(text)
-        except OSError:  # it has ended; or too much waits, or at once
+        except OSError:  # the server has ended; or too many requests wait, or the request is too large
             return False
 
     def answers(self) -> dict[int, int]:
-        """Worker -> process id, of those that are there since; 0: it has to start without the server.
+        """Return worker -> process id of new wrappers; 0: the worker must start without the server.
 
         Closes itself when the server has ended.
         """
@@ -87,7 +87,7 @@ class WarmServer:
         return found
 
     def close(self) -> None:
-        """It ends when it notices; one that loads is told to. Harmless when repeated."""
+        """Close the socket, which ends the server; SIGTERM ends it while it loads. Safe to repeat."""
         if self.descriptor >= 0:
             self._socket.close()
             send(self.pid, signal.SIGTERM)

@@ -1,12 +1,12 @@
-"""A process that has loaded torch, and of which ranks are made by fork: `warm_server.py DESCRIPTOR`.
+"""A process that has loaded torch, and makes ranks by fork: `warm_server.py DESCRIPTOR`.
 
-For ranks that are started again (`--elastic-restart`): they need not load it anew. An agent starts it, with
-the interpreter and the environment of the ranks, and asks by the socket DESCRIPTOR (see `warm`). The process
-that it makes is a rank's wrapper, a child of the agent as others are. That runs the rank's script in a child
-of its own, as the interpreter would: its `__main__`, sys.argv, sys.path, signals, standard streams,
-descriptors and end are those of a process that was started anew.
+Ranks that are started again (`--elastic-restart`) need not load torch again. An agent starts the server with
+the ranks' interpreter and environment, and sends requests by the socket DESCRIPTOR (see `warm`). The server
+forks a rank's wrapper, which the agent adopts. The wrapper runs the script in a child, as the interpreter
+would: its `__main__`, sys.argv, sys.path, signals, standard streams, descriptors and exit are those of a new
+process.
 
-It starts no threads, and computes nothing, as that would be lost in the fork.
+The server starts no threads and computes nothing, as a fork would lose both.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from collections.abc import Sequence
 from typing import Any
 
 if __name__ == "__main__":
-    del sys.path[0]  # the folder of this file, which no script would have there
+    del sys.path[0]  # the folder of this file, which a script does not have there
 
 _MOST = 1 << 20
 _CHANNEL = "HOROVOD_AGENT"
 _OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")
 _THREADS = "OMP_NUM_THREADS"
 _threads_at_load = os.environ.get(_THREADS, "")
-_CANNOT_OPEN = 2  # what the interpreter answers where there is no such script
+_CANNOT_OPEN = 2  # the interpreter's exit code if there is no such script
 
 
 class _Forked(BaseException):
-    """This is the child that shall run the script: leave all that is above it on the stack."""
+    """Raised in the child that runs the script, to leave all frames on the stack."""
 
     def __init__(self, words: Sequence[str]) -> None:
-        self.words = list(words)  # of the command
+        self.words = list(words)  # the command's
 
 
 def serve(control: socket.socket) -> None:
-    """Make wrappers, until the agent is gone. Raises _Forked in a rank's own process."""
+    """Make wrappers until the agent is gone. Raises _Forked in a rank's own process."""
     from horovod.runner.agents import wrapper
 
     class WarmRank(wrapper.Rank):
-        """Its command is no program of its own, but a script for this interpreter."""
+        """A rank whose command is a script for this interpreter, not another program."""
 
         def execute(self, command: list[str]) -> None:
             _forget_wrapper(kept)
@@ -63,7 +63,7 @@ def serve(control: socket.socket) -> None:
         maker = _fork()
         if maker == 0:
             pid = _fork()
-            if pid:  # whose parent is to be the agent
+            if pid:  # this parent ends, so that the agent adopts the wrapper
                 os._exit(_answer(control, asked["worker"], pid) if pid > 0 else 1)
             control.close()
             _become_wrapper(agent, descriptors, asked["variables"])
@@ -71,23 +71,23 @@ def serve(control: socket.socket) -> None:
             os._exit(wrapper.run(directory, command, WarmRank))
         for descriptor in descriptors:
             os.close(descriptor)
-        if maker < 0 or os.waitpid(maker, 0)[1] != 0:  # no room for another process, or it was killed
+        if maker < 0 or os.waitpid(maker, 0)[1] != 0:  # the fork failed, or the maker was killed
             _answer(control, asked["worker"], 0)
 
 
 def _answer(control: socket.socket, worker: int, pid: int) -> int:
-    """To the agent. Returns the exit code of the process that was to do only this."""
+    """Send an answer to the agent; return the exit code of this process."""
     try:
         control.send(json.dumps({"worker": worker, "pid": pid}).encode())
-    except OSError as error:  # the agent has ended: so does whatever it has started
+    except OSError as error:  # the agent has ended: then all processes that it started end
         print(f"horovodrun: the agent does not hear of a rank: {error.strerror}", file=sys.stderr)
         return 1
     return 0
 
 
 def _fork() -> int:
-    """As os.fork, but -1 where the kernel allows no more processes."""
-    with warnings.catch_warnings():  # of OpenBLAS' threads, which it ends before, and begins after
+    """As os.fork, but -1 if the kernel allows no more processes."""
+    with warnings.catch_warnings():  # of OpenBLAS' threads, which end before a fork
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
             return os.fork()
@@ -97,7 +97,7 @@ def _fork() -> int:
 
 
 def _become_wrapper(agent: int, descriptors: Sequence[int], variables: dict[str, str]) -> None:
-    """As streams.spawn does it by exec: a session of its own, streams, the channel, the environment."""
+    """Do what streams.spawn does by exec: set session, streams, channel and environment."""
     from horovod.common.time_limits import WARM_ADOPTION
 
     until = time.monotonic() + WARM_ADOPTION
@@ -129,7 +129,7 @@ def _is_open(descriptor: int) -> bool:
 
 
 def _forget_wrapper(kept: set[int]) -> None:
-    """Does as exec would: descriptors that are not inherited are closed, and signals are as they begin."""
+    """Close descriptors and reset signals, as exec would."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -139,9 +139,9 @@ def _forget_wrapper(kept: set[int]) -> None:
 
 
 def run_script(words: list[str], callers: Sequence[str] = ()) -> None:
-    """`[-u] SCRIPT ARGUMENTS...` or `[-u] -m MODULE ARGUMENTS...`, as the interpreter runs it.
+    """Run `[-u] SCRIPT ARGUMENTS...` or `[-u] -m MODULE ARGUMENTS...`, as the interpreter does.
 
-    `callers`: files whose frames no traceback shows either.
+    `callers`: files whose frames tracebacks must not show.
     """
     differ_from_server()
     words = words[1:] if words[0] == "-u" else words
@@ -169,8 +169,8 @@ def run_script(words: list[str], callers: Sequence[str] = ()) -> None:
 
 
 def differ_from_server() -> None:
-    """Do what a new process does: draw other random numbers, heed the number of threads, and note the folder
-    that it starts in, for the processes that it spawns.
+    """Set what differs in a new process: random numbers, the number of threads, and the start folder for
+    processes that it spawns.
     """
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
@@ -183,9 +183,9 @@ def differ_from_server() -> None:
 
 
 def _heed_number_of_threads() -> None:
-    """OpenMP has read its variable when torch was loaded, and `--bind auto` sets it for each rank."""
+    """Set the number of threads, which OpenMP read when torch was loaded, before `--bind auto` set it."""
     told, torch = os.environ.get(_THREADS, ""), sys.modules.get("torch")
-    first = told.partition(",")[0].strip()  # of a list: the others are for loops within loops
+    first = told.partition(",")[0].strip()  # of a list: the others are for nested loops
     if torch is not None and told != _threads_at_load and first.isdecimal() and int(first) > 0:
         torch.set_num_threads(int(first))
 
@@ -196,7 +196,7 @@ def _search_first(folder: str) -> None:
 
 
 def leave_out_frames(files: Sequence[str]) -> None:
-    """Have tracebacks begin with the script, as they would; horovod's own hook goes on from there."""
+    """Make tracebacks begin with the script; the previous hook (horovod's too) then shows them."""
     shown_by = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, traceback: types.TracebackType | None) -> None:
@@ -208,7 +208,7 @@ def leave_out_frames(files: Sequence[str]) -> None:
 
 
 def load() -> None:
-    """The modules that ranks would load."""
+    """Import the modules that ranks need."""
     from horovod.torch.elastic.preload import load_compiler
 
     load_compiler()

@@ -1,10 +1,10 @@
 """Runs one rank's command as a child, passes its output on in records, and reports how it ended.
 
 An agent starts it as `python -I -S wrapper.py DIRECTORY COMMAND...`: standard library only and few imports,
-so that it costs some 20 ms. Records go to standard output (see `records`); what this process itself has to
-complain of goes to standard error, which is the agent's.
+so that a start takes some 20 ms. Records go to standard output (see `records`), the wrapper's own errors to
+the agent's standard error.
 
-The rank's end is the end of what it started: processes that it left behind are ended too.
+After the rank's end, the wrapper ends the processes that the rank left behind.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 
-if __name__ == "__main__":  # by its path, and isolated: nothing leads to this package
+if __name__ == "__main__":  # started by path and isolated, so the package is not on sys.path
     sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), *[".."] * 3)))
 
 from horovod.common import host_memory, time_limits
@@ -34,18 +34,18 @@ from horovod.runner.processes import (
     send,
 )
 
-_NOTES = b"N"  # what comes in the pipe of notes: each is passed on as a report
+_NOTES = b"N"  # kind of the notes' pipe: each line becomes a report
 ELASTIC_VARIABLE, SILENCE_VARIABLE = "HOROVOD_ELASTIC", "HOROVOD_TCP_TIMEOUT_SECONDS"
-BUSY = 0.05  # of a processor, between two looks, from which on such a rank does something
-NOT_FOUND, NOT_EXECUTABLE = 127, 126  # what a shell answers
+BUSY = 0.05  # share of a processor from which a rank that has left the job counts as working
+NOT_FOUND, NOT_EXECUTABLE = 127, 126  # exit codes of a shell
 _PART = 1 << 16
 
 
 def stop_limit() -> float:
-    """Seconds that a rank may be stopped, as by SIGSTOP; infinity where the job waits for it.
+    """Return for how many seconds a rank may be stopped (SIGSTOP and the like); infinity in a fixed job.
 
-    An elastic job goes on without it. The ranks of its host see its process, and would wait; to those of
-    other hosts it is silent, so their limit counts here too.
+    An elastic job continues without it. The ranks of its host see its process, and would wait; to other hosts
+    it is silent, so their limit applies here too.
     """
     if os.environ.get(ELASTIC_VARIABLE) != "1":
         return float("inf")
@@ -55,20 +55,20 @@ def stop_limit() -> float:
 
 
 class Rank:
-    """One rank: its child, the pipes between them, and whether it has been told to end."""
+    """One rank: its child, the pipes between them, and whether it has been asked to end."""
 
     def __init__(self) -> None:
         self.child = 0
         self.told = False
         self.kill_at: float | None = None
-        self._has_news = False  # the child has ended, or was stopped, or goes on
-        self._stop_limit = float("inf")  # seconds, see `stop_limit`; of a stop that lasts, since:
+        self._has_news = False  # the child has ended, was stopped, or continues
+        self._stop_limit = float("inf")  # seconds, see `stop_limit`
         self._stopped_since: float | None = None
-        self._looked_at = time.monotonic()  # by this process, which may be stopped as well
+        self._looked_at = time.monotonic()  # by this process, which may have been stopped as well
         self.wake = Wake()
         self.pipes: dict[int, bytes] = {}  # file descriptor -> kind
-        self._notes = b""  # the beginning of a line
-        self._look_at, self._worked = float("inf"), 0  # when next, and ticks then; once it has left the job
+        self._notes = b""  # the incomplete last line
+        self._look_at, self._worked = float("inf"), 0  # next look, and ticks at the last; outside the job
 
     def write(self, kind: bytes, payload: bytes) -> None:
         data = memoryview(frame(kind, payload))
@@ -79,7 +79,7 @@ class Rank:
                 self._wait_for_room()
 
     def _wait_for_room(self) -> None:
-        """Even if the reader has stopped, the child is told to end."""
+        """Handle signals meanwhile, so that the child ends even if the reader does not read."""
         if select.select([self.wake.descriptor], [1], [], None if self.kill_at is None else 0.1)[0]:
             self._pass_signals_on()
         self._kill_if_overdue()
@@ -88,7 +88,7 @@ class Rank:
         self.write(REPORT, text.encode(errors="replace"))
 
     def start(self, directory: str, command: list[str]) -> str:
-        """Start the child; returns why it could not be started, or ""."""
+        """Start the child; return why it could not be started, or ""."""
         (out, out_end), (err, err_end) = _stream(OUTPUT), _stream(ERROR)
         (failure, failure_end), (value, value_end), (notes, notes_end) = os.pipe(), os.pipe(), os.pipe()
         status = os.fstat(notes_end)
@@ -98,7 +98,7 @@ class Rank:
             os.environ[places.VALUE] = str(value_end)
             os.set_inheritable(value_end, True)
         else:
-            os.environ.pop(places.WORKER, None)  # only results are signed with it
+            os.environ.pop(places.WORKER, None)  # its only use is to sign results
         os.environ.pop(places.TERMINALS, None)
         parent, self.child = os.getpid(), os.fork()
         if self.child == 0:
@@ -107,11 +107,11 @@ class Rank:
                 code = self._become(parent, directory, command, (0, out_end, err_end), failure_end)
             except Exception as error:
                 os.write(failure_end, f"{code} {error}".encode(errors="replace"))
-            os._exit(code)  # of a copy of this wrapper that is no user's process: no exec took place
+            os._exit(code)  # no exec took place: this copy of the wrapper must not continue
         for descriptor in (out_end, err_end, failure_end, value_end, notes_end):
             os.close(descriptor)
         nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)  # the command alone reads its standard input, and may close it
+        os.dup2(nothing, 0)  # only the command may hold its standard input, so that it can close it
         os.close(nothing)
         self.pipes = {out: OUTPUT, err: ERROR, value: VALUE, notes: _NOTES}
         with open(failure, "rb") as file:  # closed by a successful exec
@@ -120,11 +120,11 @@ class Rank:
     def _become(
         self, parent: int, directory: str, command: list[str], streams: tuple[int, ...], failure: int
     ) -> int:
-        """In the child: turn into the command, or write why not to `failure` and return an exit code."""
+        """In the child: become the command, or write the reason to `failure` and return an exit code."""
         code = NOT_FOUND
         try:
             end_with_parent(signal.SIGKILL)
-            if os.getppid() != parent:  # it was killed before the kernel knew
+            if os.getppid() != parent:  # the parent died before the kernel was asked to watch it
                 return code
             for signal_number in (*ENDING, signal.SIGCHLD, signal.SIGPIPE):
                 signal.signal(signal_number, signal.SIG_DFL)
@@ -146,11 +146,11 @@ class Rank:
         return code
 
     def execute(self, command: list[str]) -> None:
-        """Become the command. OSError where it cannot be."""
+        """Become the command. OSError if that fails."""
         os.execvp(command[0], command)
 
     def follow(self) -> int:
-        """Pass output on until the child has ended; returns its wait status."""
+        """Pass output on until the child has ended; return its wait status."""
         poll = select.poll()
         for descriptor in (self.wake.descriptor, *self.pipes):
             poll.register(descriptor, select.POLLIN)
@@ -171,7 +171,7 @@ class Rank:
         return status
 
     def _milliseconds(self) -> int | None:
-        """Until something is to be done that no descriptor announces."""
+        """Return the time until the next action that no descriptor announces; None for none."""
         is_watched = self._stopped_since is not None and self._stop_limit != float("inf")
         if self.kill_at is not None or is_watched:
             return 100
@@ -179,7 +179,7 @@ class Rank:
         return None if left == float("inf") else max(0, int(1e3 * left) + 1)
 
     def _heed_note(self, word: str) -> None:
-        """From when it has left the job on, it is reported that it does something."""
+        """Watch the rank's processor time from the note on by which it leaves the job."""
         if word in ("outside", "leaving"):
             self._look_at, self._worked = time.monotonic() + time_limits.WORK_LOOK, processor_time(self.child)
         elif word == "inside":
@@ -193,9 +193,9 @@ class Rank:
                 self.report("busy")
 
     def _end_if_stopped(self) -> None:
-        """In an elastic job, when it has been stopped for too long. A debugger's stop is not seen here."""
+        """Kill a rank that was stopped for too long, in an elastic job; a debugger's stops do not count."""
         now = time.monotonic()
-        if now - self._looked_at > time_limits.LONGEST_ROUND:  # we were stopped too; both go on then
+        if now - self._looked_at > time_limits.LONGEST_ROUND:  # this process was stopped too
             self._stopped_since = now if self._stopped_since is not None else None
         self._looked_at = now
         if self._stopped_since is None or time.monotonic() - self._stopped_since < self._stop_limit:
@@ -209,19 +209,19 @@ class Rank:
         send(self.child, signal.SIGKILL)
 
     def _pass_signals_on(self) -> None:
-        """Those about the child itself are `follow`'s."""
+        """Handle signals; changes of the child's state are left to `follow`."""
         for number in self.wake.numbers():
             if number == signal.SIGCHLD:
                 self._has_news = True
             else:
-                self.tell(number)  # also when the child was told beside us, and has ended of it already
+                self.tell(number)  # even if the child got the signal too, and has already ended
 
     def _kill_if_overdue(self) -> None:
         if self.kill_at is not None and time.monotonic() > self.kill_at:
             send(self.child, signal.SIGKILL)
 
     def _child_status(self) -> int | None:
-        """The child's wait status if it has ended. That it was stopped, or goes on, is reported."""
+        """Return the child's wait status if it has ended. Report stops and continuations."""
         while True:
             pid, status = os.waitpid(self.child, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             if pid and os.WIFSTOPPED(status):
@@ -234,7 +234,7 @@ class Rank:
                 return status if pid else None
 
     def tell(self, signal_number: int) -> None:
-        """Pass on what we were told."""
+        """Pass on a signal that this process received."""
         self.told = True
         self.kill_at = self.kill_at or time.monotonic() + time_limits.GRACE
         send(self.child, signal_number)
@@ -242,7 +242,7 @@ class Rank:
     def _pass_on(self, descriptor: int) -> bool:
         try:
             data = os.read(descriptor, _PART)
-        except OSError:  # EIO: nobody has the other end of a terminal any more
+        except OSError:  # EIO: the other end of a terminal is closed
             data = b""
         if data and self.pipes[descriptor] == _NOTES:
             *lines, self._notes = (self._notes + data).split(b"\n")
@@ -257,16 +257,16 @@ class Rank:
         return bool(data)
 
     def drain(self) -> None:
-        """Reads the pipes' present content. A process that the rank left may hold them without end."""
+        """Read the pipes' present content. A process that the rank left may hold them open indefinitely."""
         while self.pipes and (ready := select.select(list(self.pipes), [], [], 0)[0]):
             for descriptor in ready:
                 self._pass_on(descriptor)
 
 
 def _stream(kind: bytes) -> tuple[int, int]:
-    """To read from, and for the command to write to: a pipe; a terminal, if horovodrun's stream is one.
+    """Return (read end, command's end): of a pipe, or of a terminal if horovodrun's stream is one.
 
-    TERMINALS has kinds and the size: "OE 24 80". Newlines stay as they are.
+    TERMINALS has kinds and the size: "OE 24 80". Newlines are not translated.
     """
     kinds, *size = os.environ.get(places.TERMINALS, "").split() or [""]
     if kind.decode() not in kinds:
@@ -311,7 +311,7 @@ def run(directory: str, command: list[str], kind: type[Rank] = Rank) -> int:
         end_descendants()
         code = 1
     if os.getppid() != agent:
-        host_memory.remove_abandoned()  # which it would have done
+        host_memory.remove_abandoned()  # which the agent would have done
     return 128 - code if code < 0 else code
 
 

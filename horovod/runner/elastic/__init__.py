@@ -1,1 +1,1 @@
-"""Elastic jobs: which hosts there are, which workers run, and who is in which membership; no processes."""
+"""Elastic jobs: the hosts, the running workers, and the memberships. Only `discovery` starts a process."""

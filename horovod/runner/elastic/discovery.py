@@ -1,11 +1,11 @@
-"""Which hosts there are, by a script of the user's, and the process that runs it every second.
+"""The present hosts, from a script of the user, and the process that runs the script every second.
 
     output := { line "\\n" }
     line   := [ host [ ":" slots ] ] [ "#" comment ]
 
-A host with 0 slots is as one that is not named. The process, `discovery.py SLOTS SCRIPT`, writes a line of
-JSON when something has changed, {"hosts": {name: slots}} or {"say": sentence}, and ends with the driver that
-started it: the script may take its time, and a driver may not. Standard library only.
+A host with 0 slots counts as not listed. The process, `discovery.py SLOTS SCRIPT`, writes a line of JSON
+after a change, {"hosts": {name: slots}} or {"say": sentence}, and ends with the driver that started it. The
+script may be slow; a driver must not block. Standard library only.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from horovod.runner.hosts import checked_host, shortened
 from horovod.runner.processes import end_with_parent
 
 _MOST_OUTPUT = 1 << 20  # bytes: some 50,000 hosts
-_POLL = 0.05  # seconds between two looks at whether the script has ended
+_POLL = 0.05  # seconds between two checks for the script's end
 
 
 def hosts_of_script(
     script: str, slots: int = 1, timeout: float = time_limits.DISCOVERY_SCRIPT
 ) -> dict[str, int]:
-    """Runs a script, or a shell's command, that prints one `host` or `host:slots` a line; host name -> slots.
+    """Run a script or shell command that prints one `host` or `host:slots` a line; return host name -> slots.
 
-    A host without slots has `slots` of them. The script gets no input, `timeout` seconds, and is ended with
-    all that it started when these are over. DiscoveryError: it could not be run, took too long, printed too
-    much or failed; a line is wrong.
+    A host without slots gets `slots` of them. The script has no input; its process group is killed at its
+    end, or after `timeout` seconds. DiscoveryError: it could not run, was too slow, printed too much or
+    failed; or a line is malformed.
     """
     where = f"the host discovery script {shortened(script)}"
     code, output, words = _run(script, timeout, where)
@@ -54,8 +54,8 @@ def hosts_of_script(
 
 
 def hosts_from_output(output: str, slots: int, where: str) -> dict[str, int]:
-    """Host name -> slots, in the order of the lines. DiscoveryError names the first line that is wrong."""
-    hosts: dict[str, int] = {}  # also with 0 slots, which may not be named again either
+    """Return host name -> slots, in the order of the lines. DiscoveryError names the first malformed line."""
+    hosts: dict[str, int] = {}  # hosts with 0 slots too, which may not be named again
     for number, line in enumerate(output.splitlines(), 1):
         words = line.partition("#")[0].strip()
         if not words:
@@ -74,7 +74,7 @@ def hosts_from_output(output: str, slots: int, where: str) -> dict[str, int]:
 
 
 def _run(script: str, timeout: float, where: str) -> tuple[int, str, str]:
-    """(exit code, or minus the signal; standard output; standard error) of a shell's command."""
+    """Return (exit code, or minus the signal; standard output; standard error) of a shell command."""
     try:
         process = subprocess.Popen(
             ["/bin/sh", "-c", script],
@@ -98,11 +98,11 @@ def _run(script: str, timeout: float, where: str) -> tuple[int, str, str]:
 
 
 class _TooMuchError(Exception):
-    """The script prints without an end."""
+    """The script prints more than is read."""
 
 
 def _read(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes]:
-    """Its output until it has ended. Processes that it left may hold the pipes, and are not waited for."""
+    """Return the output when the process has ended, without waiting for others that hold the pipes."""
     assert process.stdout is not None and process.stderr is not None
     texts = {process.stdout.fileno(): b"", process.stderr.fileno(): b""}
     open_ends = set(texts)
@@ -133,10 +133,10 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 class RepeatedDiscovery:
-    """`find` again and again: a failure of it passes.
+    """Calls `find` repeatedly, and tolerates failures.
 
-    `say` gets a sentence when it begins to fail, when it fails otherwise than before, once a minute at most,
-    and when it works again.
+    `say` gets a sentence when failures begin, when the failure changes (at most once a minute), and after the
+    next success.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class RepeatedDiscovery:
         self._failure, self._said_at = "", 0.0
 
     def find(self) -> dict[str, int] | None:
-        """Host name -> slots; None where it failed and the hosts known before hold."""
+        """Return host name -> slots; None after a failure: the known hosts stay."""
         try:
             hosts = self._find()
         except DiscoveryError as error:
@@ -167,7 +167,7 @@ class RepeatedDiscovery:
 
 
 class Discovering:
-    """The process, as a driver sees it. `descriptor`: readable when there is news; -1 when it is gone."""
+    """The process as the driver sees it. `descriptor`: readable when there is news; -1 when it is gone."""
 
     def __init__(self, script: str, slots: int) -> None:
         self.descriptor, end = os.pipe()
@@ -179,7 +179,7 @@ class Discovering:
         self._rest = b""
 
     def news(self) -> list[dict[str, Any]]:
-        """Its output since the last call. When it is gone, hosts stay as they are."""
+        """Return its output since the last call. If it is gone, hosts stay as they are."""
         data = read(self.descriptor)
         if data == b"":
             self.close()

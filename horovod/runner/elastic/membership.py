@@ -1,31 +1,32 @@
 """The members of each generation of a job: a state machine without processes, clocks or connections.
 
-Its host tells it what happens and carries out the actions that it answers with, in order. A *worker* is a
-process, by a number that is never used again; a *generation* is a membership that was published: 1, 2, ...
+Its caller reports events, and carries out the returned actions in order. A *worker* is a process with a
+number that is never used again; a *generation* is a published membership: 1, 2, ...
 
-Which workers are in a generation:
-    * Members of the one before that still run and may stay (survivors), in their old order, come first; then
-      newcomers, those on the oldest hosts first. So rank 0 is a survivor, whenever there is one.
+The workers of a generation:
+    * Running members of the previous generation that may stay (survivors) come first, in their old order;
+      then newcomers, those on the oldest hosts first. So rank 0 is a survivor, if there is one.
     * A new generation is made when a member asks for one: after an error, or after a notification that hosts
-      have changed. It is published when all survivors have asked, or the elastic timeout is over; who has not
-      asked by then is out. Survivors do not wait for newcomers, unless they are too few without (min_np).
-      Newcomers alone are no generation: where the hosts of all members are gone, one of these has to return.
-    * Newcomers start as soon as there are slots. Members are notified when these have started and ask.
+      have changed. It is published when all survivors have asked, or at the elastic timeout, which puts out
+      the others. Survivors wait for newcomers only if they are fewer than min_np. Newcomers alone form no
+      generation: if all members' hosts are gone, one must return.
+    * Newcomers start as soon as there are slots; members are notified when newcomers ask.
 
-What the end of a worker means:
-    * Code 0 is success. Nobody is started from then on; the others end their work, in new generations if need
-      be, however few they are. The job succeeds when they have.
-    * An exception of the user's code that nothing caught (`End.raised`) ends the job, with its code: it
-      would be raised again. Errors that come of other ranks are none (the reporter of the end decides). Of a
-      newcomer to a job that runs it is a failure: what its new host lacks shall not end the others' work.
-    * Any other end (another code, a signal) is a failure: it costs its slot, or its host and with it all
-      workers there (`slots`). The others go on. The job fails where nobody is left who has been a member,
-      because nobody holds the state of training. Before the first membership others are started instead, in
-      slots that have not failed, so that a start that always fails ends.
-    * An accused worker that does not ask is a failure too. A lost host goes as a whole. A worker that is out
-      may end as it likes.
+The end of a worker:
+    * Code 0 is success. After it no worker starts, and the others finish their work, in new generations if
+      necessary, however few they are. Then the job succeeds.
+    * An uncaught exception of the user's code (`End.raised`) ends the job with its code, because another
+      worker would raise it again. Exceptions caused by other ranks do not count (the reporter of the end
+      decides). In a newcomer to a running job it is a failure: a defect of a new host must not end the
+      others' work.
+    * Any other end is a failure: it costs its slot, or its host with all workers there (`slots`). The others
+      continue. The job fails if no member is left, as only members have the state of training. Before the
+      first membership others start instead, in slots that have not failed, so that a start that always fails
+      ends.
+    * An accused worker that does not ask is a failure too. A lost host is lost as a whole. The end of a
+      worker that is out has no effect.
 
-Jobs whose ranks are fixed are decided by `agents.decisions.FixedJob`.
+`agents.decisions.FixedJob` decides about jobs with fixed ranks.
 """
 
 from __future__ import annotations
@@ -54,11 +55,15 @@ from horovod.runner.elastic.workers import MOST_ACCUSED, Worker, Workers, member
 
 
 class MembershipMachine(Decisions):
-    """Events in, actions out. Not for several threads; call `tick` several times a second.
+    """Events in, actions out. Not thread-safe; call `tick` several times a second.
 
-    `hosts`: name -> slots, the first of which has rank 0; more may come by `hosts_found`. `clock`: seconds,
-    which never go back. `failed`: hosts that are on the blacklist from the beginning. After EndJob all events
-    are answered with no actions.
+    Args:
+        limits: sizes and times.
+        hosts: name -> slots, the first of which has rank 0; `hosts_found` replaces them.
+        clock: returns seconds, which never decrease.
+        failed: hosts that are on the blacklist from the beginning.
+
+    After EndJob all events return no actions.
     """
 
     def __init__(
@@ -74,18 +79,18 @@ class MembershipMachine(Decisions):
         self._workers = Workers()
         self._ranks: tuple[int, ...] = ()  # workers of the generation, by rank
         self._losses = Losses()
-        self.generation = 0  # of the last membership that was published
-        self.resets = 0  # how often a membership took the place of another
-        self._has_begun = False  # np slots were there
-        self._short_since = clock()  # since when nothing can run
+        self.generation = 0  # of the last published membership
+        self.resets = 0  # memberships that replaced another
+        self._has_begun = False  # np slots have been there
+        self._short_since = clock()  # since when no worker can run
         self._notices = Notices()
         self._successes: list[str] = []  # members that ended with code 0
-        self._is_draining = False  # nobody is started any more
+        self._is_draining = False  # no more workers start
         self.is_over = False
-        self._notified: tuple[float, int] | None = None  # when, and of what
+        self._notified: tuple[float, int] | None = None  # time and kind of the last notification
 
     def worker(self, generation: int, rank: int) -> int | None:
-        """The worker that has this rank, if that generation is the present one."""
+        """Return the worker with this rank, if that generation is the present one."""
         is_known = generation == self.generation and 0 <= rank < len(self._ranks)
         return self._ranks[rank] if is_known else None
 
@@ -95,7 +100,7 @@ class MembershipMachine(Decisions):
         return worker is not None and not worker.out
 
     def worker_restarts(self, number: int) -> Place | None:
-        """Another process is to ask in its name: its place if all come; None where there will be none."""
+        """Let another process ask in the worker's name; return its place if all workers join, or None."""
         if (restarting := self._workers.get(number)) is not None:
             restarting.asks_since = None
         return memberships(self.generation + 1, self._eligible()).get(number)
@@ -106,14 +111,13 @@ class MembershipMachine(Decisions):
         return self._settled([])
 
     def hosts_found(self, hosts: Mapping[str, int]) -> list[Action]:
-        """All hosts that there are now: name -> slots, new ones in the order in which they get ranks."""
+        """Take the present hosts: name -> slots, new ones in the order in which they get ranks."""
         if self.is_over:
             return []
         self._slots.find(hosts)
         return self._settled([])
 
     def worker_started(self, number: int) -> list[Action]:
-        """The process of a Start runs."""
         worker = self._workers.get(number)
         if self.is_over or worker is None:
             return []
@@ -121,10 +125,10 @@ class MembershipMachine(Decisions):
         return self._settled([])
 
     def worker_asks(self, number: int, after: int) -> list[Action]:
-        """It waits for a generation above `after`, the last one that it knows.
+        """The worker waits for a generation above `after`, the last one that it knows.
 
-        It is answered once, by Publish or Leave. A generation that it was in is not given again, whatever
-        `after` is: its world cannot be joined a second time.
+        It gets one answer, Publish or Leave. It never gets a generation that it was in again, whatever
+        `after` is: the world of that generation cannot be joined a second time.
         """
         worker = self._workers.get(number)
         if self.is_over or worker is None:
@@ -141,7 +145,7 @@ class MembershipMachine(Decisions):
         return self._settled(said)
 
     def worker_ended(self, number: int, end: End) -> list[Action]:
-        """Its process is gone. Ends of workers that nobody knows, or that were lost before, say nothing."""
+        """The worker's process is gone. No effect for unknown workers and workers lost before."""
         worker = self._workers.get(number)
         if self.is_over or worker is None:
             return []
@@ -149,7 +153,7 @@ class MembershipMachine(Decisions):
         is_told = worker.is_told or worker.is_stopped or worker.generation != self.generation
         if worker.out and (is_told or not worker.generation or not end.is_success()):
             return self._settled([Say(f"{worker}, which was out, {end.passed_on()}")])
-        if end.is_success():  # also of one that is out and does not know: it has done its work
+        if end.is_success():  # a worker that is out and does not know has done its work too
             self._succeed(worker)
             return self._settled([])
         text = f"{worker} {end.passed_on()}"
@@ -161,14 +165,14 @@ class MembershipMachine(Decisions):
         return self._settled([Say(f"{text}; {cost}"), *left])
 
     def worker_accused(self, by: int, generation: int, rank: int, reason: str) -> list[Action]:
-        """Of a rank of the present generation: what is said of earlier ones is too late."""
+        """A rank of the present generation is accused; reports about earlier generations are too late."""
         accused = self.worker(generation, rank)
         return [] if accused is None else self.accuse(by, accused, reason)
 
     def accuse(self, by: int, number: int, reason: str) -> list[Action]:
-        """A member of the present generation does not hear another one any more.
+        """A member of the present generation gets no answers from another one any more.
 
-        What is said of other generations, or by others, is late and counts for nothing.
+        Accusations of or by workers outside this generation have no effect.
         """
         accuser, worker = self._workers.get(by), self._workers.get(number)
         if self.is_over or accuser is None or worker is None or by == number:
@@ -186,7 +190,7 @@ class MembershipMachine(Decisions):
         return self._settled([Say(f"{worker} is not heard any more: {accuser} says: {reason}")])
 
     def host_lost(self, host: str, reason: str) -> list[Action]:
-        """The host is not reached any more: its workers are gone, or will end by themselves."""
+        """The host is unreachable: its workers are gone, or will end by themselves."""
         if self.is_over:
             return []
         gone = self._workers.on_host(host)
@@ -200,14 +204,14 @@ class MembershipMachine(Decisions):
         return self._settled([Say(f"host {host} was lost{with_it}: {reason}; {self._slots.lose(host)}")])
 
     def worker_left(self, number: int) -> list[Action]:
-        """Its process is gone and comes no more, as there is no place for it. Nothing has failed."""
+        """The worker's process is gone, and is not restarted, as it has no place. This is no failure."""
         worker = self._workers.get(number)
         if self.is_over or worker is None:
             return []
         self._workers.remove(worker)
         return self._settled([])
 
-    # What follows from them. Each step looks at the whole state, so that no event is needed twice.
+    # Consequences. Each step reads the whole state, so that no event needs to be repeated.
 
     def _settled(self, actions: list[Action]) -> list[Action]:
         first = (self._stop_overdue, self._conclude, self._start)
@@ -230,8 +234,8 @@ class MembershipMachine(Decisions):
         self._is_draining = True
 
     def _failed(self, worker: Worker, text: str, code: int) -> tuple[str, list[Action]]:
-        """A worker that is not out has ended, or is stopped for it, and is out: what that costs, in words,
-        and what follows for the others of its host.
+        """A worker that is not out has ended or is stopped: put it out. Return the cost in words, and the
+        actions for the other workers of its host.
         """
         is_host, cost = self._slots.fail(worker.host, worker.slot)
         is_one_of_many = is_host and self._limits.blacklist == SLOT
@@ -245,8 +249,9 @@ class MembershipMachine(Decisions):
         return cost, actions
 
     def _put_out(self, worker: Worker, reason: str) -> list[Action]:
-        """It is told at once if it asks, else when it does. A member that does not may be busy: it has as
-        long as others would wait for it.
+        """Put a worker out. It gets the answer now if it asks, else when it does. A member that does not ask
+        may be
+        busy: it has as long as others would wait for it.
         """
         worker.out = reason
         if worker.asks():
@@ -258,16 +263,16 @@ class MembershipMachine(Decisions):
         return []
 
     def _told(self, worker: Worker) -> list[Action]:
-        """Answer a worker that is out. From the first answer on it has its grace."""
+        """Answer a worker that is out. The first answer starts its grace period."""
         if not worker.is_told:
             worker.leave_by = self._clock() + self._limits.leave_grace
         worker.is_told = True
         return [Leave(worker.number, worker.out)]
 
     def _eligible(self) -> list[Worker]:
-        """Candidates for the next membership, in order of its ranks."""
+        """Return the candidates for the next membership, by their new ranks."""
         slots = self._slots.hosts()
-        if self._is_draining:  # no slots are given or taken any more
+        if self._is_draining:  # slots do not matter any more
             kept = self._workers.kept()
             if self.generation:
                 return self._workers.members()
@@ -275,16 +280,16 @@ class MembershipMachine(Decisions):
         return self._workers.eligible(slots, self._limits.max_np)
 
     def _needed(self) -> int:
-        """Workers below which there is no membership."""
+        """Return the minimum number of workers of a membership."""
         return 1 if self._successes else self._limits.min_np
 
     def _asking(self) -> list[Worker]:
-        """Whose asking makes a new membership necessary."""
+        """Return the workers whose asking requires a new membership."""
         kept = self._workers.members() if self.generation else self._workers.kept()
         return [worker for worker in kept if worker.asks()]
 
     def _waited(self) -> float:
-        """Seconds since the first of them asked; 0 without any."""
+        """Return the seconds since the first of them asked; 0 if none has."""
         return workers.waited(self._asking(), self._clock())
 
     def _stop_overdue(self, now: float) -> list[Action]:
@@ -294,7 +299,7 @@ class MembershipMachine(Decisions):
         for worker in [worker for worker in self._workers if worker.is_silent(now, grace)]:
             text = f"{worker} is believed to be lost, and is stopped ({worker.accusation})"
             worker.is_stopped = True
-            if worker.out:  # by another one of its host
+            if worker.out:  # because of another worker of its host
                 actions.append(Stop(worker.number, text))
                 continue
             cost, left = self._failed(worker, text, 1)
@@ -306,7 +311,7 @@ class MembershipMachine(Decisions):
         return actions
 
     def _conclude(self, now: float) -> list[Action]:
-        """End the job where nothing can come of it any more."""
+        """End the job if it cannot continue."""
         kept, asking = self._workers.kept(), self._asking()
         if not (self._workers.members() if self.generation else kept):
             return self._conclude_without_workers(now)
@@ -343,7 +348,7 @@ class MembershipMachine(Decisions):
         return are_too_few or self._slots.are_all_lost()
 
     def _wait(self) -> Wait:
-        """The workers or slots at hand for a membership; the start needs slots first."""
+        """Return the workers, or for the start the slots, at hand for a membership."""
         slots, eligible = self._slots.count(), self._eligible()
         if not self._has_begun:
             return Wait(self._limits.elastic_timeout, self._limits.np, slots, slots)
@@ -360,7 +365,7 @@ class MembershipMachine(Decisions):
         )
 
     def _tell_wait(self, now: float) -> list[Action]:
-        """Say once whom the job waits for, and again when it needs more of them."""
+        """Report once what the job waits for, and again when more is missing."""
         if self._has_begun and not self._asking():
             self._notices.forget()
             return []
@@ -368,7 +373,7 @@ class MembershipMachine(Decisions):
         return [Say(text) for text in self._notices.due(self._wait(), is_long, self._is_draining)]
 
     def _tell_finish(self, now: float) -> list[Action]:
-        """Say once that others work on, where they do a while after the first has finished."""
+        """Report once that others still work, some time after the first has finished."""
         if not self._workers.members():
             return []
         return [Say(text) for text in self._notices.after_finish(now - self._limits.naming_after)]
@@ -426,7 +431,7 @@ class MembershipMachine(Decisions):
         return "there is no slot for it any more"
 
     def _start(self, now: float) -> list[Action]:
-        """Fill free slots, of the oldest hosts first."""
+        """Fill free slots, on the oldest hosts first."""
         slots, limits = self._slots.hosts(), self._limits
         if self._is_draining:
             return self._dismissed_newcomers()
@@ -436,7 +441,7 @@ class MembershipMachine(Decisions):
         actions = self._dismissed_newcomers()
         most = math.inf if limits.max_np is None else limits.max_np
         if not self.generation and self._asking():
-            most = limits.np  # whoever else there is comes later: those that ask do not wait for it
+            most = limits.np  # the asking workers do not wait for further ones
         room = most - len(self._eligible())
         started: list[Worker] = []
         for host, count in slots.items():
@@ -447,7 +452,7 @@ class MembershipMachine(Decisions):
         return [*actions, *(Start(w.number, w.host, places[w.number], w.slot) for w in started)]
 
     def _dismissed_newcomers(self) -> list[Action]:
-        """Those whose host or slot has gone: members leave with the next generation, they can at once."""
+        """Put out newcomers whose host or slot is gone. Members leave with the next generation."""
         if not self.generation:
             return []
         eligible = self._eligible()
@@ -455,12 +460,12 @@ class MembershipMachine(Decisions):
         return [a for w in gone for a in self._put_out(w, self._reason_to_leave(w, False))]
 
     def _notify(self, now: float) -> list[Action]:
-        """Tell members that another membership would be better, until they ask for it."""
+        """Notify members that another membership would be better, until they ask for it."""
         if not self.generation or self._is_draining or self._asking():
             return []
         update = self._update(now)
         broken = self._losses.broken_since
-        if broken is not None:  # the others find out by themselves, unless they exchange nothing
+        if broken is not None:  # the others notice by themselves, unless they exchange nothing
             update = update | 2 if now - broken >= self._limits.notify_again else 0
         if not update:
             return []
@@ -472,11 +477,11 @@ class MembershipMachine(Decisions):
         return [Notify(tuple(worker.number for worker in self._present()), now, update)]
 
     def _update(self, now: float) -> int:
-        """How hosts have changed since the last membership, as Notify has it; 0: not."""
+        """Return how hosts have changed since the last membership, as in Notify; 0: not at all."""
         eligible = self._eligible()
         have_come = workers.have_newcomers_come(eligible, self._limits, now)
         return have_come + 2 * any(worker not in eligible for worker in self._present())
 
     def _present(self) -> list[Worker]:
-        """Those of the present generation that run."""
+        """Return the running workers of the present generation."""
         return [worker for worker in self._workers if worker.generation == self.generation]

@@ -1,4 +1,4 @@
-"""Why a membership was made, what a job waits for before the next, or why it ended: in words for the log."""
+"""Log sentences: why a membership was made, what a job waits for, and why it ended."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from dataclasses import dataclass
 
 from horovod.runner.elastic.workers import Worker
 
-# The beginnings are Horovod's: scripts look for them.
+# Scripts search for these beginnings, which are Horovod's.
 FAILED = "Horovod detected that one or more processes exited with non-zero status"
 RESETS = "Horovod was shutdown because number of resets during elastic job exceeded limit"
-_SHOWN = 4  # losses that a message tells
-_NAMED = 8  # workers, or hosts, that one names
+_SHOWN = 4  # losses in a message
+_NAMED = 8  # workers or hosts in a message
 _NO_STATE = "all workers that hold the state of training are there, and new ones have none"
 
 
 class Losses:
     """Workers that failed.
 
-    `all`, `since_last`: in words, and those since the last membership; `names`: who these are. `untaken`:
-    (exit code, in words) of the first whose work nobody has taken up. `broken_since`: when the first member
-    of the present generation failed; None while all are there. `is_certain`: one of them has ended, and was
-    not only accused.
+    Attributes:
+        all, since_last: descriptions of all, and of those since the last membership.
+        names: of the workers in `since_last`.
+        untaken: (exit code, description) of the first one whose work no other worker has taken over.
+        broken_since: when the first member of the present generation failed; None while it is complete.
+        is_certain: one of them has ended, and was not only accused.
     """
 
     def __init__(self) -> None:
@@ -42,32 +44,32 @@ class Losses:
             self.broken_since = now
 
     def take_publication(self) -> None:
-        """Others go on with the work of those that were lost."""
+        """Other workers continue the work of the lost ones."""
         self.since_last, self.names = [], []
         self.untaken = None
         self.broken_since = None
         self.is_certain = False
 
     def take_success(self) -> None:
-        """A member that has ended with success had nothing left that the lost ones would have done."""
+        """A member's success shows that no work of the lost ones is left."""
         self.untaken = None
 
     def failure(self, sentence: str) -> str:
-        """Why the job ends where too little is left of it, with what was lost, if anything was."""
+        """Return why the job ends with too little left, with the losses, if there are any."""
         return f"{FAILED}: {sentence}{self.text()}" if self.all else sentence
 
     def text(self) -> str:
-        """The last loss, as the end of a sentence; "" if there was none."""
+        """Return the last losses, as the end of a sentence; "" if there were none."""
         return f": {'; '.join(self.all[-_SHOWN:])}" if self.all else ""
 
     def out_of_resets(self, limit: int | None, have_hosts_changed: bool) -> str:
-        """Why the job ends where its members ask for one membership more than it may have."""
+        """Return why the job ends when members request a membership beyond the limit."""
         asked = "hosts have changed" if have_hosts_changed else "its members asked for another membership"
         return f"{RESETS} (--reset-limit {limit}): {'; '.join(self.since_last[-_SHOWN:]) or asked}"
 
 
 def too_few(needed: int, left: int) -> str:
-    """The beginning of a sentence about a job that ends for it."""
+    """Return the beginning of a sentence about a job that ends because it has too few workers."""
     needs = f"at least {counted(needed, 'worker')} {'is' if needed == 1 else 'are'} needed"
     return f"{needs}, and {left or 'none'} {'are' if left > 1 else 'is'} left"
 
@@ -75,9 +77,9 @@ def too_few(needed: int, left: int) -> str:
 def membership(
     lost: Sequence[str], removed: Sequence[tuple[Worker, str]], ready: Sequence[Worker], generation: int
 ) -> str:
-    """The members of this generation (`ready`) and the reason, told before they get their new ranks.
+    """Return the members of this generation (`ready`) and the reason for it.
 
-    How each of the `lost` was lost has been said when it was.
+    Earlier messages have said how the `lost` were lost.
     """
     hosts = dict.fromkeys(worker.host for worker in ready)
     size = f"{counted(len(ready), 'worker')} on {counted(len(hosts), 'host')}"
@@ -95,7 +97,7 @@ def membership(
 
 
 def named(things: Iterable[object]) -> str:
-    """The first of them, and how many more there are."""
+    """Return the first names, and the number of the others."""
     names = [str(thing) for thing in things]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{', '.join(names[:_NAMED])}{more}"
@@ -107,11 +109,16 @@ def counted(number: int, thing: str) -> str:
 
 @dataclass(frozen=True)
 class Wait:
-    """For a membership; `seconds` at most. Before workers are started (`has_begun`), it is one for slots.
+    """A wait for a membership of at most `seconds`; for slots, before workers are started (not `has_begun`).
 
-    `needed`: workers, or slots, at least; `here`: those that are ready. `slots`: of hosts that can be used.
-    `late`: workers that could be in it, and have not asked; `without`: those that have no slot any more.
-    `is_first`: nobody has been a member before. `lacks_state`: some have, and none of them could be in it.
+    Attributes:
+        needed: minimum number of workers, or of slots.
+        here: how many are ready.
+        slots: of usable hosts.
+        late: workers that could be in the membership, and have not asked.
+        without: workers that have no slot any more.
+        is_first: there was no membership before.
+        lacks_state: there was one, and none of its members could be in this one.
     """
 
     seconds: float
@@ -125,18 +132,18 @@ class Wait:
     lacks_state: bool = False
 
     def survivors(self) -> list[Worker]:
-        """Members that have not asked, and that nobody accuses."""
+        """Return the members that have not asked, and are not accused."""
         return [worker for worker in self.late if worker.generation and worker.accused_since is None]
 
     def missing(self) -> int:
-        """How many have to come. Survivors are there, whether they have asked or not; of the first
-        membership, everybody who was started.
+        """Return how many workers are still to come. Survivors count as present; so do, for the first
+        membership, all started workers.
         """
         coming = [worker for worker in self.late if worker.generation or self.is_first]
         return self.needed - self.here - len(coming)
 
     def beginning(self, missing: int) -> str:
-        """The message when so many are missing."""
+        """Return the message when so many are missing."""
         more = counted(missing, "more worker" if self.has_begun else "more slot")
         of_all = (
             f"as at least {self.needed} are needed" if self.has_begun else f"of {self.needed} for the start"
@@ -147,18 +154,18 @@ class Wait:
         return f"waits for {more}, {of_all}, {self._most()}{there}{self._outside()}"
 
     def for_state(self) -> str:
-        """The message when no worker that could go on has the state."""
+        """Return the message when no candidate has the state of training."""
         return f"waits for {self._hosts_with_state()} to be listed again, {self._most()}: {_NO_STATE}"
 
     def for_survivors(self) -> str:
-        """The message when others have waited for these for a while."""
+        """Return the message when others have waited for survivors for a while."""
         late = self.survivors()
         runs = "its process runs" if len(late) == 1 else "their processes run"
         why = f"{runs}, and no other rank has called {'it' if len(late) == 1 else 'them'} silent"
         return f"waits for {named(late)} to use Horovod again, {self._most()}: {why}"
 
     def end(self) -> str:
-        """The message when the time is over."""
+        """Return the message when the time is over."""
         waited = f"waited {self.seconds:g} s (--elastic-timeout)"
         hosts = f"hosts that can be used have {counted(self.slots, 'slot')}"
         if not self.has_begun:
@@ -182,18 +189,16 @@ class Wait:
 
 
 class Notices:
-    """Of one job: what was said of its present wait, so that nothing is said twice."""
+    """The messages of a job's present wait, so that none is repeated."""
 
     def __init__(self) -> None:
-        self._missing = 0  # as was said
-        self._said: set[str] = set()  # of the other two
-        self._finish: tuple[str, float] | None = None  # who was the first, and when; None once it is said
+        self._missing = 0  # as last reported
+        self._said: set[str] = set()  # kinds of the other two messages
+        self._finish: tuple[str, float] | None = None  # first name and time; None once reported
         self._has_finished = False
 
     def due(self, wait: Wait, is_long: bool, is_draining: bool) -> list[str]:
-        """Sentences that are to be said now. `is_long`: so that survivors are named; `is_draining`: nobody is
-        started any more.
-        """
+        """Return the messages that are due. `is_long`: name survivors; `is_draining`: no worker starts."""
         found = []
         missing = 0 if is_draining or wait.lacks_state else max(0, wait.missing())
         if missing > self._missing:
@@ -211,18 +216,18 @@ class Notices:
         return is_first
 
     def note_finish(self, who: str, now: float) -> None:
-        """A member has ended well."""
+        """Note that a member has ended with success."""
         if not self._has_finished:
             self._has_finished, self._finish = True, (who, now)
 
     def after_finish(self, before: float) -> list[str]:
-        """The message if the first finish was before this time."""
+        """Return the message about the first finish, if that was before this time."""
         if self._finish is None or self._finish[1] > before:
             return []
         who, self._finish = self._finish[0], None
         return [f"{who} has finished; the other ranks finish too, and no worker is started any more"]
 
     def forget(self) -> None:
-        """Nobody waits."""
+        """The wait is over."""
         self._missing = 0
         self._said.clear()

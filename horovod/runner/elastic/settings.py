@@ -1,7 +1,7 @@
-"""The options of elastic jobs, checked together: which hosts, how many workers, how long to wait.
+"""The options of elastic jobs, checked together: hosts, numbers of workers, time limits.
 
-Pure: `values` are those of the command line, the config file and the environment, by the names of the
-options, as `settings.merged` gives them. A value that is missing or None is not given.
+Pure functions: `values` are the merged options by name, as `settings.merged` returns them. A missing value or
+None means not given.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from horovod.common.sentences import facts_of
 from horovod.runner import errors, hosts
 from horovod.runner.errors import flag_of
 
-SLOT, HOST = "slot", "host"  # what the death of a worker costs
-# Of one host within FAILURE_WINDOW. A slot that always fails has at most 7 in it, as its cool-down
-# doubles: so one broken GPU does not cost the host, and two do.
+SLOT, HOST = "slot", "host"  # the cost of a worker's death
+# Of one host within FAILURE_WINDOW. A slot that always fails has at most 7, as its cool-down doubles: so one
+# broken GPU does not cost the host, and two do.
 MAX_WORKER_FAILURES = 10
 SHORTEST, LONGEST = 1, 3600  # seconds of a cool-down
 _FOR_ELASTIC = ("max_np", "slots_per_host", "reset_limit", "blacklist_cooldown_range")
@@ -26,23 +26,31 @@ _WITH_VARIABLES = ("elastic_timeout", "blacklist", "max_worker_failures")
 
 @dataclass(frozen=True)
 class Limits:
-    """How large an elastic job may be, and how long it waits for what; times in seconds.
+    """The size limits of an elastic job, and its time limits in seconds.
 
-    `np`: slots that the start waits for. `max_np` None: as many workers as there are slots.
-    `hosts_may_come` False: hosts are those of the beginning, so nobody waits for others.
-    `blacklist`: what the death of a worker costs, its SLOT or its HOST. `cooldown_range`: (lowest, highest)
-    seconds after which that is used again; None: a host never, a slot by a default range.
-    `max_worker_failures`: with SLOT, so many deaths of a host's workers within some minutes cost the host.
-    `elastic_timeout`: of the start's wait for slots, and of each membership's wait for those that belong to
-    it: at first for all that were started, then for survivors, and for `min_np` workers. Whoever has not
-    asked so long after the first one did is left out. A survivor asks when it next uses Horovod, so that a
-    long step, or a checkpoint, takes its time. Those that are waited for are named after `naming_after`.
-    `newcomer_window`: for how long newcomers that are ready wait for others that are starting.
-    `accusation_grace`: how long an accused worker may take to ask; it is `doubtful_grace` where another has
-    failed in this generation: whoever follows that one looks silent too.
-    `leave_grace`: from being told that it is out, or left out, until a worker is stopped. One that works, and
-    that nobody accuses, has the elastic timeout before that.
-    `notify_again`: between two notifications of the same change: one may be lost in a reset.
+    Attributes:
+        np: slots that the start waits for.
+        min_np: workers that each membership needs.
+        max_np: most workers; None: as many as there are slots.
+        hosts_may_come: if False, no hosts are added later, so the job never waits for any.
+        elastic_timeout: how long the start waits for slots, and each membership for its workers: all that
+            were started at first, later survivors and `min_np` workers. Workers that have not asked this long
+            after the first one are left out. A survivor asks when it next uses Horovod, so long steps and
+            checkpoints use up this time.
+        reset_limit: most changes of membership; None: no limit.
+        cooldown_range: (lowest, highest) seconds until a failed host or slot is used again; None: never for a
+            host, a default range for a slot.
+        blacklist: the cost of a worker's death, its SLOT or its HOST.
+        max_worker_failures: with SLOT, the deaths of a host's workers within FAILURE_WINDOW that cost the
+        host.
+        naming_after: time after which a message names the awaited workers.
+        newcomer_window: how long ready newcomers wait for others that are starting.
+        accusation_grace: how long an accused worker may take to ask.
+        doubtful_grace: the same if another worker has failed in this generation, as its followers look
+        silent.
+        leave_grace: from the answer that it is out, or from being left out, until a worker is stopped. A busy
+            worker that is not accused has the elastic timeout before that.
+        notify_again: between two notifications of the same change, as a reset may lose one.
     """
 
     np: int
@@ -64,10 +72,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class ElasticSettings:
-    """Of one elastic job, checked. `script` is "" where the hosts are `fixed_hosts`, in order.
+    """The checked settings of an elastic job. `script` is "" if the hosts are `fixed_hosts`, in order.
 
-    `slots_per_host`: of a host for which the script says none. `restart`: after a loss processes are started
-    again.
+    `slots_per_host`: of a host for which the script gives no number. `restart`: processes are started again
+    after a loss.
     """
 
     limits: Limits
@@ -78,12 +86,11 @@ class ElasticSettings:
 
 
 def asks_for_elastic(values: Mapping[str, Any]) -> bool:
-    """Whether the job is elastic: it has a script, a lowest number of workers, or workers that are started
-    again.
+    """Whether the job is elastic: it has a script, a minimum number of workers, or restarts.
 
-    LaunchError for options that only elastic jobs have, where it is not. Those that variables may set, as
-    HOROVOD_ELASTIC_TIMEOUT, are none of these: a shell may set it for all of its jobs. For their flags there
-    is `refuse_alone`.
+    LaunchError for options of elastic jobs in another job. Options that also have a variable, such as
+    HOROVOD_ELASTIC_TIMEOUT, are exempt, as a shell may set it for all its jobs; `refuse_alone` checks their
+    flags.
     """
     if _is_elastic(values):
         return True
@@ -97,29 +104,33 @@ def _is_elastic(values: Mapping[str, Any]) -> bool:
 
 
 def without_restart_of_others(values: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
-    """`values`, but for a restart that only HOROVOD_ELASTIC_RESTART asks for, where the job is not elastic
-    without: a shell may set it for ranks of torchrun. `said`: by the command line and the config file.
+    """Return `values` without a restart that only HOROVOD_ELASTIC_RESTART requests, if the job is not elastic
+    otherwise: a shell may set it for ranks of torchrun.
+
+    `said`: options of the command line and the config file.
     """
     others = {name: value for name, value in values.items() if name != "elastic_restart"}
     return dict(values) if "elastic_restart" in said or _is_elastic(others) else others
 
 
 def refuse_alone(given: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """LaunchError for flags of elastic jobs on a command line (`given`) of a job that is none."""
+    """LaunchError for flags of elastic jobs on a command line (`given`) of another job."""
     if not _is_elastic(values):
         _refuse(name for name in (*_FOR_ELASTIC, *_WITH_VARIABLES) if _is_given(given, name))
 
 
 def refuse_other_hosts(values: Mapping[str, Any], environment: Mapping[str, str]) -> None:
-    """LaunchError in a batch job of several hosts, where an elastic job's are not named: silently taking this
-    one alone would surprise.
+    """LaunchError in a batch job of several hosts whose elastic job names no hosts: using only this host
+    would surprise.
     """
     if any(_is_given(values, name) for name in ("host_discovery_script", "hosts", "hostfile")):
         return
     allocation = hosts.allocation(environment)
     if allocation is not None and len(allocation.tasks) > 1:
         listed = ",".join(f"{host.name}:{host.slots}" for host in allocation.tasks)
-        raise errors.elastic_in_slurm(hosts=listed, np=values["np"])
+        raise errors.elastic_in_batch_job(
+            scheduler=allocation.scheduler, hosts=listed, np=values["np"]
+        )
 
 
 def _refuse(names: Iterable[str]) -> None:
@@ -128,7 +139,7 @@ def _refuse(names: Iterable[str]) -> None:
 
 
 def elastic_settings(values: Mapping[str, Any]) -> ElasticSettings:
-    """Of a job for which `asks_for_elastic` holds. LaunchError says what is wrong, and what to do."""
+    """Return the settings of a job for which `asks_for_elastic` holds. LaunchError for wrong options."""
     np = values.get("np")
     if np is None:
         raise errors.elastic_no_np()
@@ -163,7 +174,6 @@ def _is_given(values: Mapping[str, Any], name: str) -> bool:
 
 
 def _script(values: Mapping[str, Any]) -> str:
-    """The script, or "" without one."""
     script: str | None = values.get("host_discovery_script")
     if script is None:
         return ""
@@ -176,7 +186,9 @@ def _script(values: Mapping[str, Any]) -> str:
 
 
 def _fixed_hosts(values: Mapping[str, Any], np: int, blacklist: str) -> tuple[tuple[str, int], ...]:
-    """With slots for the start, as no others will come. Without names it is this machine, with `np` slots."""
+    """Return the hosts, with enough slots for the start, as no others will come. The default is this machine
+    with `np` slots.
+    """
     found = hosts.named(values.get("hosts"), values.get("hostfile"))
     if len(found) < 2 and blacklist == HOST:
         raise errors.blacklist_one_host(host=found[0].name if found else "this one")
@@ -188,7 +200,7 @@ def _fixed_hosts(values: Mapping[str, Any], np: int, blacklist: str) -> tuple[tu
 
 
 def _cooldown_range(values: Mapping[str, Any]) -> tuple[int, int] | None:
-    """horovod.run may be given anything else than two numbers."""
+    """Return the range; horovod.run may pass any value."""
     given = values.get("blacklist_cooldown_range")
     if given is None:
         return None
@@ -201,7 +213,7 @@ def _cooldown_range(values: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def checked_range(cooldown_range: Sequence[int]) -> tuple[int, int]:
-    """(lowest, highest) cool-down in seconds. ValueError says what is wrong with it."""
+    """Return (lowest, highest) cool-down in seconds. ValueError for a malformed range."""
     if len(cooldown_range) != 2:
         raise errors.cooldown_no_pair(value=list(cooldown_range))
     lowest, highest = cooldown_range

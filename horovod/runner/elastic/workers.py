@@ -8,20 +8,22 @@ from dataclasses import dataclass, field
 from horovod.common.agent_messages import Place
 from horovod.runner.elastic.settings import Limits
 
-MOST_ACCUSED = 3  # generations in a row: whoever asks each time, and is never heard, is out then
+MOST_ACCUSED = 3  # generations in a row after which a worker that always asks and is always accused is out
 
 
 @dataclass
 class Worker:
-    """A process from its start to its end.
+    """A process from its start to its end: a *newcomer* before its first membership, then a *member*.
 
-    `slot`: of its start, and from its first membership on its local rank there: so it is the GPU that the
-    process has taken, and no other member's on this host.
-    `generation`, `rank`: of its last membership; 0 and -1 before it has one (it is a *newcomer* then, and a
-    *member* later). `asks_since`: when it began to wait for its next membership; None while it does not.
-    `out`: why it will be in none any more; "" while it may. `is_told`: it was answered so. `leave_by`: when
-    it is stopped if it still runs.
-    `accusers`: members of its generation that do not hear it.
+    Attributes:
+        slot: of its start; from its first membership on, its local rank there: the GPU that the process
+            holds, which no other member of this host has.
+        generation, rank: of its last membership; 0 and -1 for a newcomer.
+        asks_since: when it began to wait for its next membership; None while it does not wait.
+        out: why it will be in no further membership; "" if it may be.
+        is_told: it got the answer that it is out.
+        leave_by: when it is stopped if it still runs.
+        accusers: members of its generation that get no answers from it.
     """
 
     number: int
@@ -38,13 +40,13 @@ class Worker:
     accused_since: float | None = None
     accusation: str = ""
     accusers: set[int] = field(default_factory=set)
-    accused_in_a_row: int = 0  # generations before this one that ended by an accusation of it
+    accused_in_a_row: int = 0  # earlier generations in a row in which it was accused
 
     def asks(self) -> bool:
         return self.asks_since is not None
 
     def is_silent(self, now: float, grace: float) -> bool:
-        """Whether it has been accused for so long, and neither asks nor is out."""
+        """Whether it has been accused for `grace` seconds, and neither asks nor is out."""
         is_awaited = not self.out and not self.asks()
         return is_awaited and self.accused_since is not None and now - self.accused_since >= grace
 
@@ -64,7 +66,7 @@ class Worker:
 
 
 class Workers:
-    """Those that run: from Start until they have ended. By number."""
+    """The running workers, from Start to their end, by number."""
 
     def __init__(self) -> None:
         self._running: dict[int, Worker] = {}
@@ -89,7 +91,7 @@ class Workers:
         return [worker for worker in self if worker.host == host]
 
     def kept(self) -> list[Worker]:
-        """Those that are not out: members in order of ranks, then newcomers in order of their start."""
+        """Return the workers that are not out: members by rank, then newcomers by start."""
         return sorted(
             (worker for worker in self if not worker.out),
             key=lambda worker: (not worker.generation, worker.rank, worker.number),
@@ -99,10 +101,11 @@ class Workers:
         return [worker for worker in self.kept() if worker.generation]
 
     def eligible(self, slots: Mapping[str, int], most: int | None) -> list[Worker]:
-        """Candidates for the next membership, in order of its ranks: members first, and in their order.
+        """Return the candidates for the next membership by their new ranks: members first, in their old
+        order.
 
-        `slots`: those of each host, the oldest host first; newcomers are ordered by them. Of a host that has
-        more workers than slots the first are taken, and of all of them the first `most`.
+        `slots`: of each host, the oldest host first, which orders newcomers. Each host contributes as many
+        workers as it has slots, and the first `most` of all are taken.
         """
         left = dict(slots)
         found = []
@@ -119,10 +122,10 @@ class Workers:
         return found[:most]
 
     def free_slot(self, host: str, slots: int, usable: Collection[int]) -> int | None:
-        """The lowest of the `usable` slots that a new worker can have; None where there is none, or as many
-        workers run as the host has `slots`.
+        """Return the lowest of the `usable` slots for a new worker; None if there is none, or if the host
+        runs `slots` workers.
 
-        Who is out takes its slot, and its GPU, until it has ended.
+        A worker that is out holds its slot, and its GPU, until it has ended.
         """
         here = self.on_host(host)
         if len(here) >= slots:
@@ -133,11 +136,11 @@ class Workers:
 def is_complete(
     eligible: Sequence[Worker], generation: int, needed: int, is_late: bool, limits: Limits, now: float
 ) -> bool:
-    """Whether those of `eligible` that ask are to be the membership after `generation` now.
+    """Whether the asking workers of `eligible` must become the membership after `generation` now.
 
-    `needed`: workers, at least. `is_late`: there is no more time, so that what can be published is. After the
-    first generation survivors wait for each other, and for newcomers only where they are too few. The first
-    waits for all that were started.
+    `needed`: minimum number of workers. `is_late`: the time is over, so any allowed membership is published.
+    The first generation waits for all started workers. Later, survivors wait for each other, and for
+    newcomers only if they are too few.
     """
     ready = [worker for worker in eligible if worker.asks()]
     if len(ready) < needed or lacks_state(ready, generation):
@@ -153,17 +156,17 @@ def is_complete(
 
 
 def lacks_state(workers: Sequence[Worker], generation: int) -> bool:
-    """Whether a membership of these, after this generation, would not know what training goes on from."""
+    """Whether these workers, after this generation, would have no state to continue training from."""
     return bool(generation) and not any(worker.generation for worker in workers)
 
 
 def waited(asking: Sequence[Worker], now: float) -> float:
-    """Seconds since the first of these asked; 0 where none asks."""
+    """Return the seconds since the first of these asked; 0 if none asks."""
     return now - min((worker.asks_since for worker in asking if worker.asks_since is not None), default=now)
 
 
 def have_newcomers_come(eligible: Sequence[Worker], limits: Limits, now: float) -> bool:
-    """Whether there are newcomers that ask: all that run, or one has waited long enough for others."""
+    """Whether newcomers ask: all that run, or one that has waited long enough for the others."""
     newcomers = [worker for worker in eligible if not worker.generation]
     asking = [worker for worker in newcomers if worker.asks()]
     if not asking:
@@ -172,8 +175,9 @@ def have_newcomers_come(eligible: Sequence[Worker], limits: Limits, now: float) 
 
 
 def never_heard(ready: Sequence[Worker]) -> Worker | None:
-    """Of those that ask each time and are accused each time, by others of them: who is accused most, of the
-    highest rank.
+    """Return the worker to drop among workers that always ask and are always accused by others of them.
+
+    It is the most accused one, of the highest rank; None if there is none.
     """
     numbers = {worker.number for worker in ready}
     accusers = {worker.number: len(worker.accusers & numbers) for worker in ready}
@@ -182,9 +186,9 @@ def never_heard(ready: Sequence[Worker]) -> Worker | None:
 
 
 def memberships(generation: int, workers: Sequence[Worker]) -> Mapping[int, Place]:
-    """Worker -> its place; ranks are positions in `workers`.
+    """Return worker -> place; ranks are positions in `workers`.
 
-    Cross ranks: hosts in order of their first rank.
+    Cross ranks count hosts in order of their first rank.
     """
     by_host: dict[str, list[Worker]] = {}
     for worker in workers:
@@ -211,10 +215,10 @@ def memberships(generation: int, workers: Sequence[Worker]) -> Mapping[int, Plac
 
 
 def _local_ranks(on_host: Sequence[Worker]) -> dict[int, int]:
-    """Worker -> its local rank, of the workers of one host.
+    """Return worker -> local rank, for the workers of one host.
 
-    A script takes the GPU of its first local rank, and keeps it. So a member's local rank is its slot, as
-    long as that is low enough: numbers that are left to newcomers are no member's GPU.
+    A script takes the GPU of its first local rank, and keeps it. So a member's local rank is its slot if that
+    is low enough: numbers left to newcomers are then no member's GPU.
     """
     count = len(on_host)
     found: dict[int, Worker] = {}

@@ -1,4 +1,4 @@
-"""Gradient compression: what a compressor is, those that come with the package, and how one is chosen."""
+"""Gradient compression: the interface of compressors, the package's compressors, and their selection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compressors whose output is added as it is: none, and the casts to 16 bits that Horovod has."""
+"""Compressors whose output is added unchanged: none, and Horovod's casts to 16 bits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["BF16Compressor", "FP16Compressor", "NoneCompressor"]
 
 
 class NoneCompressor(Compressor):
-    """Sends gradients as they are."""
+    """Sends gradients unchanged."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
@@ -26,7 +26,7 @@ class NoneCompressor(Compressor):
 
 
 class _CodecOfClass:
-    """The native codec of that name, as an attribute of a class; made once, when it is first asked for."""
+    """A native codec as a class attribute, made at the first access."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -40,7 +40,7 @@ class _CodecOfClass:
 
 
 class _CastCompressor(Compressor):
-    """The base of compressors that only change the dtype: the way back."""
+    """The base of compressors that only change the dtype."""
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
@@ -48,10 +48,10 @@ class _CastCompressor(Compressor):
 
 
 class FP16Compressor(_CastCompressor):
-    """Sends floating-point tensors as float16, where values beyond 65504 become infinite; others as they are.
+    """Sends floating-point tensors as float16, in which values beyond 65504 become infinite.
 
-    Where the core casts, which it does with float32 and float64 in host memory, it sums in float32, and an
-    average is made before its result is cast. Elsewhere the casts themselves are added.
+    Other tensors are unchanged. The core casts float32 and float64 in host memory. It sums in float32, and
+    computes an average before it casts the result. Elsewhere the casts themselves are added.
     """
 
     codec = _CodecOfClass("fp16")
@@ -62,9 +62,9 @@ class FP16Compressor(_CastCompressor):
 
 
 class BF16Compressor(_CastCompressor):
-    """Sends floating-point tensors as bfloat16: float32's range, 8 significant bits; others as they are.
+    """Sends floating-point tensors as bfloat16: float32's range, 8 significant bits. Others are unchanged.
 
-    Sums are made as FP16Compressor says.
+    Sums are computed as with FP16Compressor.
     """
 
     codec = _CodecOfClass("bf16")

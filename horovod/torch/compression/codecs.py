@@ -1,6 +1,6 @@
-"""The compressors whose work the native core does: blocks of 4, 8 or 16 bits per element.
+"""The compressors that the native core implements: blocks of 4, 8 or 16 bits per element.
 
-docs/compression_explained.md has the formats from the bits up, docs/wire_format.md their bytes.
+docs/compression_explained.md explains the formats, docs/wire_format.md specifies their bytes.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ ROUNDINGS = ("nearest", "stochastic")
 
 
 class CodecCompressor(ConfiguredCompressor):
-    """A compressor that names a native codec: the core encodes, sums and decodes in one go.
+    """A compressor with a native codec: the core encodes, sums and decodes in one operation.
 
-    Called by hand, stochastic rounding draws other numbers in every call, the same in every program.
+    In calls by hand, stochastic rounding draws other numbers each time, the same in every run.
     """
 
     combine = "gather"
@@ -40,20 +40,19 @@ class CodecCompressor(ConfiguredCompressor):
         self._draws = 0  # calls of compress() that used random numbers
 
     def native_codec(self) -> native.Codec:
-        """The codec with this compressor's options."""
+        """Return the codec with this compressor's options."""
         raise errors.names_no_codec(compressor=type(self).__name__)
 
     @property_on_class_too
     def codec(self) -> native.Codec:
-        """The native codec; the core works with it where both methods are the inherited ones."""
+        """The native codec. The core uses it unless a subclass overrides ``compress`` or ``decompress``."""
         return self.native_codec()
 
     @method_on_class_too
     def compress(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:  # type: ignore[override]
-        """Encode a floating-point tensor of any shape to a 1-D uint8 tensor. Others stay as they are.
+        """Encode a floating-point tensor of any shape to a 1-D uint8 tensor. Others stay unchanged.
 
-        Called by hand like this, the codec works in host memory: what is on a GPU is copied there, and its
-        codes back. An allreduce encodes on the GPU.
+        This method copies a GPU tensor to host memory, and its codes back. An allreduce encodes on the GPU.
         """
         if not tensor.is_floating_point():
             return tensor, None
@@ -90,16 +89,16 @@ class CodecCompressor(ConfiguredCompressor):
 
 
 class Bit16Compressor(CodecCompressor):
-    """Sends float16 and sums in float32; finite values beyond 65504 saturate, Inf and NaN travel as such."""
+    """Sends float16 and sums in float32. Finite values beyond 65504 saturate; Inf and NaN are kept."""
 
     def native_codec(self) -> native.Codec:
         return _codec("bit16", 0)
 
 
 class _BlockCompressor(CodecCompressor):
-    """The base of formats with a scale for each block: its size, rounding and the seed of random numbers.
+    """The base of formats with a scale per block: block size, rounding, and seed of random numbers.
 
-    The seed counts where something is random. All ranks need the same options.
+    The seed matters only if numbers are random. All ranks need the same options.
     """
 
     def __init__(
@@ -118,7 +117,7 @@ class _BlockCompressor(CodecCompressor):
         self.block_size, self.rounding, self.seed = block_size, rounding, seed
 
     def codec_of(self, format: str, *, is_random: bool = False, **options: Any) -> native.Codec:
-        """Of a native format, with its own options too. is_random: even where it rounds to nearest."""
+        """Return the codec of a native format and options. is_random: it uses the seed even for "nearest"."""
         seed = self.seed if is_random or self.rounding == "stochastic" else 0
         return _codec(format, self.block_size, rounding=self.rounding, seed=seed, **options)
 
@@ -135,7 +134,7 @@ class Bit8Compressor(_BlockCompressor):
         min_elements: see Compressor.
 
     Raises:
-        ValueError: an option is outside of what is allowed.
+        ValueError: an option has a value that is not allowed.
     """
 
     def __init__(
@@ -165,7 +164,7 @@ class Bit8Compressor(_BlockCompressor):
 class Int8Compressor(_BlockCompressor):
     """Sends integers from -127 to 127 and a float32 scale per block, 8.25 bits per element; sums in float32.
 
-    Args and errors as those of Bit8Compressor.
+    Args and errors as in Bit8Compressor.
     """
 
     def native_codec(self) -> native.Codec:
@@ -176,13 +175,13 @@ class Int4Compressor(_BlockCompressor):
     """Sends integers from -7 to 7, two in a byte, and a float32 scale per block, 4.25 bits per element.
 
     Args:
-        rotation: "hadamard" multiplies each block by a randomised Walsh-Hadamard matrix first, which spreads
+        rotation: "hadamard" multiplies each block by a randomized Walsh-Hadamard matrix first, which spreads
             outliers over the block; "none" does not.
-        levels: "uniform", or "lloyd": the 16 values with the least error for normal numbers, which blocks
-            are after the rotation. So it needs rotation="hadamard"; and rounding="nearest".
+        levels: "uniform", or "lloyd": the 16 values with the least error for normal numbers, which the
+            rotation produces. It requires rotation="hadamard" and rounding="nearest".
         seed: of the rotation's signs, and of stochastic rounding.
 
-    The others, and errors, as those of Bit8Compressor.
+    Other args and errors as in Bit8Compressor.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Compressors with options: ``Compression.bit8`` as it is, ``Compression.bit8(block_size=32)`` otherwise."""
+"""Compressors with options: ``Compression.bit8`` has the defaults, ``Compression.bit8(seed=1)`` others."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MIN_ELEMENTS = 1024
 
 
 class ConfiguredCompressor(Compressor):
-    """A compressor that is used as a class, with default options, and as an instance with others.
+    """A compressor that is used as a class, with default options, or as an instance with others.
 
-    Every option is an argument of the constructor, by keyword, and an attribute.
+    Every option is a keyword argument of the constructor, and an attribute.
     """
 
     min_elements: int | None = MIN_ELEMENTS
@@ -33,7 +33,7 @@ class ConfiguredCompressor(Compressor):
 
     @classmethod
     def default(cls) -> ConfiguredCompressor:
-        """The instance that stands for the class itself."""
+        """Return the instance that stands for the class."""
         instance: ConfiguredCompressor | None = vars(cls).get("_default")
         if instance is None:
             instance = cls()  # type: ignore[call-arg]
@@ -42,7 +42,7 @@ class ConfiguredCompressor(Compressor):
 
     @classmethod
     def require(cls, option: str, value: object, allowed: tuple[object, ...]) -> None:
-        """ValueError unless an option has one of the allowed values, in their type."""
+        """Raise ValueError unless an option has one of the allowed values, in their type."""
         if not any(value == choice and isinstance(value, type(choice)) for choice in allowed):
             choices = " or ".join(repr(choice) for choice in allowed)
             raise errors.wrong_choice(compressor=cls.__name__, option=option, value=value, allowed=choices)
@@ -54,7 +54,7 @@ class ConfiguredCompressor(Compressor):
             raise errors.wrong_integer(compressor=cls.__name__, option=option, value=value, least=least)
 
     def options(self) -> dict[str, Any]:
-        """The options that are not the default ones."""
+        """Return the options that differ from their defaults."""
         parameters = inspect.signature(type(self)).parameters
         values = {name: getattr(self, name) for name in parameters}
         return {name: value for name, value in values.items() if value != parameters[name].default}
@@ -66,7 +66,7 @@ class ConfiguredCompressor(Compressor):
 
 
 class method_on_class_too:
-    """A method that the class has too, working on its default instance: ``Compression.bit8.compress(t)``."""
+    """A method that also works on the class, with its default instance: ``Compression.bit8.compress(t)``."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -79,7 +79,7 @@ class method_on_class_too:
 
 
 class property_on_class_too:
-    """A read-only property that the class has too, with the value of its default instance."""
+    """A read-only property that also works on the class, with the value of its default instance."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self._function = function

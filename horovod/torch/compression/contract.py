@@ -1,8 +1,8 @@
-"""The contract of a compressor: what it has to have, and what it may say about itself.
+"""The interface of a compressor: required methods and optional attributes.
 
 A compressor has ``compress(tensor) -> (compressed, ctx)`` and ``decompress(compressed, ctx) -> tensor``,
-static or not; a class or an instance is passed as ``compression=``. ``combine`` says how its output may be
-combined across ranks; one that needs to hear of the other ranks on the way has ``rounds`` instead of the two.
+static or not. A class or an instance is passed as ``compression=``. ``combine`` tells how outputs may be
+combined across ranks. A compressor that needs sums over ranks on the way has ``rounds`` instead.
 docs/own_compressor.md shows how to write one.
 """
 
@@ -20,15 +20,15 @@ __all__ = ["COMBINES", "Compressor", "CompressorLike", "CompressorType", "Rounds
 
 COMBINES = ("sum", "gather", "rounds")
 
-# What a compressor remembers of one tensor between its allreduces; tensors in it are saved in checkpoints.
+# A compressor's state of one tensor between allreduces. Checkpoints contain the tensors in it.
 State = MutableMapping[str, Any]
 
-# Yields tensors, gets their sums over ranks, and returns the sum of what was compressed.
+# Yields tensors, receives their sums over ranks, and returns the sum of the compressed tensors.
 Rounds = Generator[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 class CompressorLike(Protocol):
-    """The type of ``compression=``. Missing attributes have the values that Compressor gives them."""
+    """The type of ``compression=``. Missing attributes have the defaults of Compressor."""
 
     def compress(self, tensor: torch.Tensor, /) -> tuple[torch.Tensor, Any]: ...
 
@@ -36,14 +36,14 @@ class CompressorLike(Protocol):
 
 
 class CompressorType(ABCMeta):
-    """Of compressors' classes: those that come with the package read as scripts write them."""
+    """The metaclass of compressors. Those of the package have the repr that scripts write."""
 
     known_as: str
 
     @property
     def short_name(cls) -> str:
-        """As in text: ``bit8``; of any other class its own name."""
-        return str(vars(cls).get("known_as", cls.__name__))  # a subclass is not what it inherits from
+        """The name in text: ``bit8``, or the class's own name."""
+        return str(vars(cls).get("known_as", cls.__name__))  # not inherited by a subclass
 
     def __repr__(cls) -> str:
         return f"Compression.{cls.known_as}" if "known_as" in vars(cls) else super().__repr__()
@@ -54,14 +54,14 @@ class Compressor(metaclass=CompressorType):
 
     Attributes:
         combine: how the outputs of ``compress`` on different ranks may be combined.
-            ``"sum"``: they are tensors of one shape and dtype on all ranks, and may be added as they are.
-            ``"gather"``: codes that may not be added. Every rank's are gathered, decompressed and added in
-            float32 (float64 for float64 gradients) in rank order; their size may differ by rank. All are
-            decompressed with the caller's own ``ctx``, so whatever differs by rank (a scale, indices) belongs
-            into the codes. Integer tensors are not given to such a compressor, they travel as they are.
+            ``"sum"``: they are tensors of one shape and dtype on all ranks, and may be added unchanged.
+            ``"gather"``: codes that may not be added. All ranks' codes are gathered, decompressed and
+            added in float32 (float64 for float64 gradients) in rank order; their size may differ by
+            rank. Each rank decompresses all of them with its own ``ctx``, so data that differ by rank
+            (a scale, indices) must be part of the codes. Integer tensors travel uncompressed.
             ``"rounds"``: ``rounds`` is called instead of ``compress`` and ``decompress``.
-        codec: the native codec that does the same inside the core, or None. Overriding ``compress`` or
-            ``decompress`` in a subclass gives up the codec that was inherited.
+        codec: the native codec that does the same inside the core, or None. A subclass that overrides
+            ``compress`` or ``decompress`` does not inherit it.
         min_elements: in DistributedOptimizer, parameters with fewer elements, and all with fewer than two
             dimensions, travel uncompressed; None compresses all.
         error_feedback: in DistributedOptimizer, what compression loses of a gradient is added to the next.
@@ -79,29 +79,29 @@ class Compressor(metaclass=CompressorType):
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """The tensor to send, and whatever ``decompress`` needs besides it."""
+        """Return the tensor to send, and any other data that ``decompress`` needs."""
         raise errors.lacks_method(signature="compress(tensor) -> (compressed, ctx)")
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """The tensor that ``tensor`` stands for, in the shape and dtype that ``compress`` was given."""
+        """Return the decompressed tensor, in the shape and dtype of the argument of ``compress``."""
         raise errors.lacks_method(signature="decompress(compressed, ctx) -> tensor")
 
     def __repr__(self) -> str:
         return f"{type(self)!r}()" if "known_as" in vars(type(self)) else super().__repr__()
 
-    # decompress_add(codes, ctx, total): may be there where combine is "gather", and adds what decompress
-    # would return to ``total`` (float32 or float64, contiguous): cheaper where most of it is zero.
+    # decompress_add(codes, ctx, total): optional for "gather". Adds the decompressed tensor to ``total``
+    # (float32 or float64, contiguous), which is cheaper if most of it is zero.
 
-    # misfit(shape, state): may be there where combine is "rounds", and says why a state that a checkpoint has
-    # is of no use for a tensor of this shape; "" where it is of use.
+    # misfit(shape, state): optional for "rounds". Returns why a checkpoint's state does not suit a tensor of
+    # this shape; "" if it does.
 
     @staticmethod
     def rounds(tensor: torch.Tensor, state: State) -> Rounds:
-        """The sum of all ranks' tensors, in this one's shape, made from sums of what is yielded.
+        """Return the sum of all ranks' tensors, in this one's shape, computed from sums of yielded tensors.
 
-        All ranks must yield as many tensors, of the same shapes and dtypes; and compute the result from the
-        sums alone, in a way that gives the same bits on every machine. ``tensor`` must not be written to.
-        ``state`` is what was left in it when the same name was reduced last, or empty.
+        All ranks must yield equally many tensors, of the same shapes and dtypes, and compute the result from
+        the sums alone, with the same bits on every machine. ``tensor`` must not be written to. ``state`` is
+        what the last reduction of that name left, or empty.
         """
         raise errors.lacks_rounds()

@@ -1,10 +1,10 @@
-"""Every sentence that an error of horovod.torch.compression says: see horovod.common.sentences."""
+"""All error messages of horovod.torch.compression; see horovod.common.sentences."""
 
 from __future__ import annotations
 
 from horovod.common.exceptions import NotServed, WrongArgument
 
-# Texts, as HOROVOD_COMPRESSION has one. Their errors begin with how the compressor was said.
+# Texts, as in HOROVOD_COMPRESSION. Their errors begin with the argument or variable.
 
 wrong_text = WrongArgument.says("{said}: {why}")
 unknown_compressor = WrongArgument.says(
@@ -36,7 +36,7 @@ lloyd_rounding = WrongArgument.says(
     "largest element there is no second level to round to"
 )
 
-# Classes of Python.
+# Python classes.
 
 no_compressor = WrongArgument.says(
     "{said}: this is no compressor: it lacks {method}()",

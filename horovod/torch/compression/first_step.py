@@ -1,4 +1,4 @@
-"""Rank 0's line after the first step: how many gradients were compressed, and the bytes saved."""
+"""Rank 0's line after the first step: the number of compressed gradients, and the bytes saved."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from horovod.torch.compression.rules import Rules
 __all__ = ["FirstStep", "NoteSent", "nobody_asks", "tell_once"]
 
 EXACT_GRADIENTS = "vectors, and what has fewer elements than the compressor's min_elements"
-NoteSent = Callable[[int], None]  # how many bytes a compressor of Python has made of a tensor
+# called with a tensor's bytes after compression in Python
+NoteSent = Callable[[int], None]
 
 
 def nobody_asks(sent: int) -> None:
@@ -27,11 +28,11 @@ def nobody_asks(sent: int) -> None:
 
 
 class _Told(set[str]):
-    """The lines that a job has shown: a script that makes a model again need not see them again."""
+    """The lines that a job has printed, so that none is repeated for the next model."""
 
 
 def tell_once(text: str) -> None:
-    """Show the user a line, where this job has not shown it before."""
+    """Print a line to stderr, unless this job has printed it before."""
     told = belongings.own(_Told)
     if text not in told:
         told.add(text)
@@ -40,7 +41,7 @@ def tell_once(text: str) -> None:
 
 @dataclass
 class _Noted:
-    """A tensor as it was reduced: its bytes, and those that a rank contributes of it."""
+    """A tensor as it was reduced: its bytes, and the bytes that a rank sends for it."""
 
     shape: torch.Size
     compressor: Any
@@ -53,12 +54,12 @@ class _Noted:
 
 
 class FirstStep:
-    """How the gradients of a model travel, as it is seen when they are first reduced.
+    """Records how a model's gradients travel when they are first reduced.
 
     Args:
-        rules: by which they are compressed.
-        things: what is reduced, for the line.
-        exact: what of them is not compressed, for the warning where that is all.
+        rules: the rules by which they are compressed.
+        things: a noun for the reduced tensors, for the line.
+        exact: a description of uncompressed tensors, for the warning if all are.
     """
 
     def __init__(self, rules: Rules, things: str = "tensors", exact: str = EXACT_GRADIENTS) -> None:
@@ -68,7 +69,7 @@ class FirstStep:
         self._noted: dict[str, _Noted] = {}
 
     def note(self, name: str, tensor: torch.Tensor, compressor: Any) -> NoteSent:
-        """A tensor is about to be reduced. Whoever compresses it in Python says what came of it."""
+        """Note a tensor that is about to be reduced. A compressor in Python calls the returned function."""
         if self.is_over:
             return nobody_asks
         codec = codec_for(compressor, tensor) if tensor.is_floating_point() else None
@@ -81,7 +82,7 @@ class FirstStep:
         return note_sent
 
     def end(self, rank: int, ranks: int) -> None:
-        """The first step of so many ranks is over; the first of them says how. Nothing when repeated."""
+        """End the first step. The first of ``ranks`` ranks reports it. Idempotent."""
         if self.is_over or not (self._noted or ranks == 1):
             return
         self.is_over = True
@@ -99,7 +100,7 @@ class FirstStep:
             warnings.warn(self._why_nothing(), stacklevel=2)
 
     def line(self) -> str:
-        """As "bit8: 60 of 62 tensors, 99.7 % of bytes, 3.9x fewer"; "" before the first step."""
+        """Return "bit8: 60 of 62 tensors, 99.7 % of bytes, 3.9x fewer"; "" before the first step."""
         plain = sum(noted.plain for noted in self._noted.values())
         if not plain:
             return ""
@@ -113,7 +114,7 @@ class FirstStep:
         )
 
     def _asked(self) -> str:
-        """The compressors that are asked for, but none."""
+        """Return the names of the compressors in the rules, except none."""
         compressors = [each for each in self._rules.compressors if each is not NoneCompressor]
         return ", ".join(dict.fromkeys(map(short_name, compressors)))
 

@@ -15,7 +15,7 @@ __all__ = ["Memory"]
 
 
 class Memory:
-    """The states of whoever reduces: an optimizer has one, by parameter name, and every job, for the rest."""
+    """The compressors' states, by name. An optimizer has one for its parameters, a job one for the rest."""
 
     def __init__(self) -> None:
         self._states: dict[str, dict[str, Any]] = {}
@@ -23,10 +23,9 @@ class Memory:
         self._loaded: set[str] = set()  # names whose states came from a checkpoint, and are in host memory
 
     def of(self, name: str, compressor: Any, tensor: torch.Tensor | None = None) -> State:
-        """The state of a name, which begins anew when its compressor is another one than before.
+        """Return the state of a name; empty at first, and when its compressor changes.
 
-        What has come from a checkpoint is brought to where ``tensor`` is, which is compressed, with a warning
-        where the compressor has no use for it.
+        A state from a checkpoint is moved to the device of ``tensor``, with a warning if it does not suit it.
         """
         if name in self._loaded:
             self._loaded.discard(name)
@@ -40,17 +39,17 @@ class Memory:
         return self._states.setdefault(name, {})
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget all states."""
         self._states.clear()
         self._owners.clear()
         self._loaded.clear()
 
     def state_dict(self) -> dict[str, dict[str, Any]]:
-        """Name -> what is remembered of it, tensors in host memory; without names of which nothing is."""
+        """Return name -> state, with tensors in host memory, without empty states."""
         return {name: _moved(state, torch.device("cpu")) for name, state in self._states.items() if state}
 
     def load_state_dict(self, states: Mapping[str, Mapping[str, Any]]) -> None:
-        """Remember what ``state_dict()`` returned, instead of what is remembered now."""
+        """Replace all states by those that ``state_dict()`` returned."""
         self.clear()
         self._states.update((name, dict(state)) for name, state in states.items())
         self._loaded.update(self._states)

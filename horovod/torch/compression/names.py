@@ -11,7 +11,7 @@ __all__ = ["compressor_name", "short_name"]
 
 
 def compressor_name(compressor: Any) -> str:
-    """A compressor's name when ranks compare theirs: its class, and its options if it says them."""
+    """Return the name by which ranks compare compressors: the class, with options if it has any."""
     if isinstance(compressor, ConfiguredCompressor):
         return repr(compressor)
     cls = compressor if isinstance(compressor, type) else type(compressor)
@@ -19,7 +19,7 @@ def compressor_name(compressor: Any) -> str:
 
 
 def short_name(compressor: Any) -> str:
-    """A compressor's name for readers, which Compression.from_text parses if it comes with the package."""
+    """Return a name for readers. Compression.from_text parses it if the compressor is the package's."""
     cls = compressor if isinstance(compressor, type) else type(compressor)
     name = cls.short_name if isinstance(cls, CompressorType) else cls.__name__
     options = compressor.options() if isinstance(compressor, ConfiguredCompressor) else {}

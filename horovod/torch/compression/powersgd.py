@@ -1,9 +1,9 @@
-"""Gradients as products of two thin matrices: a power iteration that goes on from step to step.
+"""Gradients as products of two thin matrices: a power iteration that continues from step to step.
 
 Vogels, Karimireddy, Jaggi: "PowerSGD: Practical Low-Rank Gradient Compression for Distributed Optimization",
-2019, arXiv:1905.13727. What every rank computes from sums (``orthonormal``, ``product``) is made of single
-additions, multiplications and divisions in a fixed order: matrix products and torch.sum depend on the
-processor, and replicas on unlike machines would drift apart.
+2019, arXiv:1905.13727. ``orthonormal`` and ``product``, which every rank computes from the sums, are single
+additions, multiplications and divisions in a fixed order. Matrix products and torch.sum depend on the
+processor, and replicas on different machines would drift apart.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from horovod.torch.compression.contract import Rounds, State
 
 __all__ = ["PowerSGDCompressor", "orthonormal", "product"]
 
-NOTHING_LEFT = 1e-10  # of a column whose largest element was 1, in float64
-CHUNK = 1 << 16  # elements of a product that are computed at a time, to stay in the cache
-GPU_CHUNK = 1 << 24  # there each part is a launch, and takes memory besides
+NOTHING_LEFT = 1e-10  # for a column whose largest element was 1, in float64
+CHUNK = 1 << 16  # elements of a product that are computed at a time, to fit the cache
+GPU_CHUNK = 1 << 24  # on a GPU each part is a launch, and takes additional memory
 
 
 class PowerSGDCompressor(ConfiguredCompressor):
-    """Sends (m + n) * rank numbers for an m x n matrix: the best such product that one iteration finds.
+    """Sends (m + n) * rank numbers for an m x n matrix: the product of one power iteration.
 
-    A tensor is taken as a matrix of shape (its first dimension, the others). The sum M of all ranks' is
-    approximated by ``P Q^T``: P = M Q is summed over ranks and its columns made orthonormal, then Q = M^T P
-    is summed. Vectors, and matrices for which that is no less, travel exactly, in float32 at least. A NaN
-    or infinity anywhere makes the whole result NaN. What is lost is added to the next gradient by
-    DistributedOptimizer (``error_feedback``).
+    A tensor is treated as a matrix of shape (first dimension, product of the others). The sum M of all ranks'
+    matrices is approximated by ``P Q^T``: P = M Q is summed over ranks and its columns made orthonormal, then
+    Q = M^T P is summed. Vectors, and matrices for which this does not save elements, travel exactly, in
+    float32 at least. A NaN or infinity anywhere makes the whole result NaN. DistributedOptimizer adds what is
+    lost to the next gradient (``error_feedback``).
 
     Args:
-        rank: columns of P and Q. (Not a process' number.)
-        warm_start: begin with the last step's Q of the same name, instead of random numbers.
+        rank: columns of P and Q (not a process' rank).
+        warm_start: start with the last step's Q of the same name, instead of random numbers.
         seed: of the random numbers.
         error_feedback: see Compressor.
         min_elements: see Compressor.
 
     Raises:
-        ValueError: an option is outside of what is allowed.
+        ValueError: an option has a value that is not allowed.
     """
 
     combine = "rounds"
@@ -59,13 +59,13 @@ class PowerSGDCompressor(ConfiguredCompressor):
         self.rank, self.warm_start, self.seed = rank, warm_start, seed
 
     def pays(self, shape: torch.Size) -> bool:
-        """Whether P and Q have fewer elements than a tensor of this shape."""
+        """Return whether P and Q have fewer elements than a tensor of this shape."""
         rows, columns = _matrix_shape(shape)
         return (rows + columns) * self.rank < rows * columns
 
     @method_on_class_too
     def rounds(self, tensor: torch.Tensor, state: State) -> Rounds:  # type: ignore[override]
-        """Two rounds, or one where it does not pay. ``state`` holds "q", or the number of "steps" so far."""
+        """Two rounds, or one if it does not pay. ``state`` holds "q", or the number of "steps" so far."""
         values = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
         if not self.pays(tensor.shape):
             return (yield values)
@@ -79,7 +79,7 @@ class PowerSGDCompressor(ConfiguredCompressor):
 
     @method_on_class_too
     def misfit(self, shape: torch.Size, state: State) -> str:
-        """Why ``_first_q`` will not, or not wholly, go on from a checkpoint's state; "" if it will."""
+        """Return why ``_first_q`` cannot continue, at least in part, from a checkpoint's state, or ""."""
         if "q" not in state or not (self.warm_start and self.pays(shape)):
             return ""
         last, needed = state["q"], (_matrix_shape(shape)[1], self.rank)
@@ -89,9 +89,9 @@ class PowerSGDCompressor(ConfiguredCompressor):
         return "" if bool(torch.isfinite(last).all()) else "it is not finite"
 
     def _first_q(self, matrix: torch.Tensor, state: State) -> torch.Tensor:
-        """A matrix to begin with, of shape (columns, rank): its scale does not matter, and is about 1.
+        """Return the matrix to start with, of shape (columns, rank) and any scale, about 1.
 
-        Columns that a step left as zeros, or not finite, would stay so for ever: they begin anew.
+        Columns that a step left as zeros, or not finite, could never recover: they start again.
         """
         steps = state.get("steps", 0)
         if self.warm_start or not isinstance(steps, int):
@@ -100,12 +100,12 @@ class PowerSGDCompressor(ConfiguredCompressor):
             state["steps"] = steps + 1
         generator = torch.Generator().manual_seed((self.seed + steps) % 2**63)
         shape = (matrix.shape[1], self.rank)
-        # Drawn in host memory, so that ranks on CPU and on any GPU begin with the same numbers.
+        # Drawn in host memory, so that ranks on CPU and any GPU start with the same numbers.
         fresh = torch.randn(shape, generator=generator, dtype=matrix.dtype)
         last = state.get("q")
         if not isinstance(last, torch.Tensor) or last.shape != shape:
             return fresh.to(matrix.device)
-        # What is remembered may be of a checkpoint, or from before the model was moved.
+        # It may come from a checkpoint, or from before the model was moved.
         last, fresh = last.to(matrix.device), fresh.to(matrix.device)
         largest = last.abs().amax(0)
         is_usable = torch.isfinite(largest) & (largest > 0)
@@ -117,10 +117,9 @@ def _matrix_shape(shape: torch.Size) -> tuple[int, int]:
 
 
 def orthonormal(matrix: torch.Tensor) -> torch.Tensor:
-    """The columns, shape (m, r), by modified Gram-Schmidt in float64.
+    """Return orthonormal columns, shape (m, r), by modified Gram-Schmidt in float64.
 
-    A column that depends on those before it becomes zeros: what is left of it is rounding, and its direction
-    that of nothing.
+    A column that depends on those before it becomes zeros, as its remainder is rounding error.
     """
     columns = matrix.to(torch.float64)
     largest = columns.abs().amax(0)
@@ -134,7 +133,7 @@ def orthonormal(matrix: torch.Tensor) -> torch.Tensor:
 
 
 def _column_sums(matrix: torch.Tensor) -> torch.Tensor:
-    """Shape (m, c) to (1, c): halves are added to each other until one row is left."""
+    """Sum shape (m, c) to (1, c): add halves to each other until one row is left."""
     while matrix.shape[0] > 1:
         half = (matrix.shape[0] + 1) // 2
         folded = matrix[:half].clone()
@@ -144,7 +143,7 @@ def _column_sums(matrix: torch.Tensor) -> torch.Tensor:
 
 
 def product(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
-    """``p @ q.t()`` for (m, r) and (n, r): for each element r products, added in the order of columns."""
+    """Return ``p @ q.t()`` for (m, r) and (n, r): for each element r products, added in column order."""
     result = p.new_empty(p.shape[0], q.shape[0])
     rows = q.t().contiguous()
     chunk = CHUNK if p.device.type == "cpu" else GPU_CHUNK

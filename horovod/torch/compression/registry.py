@@ -1,4 +1,4 @@
-"""``Compression``: the compressors to choose from, those of users included."""
+"""``Compression``: the available compressors, including registered ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Compression", "compressor_of_text"]
 
 
 class Compression:
-    """The compressors to choose from; each is also a class of this module that may be subclassed."""
+    """The available compressors. Each is also a class of this module that may be subclassed."""
 
     none = NoneCompressor
     fp16 = FP16Compressor
@@ -39,14 +39,14 @@ class Compression:
 
     @classmethod
     def register(cls, name: str, compressor: Any) -> None:
-        """Make a compressor of your own ``Compression.<name>``, known in rules and in text too.
+        """Register your own compressor as ``Compression.<name>``, for rules and text too.
 
-        On every rank, before it is asked for. An earlier one of yours with that name is replaced. With
-        options in text, ``compressor`` is called with them, so it must be a class that takes them by keyword.
+        Call it on every rank, before the first use. It replaces your earlier one of that name. For options in
+        text, ``compressor`` must be a class that takes them as keyword arguments.
 
         Raises:
-            ValueError: the name is no Python name or begins with an underscore, it is taken by this class,
-                or ``compressor`` is none.
+            ValueError: the name is not a Python name, begins with an underscore or is taken by this class, or
+                ``compressor`` is not a compressor.
         """
         if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
             raise errors.no_python_name(name=name)
@@ -58,12 +58,12 @@ class Compression:
 
     @classmethod
     def from_text(cls, text: str) -> Any:
-        """The compressor that a text names, with options after a colon, separated by commas.
+        """Return the compressor of a text: a name, optionally a colon and options separated by commas.
 
         For instance ``"bit8"`` or ``"int4:rotation=hadamard,levels=lloyd,error_feedback=1"``. Booleans are
-        written 1, 0, true or false; ``none`` stands for None where an option takes numbers.
+        written 1, 0, true or false; ``none`` stands for None if an option takes numbers.
 
-        ValueError when the text cannot be read, nothing has that name, or an option is wrong.
+        ValueError if the text cannot be parsed, the name is unknown, or an option is wrong.
         """
         return compressor_of_text(text, f"compression={text!r}")
 
@@ -76,7 +76,7 @@ for _name in _COMPRESSORS:
 
 
 def compressor_of_text(text: str, said: str) -> Any:
-    """As Compression.from_text; errors begin with ``said``."""
+    """Like Compression.from_text. Errors begin with ``said``."""
     try:
         name, options = parsed(text)
         known = sorted(_COMPRESSORS | _REGISTERED)

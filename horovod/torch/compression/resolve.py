@@ -1,4 +1,4 @@
-"""From what is passed as ``compression=`` to what works."""
+"""Resolves the argument ``compression=`` to a compressor that can be used."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ __all__ = ["around_autograd", "codec_for", "of_one_call", "resolved"]
 
 
 def resolved(compression: Any, said: str = "") -> Any:
-    """The compressor that works for ``compression``: a class' default instance if it needs one, all else
-    itself.
+    """Return the compressor for ``compression``: a class that needs an instance gives its default one.
 
-    Raises ValueError when it is no compressor; it begins with ``said``, how the caller was told of it.
+    ValueError, which begins with ``said`` (the argument or variable), if it is not a compressor.
     """
     said = said or f"compression={compression!r}"
     if isinstance(compression, type) and _needs_instance(compression):
@@ -39,7 +38,7 @@ def resolved(compression: Any, said: str = "") -> Any:
 
 
 def _needs_instance(cls: type) -> bool:
-    """Whether the class' methods want a ``self``. Compressors without options often have static ones."""
+    """Return whether the class' methods take ``self``; without options they are often static."""
     methods = (inspect.getattr_static(cls, name, None) for name in ("compress", "decompress", "rounds"))
     plain = [method for method in methods if inspect.isfunction(method)]
     return issubclass(cls, ConfiguredCompressor) or any(
@@ -54,15 +53,15 @@ def _default_instance(cls: type, said: str) -> Any:
         raise errors.needs_arguments(**facts_of(error, said=said)) from error
 
 
-@functools.cache  # one for each class: what is remembered belongs to the instance
+@functools.cache  # one for each class, as the state belongs to the instance
 def _instance(cls: type) -> Any:
     return cls()
 
 
 def of_one_call(compression: Any) -> Any:
-    """The compressor of a collective that is called by hand. ValueError if it was asked for error feedback.
+    """Return the compressor of a single collective. ValueError if error feedback was switched on.
 
-    Where that is on by default it is, like ``min_elements``, for parameters of a DistributedOptimizer.
+    Error feedback that is on by default is ignored: it is for a DistributedOptimizer.
     """
     compressor = resolved(compression)
     cls = compressor if isinstance(compressor, type) else type(compressor)
@@ -72,10 +71,9 @@ def of_one_call(compression: Any) -> Any:
 
 
 def codec_for(compressor: Any, tensor: torch.Tensor) -> native.Codec | None:
-    """The codec with which the core itself compresses a tensor that is summed; None where Python does.
+    """Return the codec with which the core compresses a tensor that is summed; None if Python does.
 
-    A cast is the core's where it makes a tensor smaller, in host memory. On a GPU NCCL adds 16-bit floats by
-    itself; all else that is cast is as it was, or as large.
+    The core casts if that makes a tensor smaller, in host memory. On a GPU NCCL adds 16-bit floats itself.
     """
     codec: native.Codec | None = getattr(compressor, "codec", None)
     if codec is None or getattr(compressor, "combine", "sum") != "sum":
@@ -85,9 +83,7 @@ def codec_for(compressor: Any, tensor: torch.Tensor) -> native.Codec | None:
 
 
 def around_autograd(compression: CompressorLike) -> tuple[Any, Any]:
-    """The compressor to run a reduction with, and the one to work around it, where autograd sees its
-    steps.
-    """
+    """Return (compressor inside the operation, compressor around it, whose steps autograd sees)."""
     compressor = of_one_call(compression)
     if getattr(compressor, "codec", None) is None and getattr(compressor, "combine", "sum") == "sum":
         return NoneCompressor, compressor

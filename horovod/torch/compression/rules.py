@@ -1,12 +1,12 @@
-"""Which parameter is compressed how: one compressor for all, or rules by name.
+"""Rules for compressing parameters: one compressor for all, or rules by name.
 
     {"*.bias": Compression.none, "fc.*": "int4:rotation=hadamard", "*": Compression.bit8}
 
-A rule's pattern is one of the shell's (``*``, ``?``, ``[...]``, upper and lower case differ); the first that
-matches a parameter's name counts, and what none matches travels exactly.
+Patterns are those of a shell (``*``, ``?``, ``[...]``, case-sensitive). The first that matches a parameter's
+name counts. A parameter that none matches travels uncompressed.
 
-What the environment says counts where a script says nothing, or none, as nearly all do that were written for
-Horovod. Another compressor of the script wins over it, unless HOROVOD_COMPRESSION_FORCE is on.
+The environment counts if the script passes no compressor, or none, as most scripts for Horovod do. Another
+compressor of the script takes precedence, unless HOROVOD_COMPRESSION_FORCE is on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["UNSET", "VARIABLE", "Rules"]
 
 
 class _Unset(NoneCompressor):
-    """The default of ``compression=`` where a script that says nothing may be told by the environment."""
+    """The default of ``compression=``, with which the environment decides."""
 
     def __repr__(self) -> str:
         return "none"
@@ -41,7 +41,7 @@ UNSET = _Unset()
 
 
 class _Said(NamedTuple):
-    """One source's words about compression: the source, and the compressors by pattern."""
+    """The rules of one source: the name of the source, and the compressors by pattern."""
 
     where: str
     rules: list[tuple[str, Any]]
@@ -60,16 +60,16 @@ class _Said(NamedTuple):
 
 
 class Rules:
-    """The compressors of a DistributedOptimizer, from what was passed as ``compression=``.
+    """The compressors of a DistributedOptimizer, from the argument ``compression=``.
 
-    That is a compressor, its text (see Compression.from_text), a mapping from patterns to these, or UNSET.
-    The first of the variables that is set is weighed against it, as said above.
+    The argument is a compressor, its text (see Compression.from_text), a mapping from patterns to these, or
+    UNSET. It is weighed against the first of ``variables`` that is set, as described above.
 
-    ValueError names what is wrong, and the variable where it came from there.
+    A ValueError names the error and, if it is in a variable, the variable.
 
     Attributes:
-        said: what counts, and where it was said, for messages.
-        notice: what is to be told to the user where the script and the environment differ, or "".
+        said: the argument or variable that counts, for messages.
+        notice: a message for the user if the script and the environment differ, or "".
     """
 
     def __init__(self, compression: Any, variables: Sequence[str] = (VARIABLE,)) -> None:
@@ -81,7 +81,7 @@ class Rules:
 
     @property
     def compressors(self) -> list[Any]:
-        """All that are used, in the order of the rules."""
+        """All compressors, in the order of the rules."""
         return [compressor for _, compressor in self._rules]
 
     @property
@@ -90,12 +90,12 @@ class Rules:
         return self._must_match
 
     def __str__(self) -> str:
-        """As "bit8", or "fc.*: int4, *: bit8"."""
+        """Return "bit8", or "fc.*: int4, *: bit8"."""
         named = [f"{pattern}: {short_name(compressor)}" for pattern, compressor in self._rules]
         return ", ".join(named) if self._must_match else short_name(self._rules[0][1])
 
     def check_names(self, names: Iterable[str]) -> None:
-        """ValueError when a rule matches none of the parameters' names: it is probably misspelt."""
+        """Raise ValueError if a rule, probably misspelt, matches none of the parameters' names."""
         names = list(names)
         for pattern, _ in self._rules if self._must_match else []:
             if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
@@ -103,16 +103,16 @@ class Rules:
                 raise errors.rule_matches_nothing(pattern=pattern, names=some)
 
     def compressor_for(self, name: str) -> Any:
-        """The compressor of the first rule that matches a parameter's name."""
+        """Return the compressor of the first rule that matches a parameter's name."""
         if name not in self._chosen:
             matching = (each for pattern, each in self._rules if fnmatch.fnmatchcase(name, pattern))
             self._chosen[name] = next(matching, NoneCompressor)
         return self._chosen[name]
 
     def gradient_compressor(self, name: str, parameter: torch.Tensor) -> Any:
-        """Compression of a parameter's gradient: none for vectors and for what is too small to be worth it.
+        """Return the compressor of a parameter's gradient: none for vectors and small tensors.
 
-        Norms and biases are a fraction of a percent of the bytes, and most of the damage quantisation does.
+        Norms and biases are a fraction of a percent of the bytes, and suffer most from quantisation.
         """
         compressor = self.compressor_for(name)
         smallest = getattr(compressor, "min_elements", None)
@@ -147,7 +147,7 @@ def _compressor(compression: Any, said: str) -> Any:
 
 
 def _weighed(script: _Said, is_silent: bool, environment: _Said | None) -> tuple[_Said, str]:
-    """The winner of the script's and the environment's words, and a sentence if they differ, or ""."""
+    """Return the rules that count, the script's or the environment's, and a notice if they differ, or ""."""
     if environment is None:
         return script, ""
     if is_silent or environment.means(script):

@@ -1,4 +1,4 @@
-"""Compressors in text, as variables and command lines hold them.
+"""Compressors as text, for variables and command lines.
 
 text   := name [":" option {"," option}]
 option := name "=" value
@@ -21,7 +21,7 @@ _BOOLEANS = {"1": True, "true": True, "0": False, "false": False}
 
 
 def parsed(text: str) -> tuple[str, dict[str, str]]:
-    """The name and the options of a text. ValueError when it has another form, or an option twice."""
+    """Return the name and the options of a text. ValueError if it has another form, or an option twice."""
     compact = "".join(text.split())
     if not _TEXT.fullmatch(compact):
         raise errors.not_a_text()
@@ -34,7 +34,7 @@ def parsed(text: str) -> tuple[str, dict[str, str]]:
 
 
 def configured(compressor: Any, options: dict[str, str]) -> Any:
-    """``compressor`` itself without options, else what it returns when it is called with them."""
+    """Return ``compressor`` itself without options, else call it with them."""
     if not options:
         return compressor
     if not isinstance(compressor, type):
@@ -58,7 +58,7 @@ def configured(compressor: Any, options: dict[str, str]) -> Any:
 
 
 def _converted(option: str, value: str, default: Any) -> Any:
-    """The value in the type of the option's default; where that is None, a number if it is one."""
+    """Return the value in the type of the option's default; if that is None, as a number if possible."""
     if isinstance(default, bool):
         if value.lower() not in _BOOLEANS:
             raise errors.not_a_boolean(option=option, value=value)

@@ -1,4 +1,4 @@
-"""The largest elements only, with their positions."""
+"""Compression to the largest elements, with their positions."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ DEFAULT_RATIO = 0.01
 
 
 class TopKCompressor(ConfiguredCompressor):
-    """Sends the k elements of largest magnitude and where they are; all others are taken for zero.
+    """Sends the k elements of largest magnitude and their positions. All others become zero.
 
     Codes are one uint8 tensor: k values (float32; float64 of float64 tensors), then k indices into the
-    flattened tensor in ascending order (int32; int64 beyond 2^31 elements). Of equal magnitudes the first
-    are taken, and NaN counts as the largest. What is left out is added to the next gradient by
-    DistributedOptimizer (``error_feedback``), without which most of it would never arrive.
+    flattened tensor in ascending order (int32; int64 beyond 2^31 elements). Of equal magnitudes the first are
+    taken, and NaN counts as the largest. DistributedOptimizer adds the omitted elements to the next gradient
+    (``error_feedback``); without it most of a gradient would never be applied.
 
     Args:
         ratio: k as a share of the elements, above 0 and up to 1, rounded up.
-        k: how many elements, instead of a ratio; of smaller tensors all.
+        k: the number of elements, instead of a ratio. Of smaller tensors all are sent.
         error_feedback: see Compressor.
         min_elements: see Compressor.
 
     Raises:
-        ValueError: an option is outside of what is allowed, or both ratio and k are given.
+        ValueError: an option has a value that is not allowed, or both ratio and k are given.
     """
 
     combine = "gather"
@@ -55,12 +55,12 @@ class TopKCompressor(ConfiguredCompressor):
         self.ratio, self.k = float(ratio), k
 
     def kept(self, count: int) -> int:
-        """How many of ``count`` elements are sent."""
+        """Return how many of ``count`` elements are sent."""
         return min(count, math.ceil(self.ratio * count) if self.k is None else self.k)
 
     @method_on_class_too
     def compress(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:  # type: ignore[override]
-        """The codes of a floating-point tensor of any shape, 1-D uint8. Others stay as they are."""
+        """Return the codes of a floating-point tensor of any shape, 1-D uint8. Others stay unchanged."""
         if not tensor.is_floating_point():
             return tensor, None
         flat = tensor.detach().reshape(-1).to(_value_dtype(tensor.dtype))
@@ -71,7 +71,7 @@ class TopKCompressor(ConfiguredCompressor):
 
     @method_on_class_too
     def decompress(self, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:  # type: ignore[override]
-        """The elements that were sent, in their positions, in a tensor of zeros."""
+        """Return a tensor of zeros with the sent elements at their positions."""
         if ctx is None:
             return tensor
         dtype, shape = ctx
@@ -81,9 +81,9 @@ class TopKCompressor(ConfiguredCompressor):
 
     @method_on_class_too
     def decompress_add(self, tensor: torch.Tensor, ctx: Any, total: torch.Tensor) -> None:
-        """Add to ``total`` (contiguous, float32 or float64) what the codes stand for.
+        """Add the decoded elements to ``total`` (contiguous, float32 or float64).
 
-        ValueError when they are no codes of a tensor of that shape.
+        ValueError if they are not codes of a tensor of that shape.
         """
         dtype, shape = ctx
         value_dtype, index_dtype = _value_dtype(dtype), _index_dtype(shape.numel())
@@ -97,8 +97,8 @@ class TopKCompressor(ConfiguredCompressor):
         values = tensor[:cut].clone().view(value_dtype)
         positions = tensor[cut:].clone().view(index_dtype).long()
         if devices.device_of(tensor) != devices.CPU:
-            # To look would make the host wait for the GPU. A position outside would end every later use of
-            # the GPU: it becomes a NaN instead, which is seen.
+            # A check would make the host wait for the GPU, and a position outside would end every later use
+            # of it. So such a value becomes NaN, at position 0.
             is_inside = (positions >= 0) & (positions < shape.numel())
             values, positions = torch.where(is_inside, values, math.nan), torch.where(is_inside, positions, 0)
         elif count and not (int(positions.min()) >= 0 and int(positions.max()) < shape.numel()):
@@ -115,10 +115,10 @@ def _index_dtype(count: int) -> torch.dtype:
 
 
 def _largest(flat: torch.Tensor, count: int) -> torch.Tensor:
-    """The positions of the ``count`` largest magnitudes, ascending; of equal ones the first.
+    """Return the positions of the ``count`` largest magnitudes, ascending; of equal ones the first.
 
-    Without its sign bit a float is ordered as the integer of the same bits, NaN above infinity. torch.topk
-    says nothing about which of several equal elements it takes, but the least of its values is certain.
+    Without its sign bit a float is ordered as the integer of the same bits, with NaN above infinity.
+    torch.topk takes any of equal elements, but the smallest of its values is certain.
     """
     bits = torch.int64 if flat.dtype == torch.float64 else torch.int32
     magnitudes = flat.view(bits).bitwise_and(torch.iinfo(bits).max)
@@ -133,10 +133,10 @@ def _largest(flat: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def _largest_of_known_number(magnitudes: torch.Tensor, least: torch.Tensor, count: int) -> torch.Tensor:
-    """As ``_largest``, without asking the GPU how many are above the least: it tells only when it is done."""
+    """Like ``_largest``, without waiting for the GPU to report a number of elements."""
     above, equal = magnitudes > least, magnitudes == least
     taken = above | (equal & (equal.cumsum(0) <= count - above.sum()))
-    # The i-th that is taken writes its position to i; all others write to one element behind, left out.
+    # The i-th element taken writes its position to i. All others write to an additional last element.
     targets = torch.where(taken, taken.cumsum(0) - 1, count)
     positions = targets.new_empty(count + 1)
     return positions.scatter_(0, targets, torch.arange(len(targets), device=targets.device))[:count]

@@ -4,7 +4,7 @@
     model = DistributedDataParallel(model)
     ddp.compress(model, Compression.bit8)
 
-``hvd.init()`` is not needed; whatever starts ranks for torch.distributed will do: docs/ddp.md.
+``hvd.init()`` is not needed. Any launcher for torch.distributed can start the ranks; see docs/ddp.md.
 """
 
 from __future__ import annotations

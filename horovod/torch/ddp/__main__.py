@@ -1,6 +1,6 @@
-"""``python -m horovod.torch.ddp --compression bit8 train.py ...``: runs a script with its DDP compressed.
+"""``python -m horovod.torch.ddp --compression bit8 train.py ...``: run a script with its DDP compressed.
 
-As a program in the place of ``python``: also as ``torchrun ... -m horovod.torch.ddp train.py ...``.
+It replaces ``python``, also in ``torchrun ... -m horovod.torch.ddp train.py ...``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEFAULT = "bit8"
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run what the arguments name as ``__main__``; processes that it starts inherit the setting."""
+    """Run the script or module as ``__main__``. Processes that it starts inherit the setting."""
     parser = argparse.ArgumentParser(
         "python -m horovod.torch.ddp",
         description="Runs a training script with the gradients of every DistributedDataParallel compressed.",
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _why_others_are_not_compressed() -> str:
-    """Why ``import torch`` in other processes does not call us, or an empty text."""
+    """Return why ``import torch`` in other processes does not load this package, or ""."""
     if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") != "1":
         return f"TORCH_DEVICE_BACKEND_AUTOLOAD={os.environ['TORCH_DEVICE_BACKEND_AUTOLOAD']}."
     if all(point.value != "horovod.torch_autoload:load" for point in entry_points(group="torch.backends")):

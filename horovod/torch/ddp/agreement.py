@@ -1,4 +1,4 @@
-"""The terms that ranks must agree about, and the error if they do not."""
+"""Terms that must be equal on all ranks, and the error if they differ."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from horovod.torch.ddp import errors
 
 __all__ = ["check_agreement", "terms_as_bytes", "terms_from_bytes"]
 
-MOST_SAID = 3  # terms about which ranks disagree that are told
+MOST_SAID = 3  # differing terms that an error lists
 
 
 def terms_as_bytes(terms: Mapping[str, str]) -> bytes:
@@ -18,7 +18,7 @@ def terms_as_bytes(terms: Mapping[str, str]) -> bytes:
 
 
 def terms_from_bytes(text: bytes) -> dict[str, str]:
-    """RanksDisagree for what terms_as_bytes() does not make: then not even the builds are the same."""
+    """Parse what terms_as_bytes() returns. RanksDisagree for other bytes, which another build has sent."""
     try:
         terms = json.loads(text)
     except (ValueError, RecursionError):
@@ -29,7 +29,7 @@ def terms_from_bytes(text: bytes) -> dict[str, str]:
 
 
 def check_agreement(terms_by_rank: Sequence[Mapping[str, str]]) -> None:
-    """RanksDisagree, the same on all ranks, unless all ranks have the same terms in the same order."""
+    """Raise RanksDisagree, on all ranks alike, unless all have the same terms in the same order."""
     first = terms_by_rank[0]
     if all(list(terms.items()) == list(first.items()) for terms in terms_by_rank):
         return

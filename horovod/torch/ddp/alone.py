@@ -1,6 +1,6 @@
-"""A process that has no others: a script of several ranks must also work as ``python train.py``.
+"""Detects a single process: a script for several ranks must also work as ``python train.py``.
 
-Libraries that wrap models in DistributedDataParallel leave them as they are where there is one process.
+In a single process, libraries that use DistributedDataParallel do not wrap models.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _log = logging.getLogger("horovod.torch.ddp")
 
 
 def is_alone() -> bool:
-    """Whether there is one process, as torch.distributed knows, or before it does, as no launcher denies."""
+    """Return whether there is one process, from torch.distributed or, before it starts, the launcher."""
     if dist.is_initialized():
         return dist.get_world_size() == 1
     return not _evidence()
 
 
 def tell_alone(call: str) -> None:
-    """Say, without any setting up of logs, that ``call`` has done nothing."""
+    """Warn that ``call`` has done nothing, visibly even if logging is not configured."""
     _log.warning(
         "%s: there is one process, so nothing is sent and nothing compressed; with several: "
         "`horovodrun -np N --ddp python train.py`, or torchrun",
@@ -35,7 +35,7 @@ def tell_alone(call: str) -> None:
 
 
 def who_else() -> tuple[str, str]:
-    """For an error: how it is known that this process is not alone, and what to do first."""
+    """Return, for an error, the evidence of other processes, and what to do first."""
     if dist.is_initialized():
         return (
             f"The process group has {dist.get_world_size()} ranks",
@@ -49,6 +49,6 @@ def who_else() -> tuple[str, str]:
 
 
 def _evidence() -> str:
-    """The evidence of other processes: a launcher's variable, or that multiprocessing started this one."""
+    """Return the evidence of other processes: a launcher's variable, or multiprocessing; else ""."""
     spawned = "multiprocessing.parent_process()" if multiprocessing.parent_process() else ""
     return launched.of_several(os.environ) or spawned

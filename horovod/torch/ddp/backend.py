@@ -1,9 +1,9 @@
-"""The c10d backend "horovod": a process group of gloo and NCCL in which large sums travel compressed.
+"""The c10d backend "horovod": a process group of gloo and NCCL that compresses large sums.
 
-    init_process_group("horovod")  ->  gloo for CPU tensors, NCCL for CUDA tensors (gloo where there is none)
-    all_reduce, SUM or AVG         ->  of large tensors by GroupReducer, as HOROVOD_COMPRESSION says
+    init_process_group("horovod")  ->  gloo for CPU tensors, NCCL for CUDA tensors (gloo without NCCL)
+    all_reduce, SUM or AVG         ->  large tensors by GroupReducer, compressed by HOROVOD_COMPRESSION
 
-All else goes to gloo or NCCL by torch's own code, which finds them registered here as in any other group.
+torch's own code carries out all other collectives by gloo or NCCL, which are registered here as in any group.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ __all__ = ["HorovodProcessGroup"]
 
 MOST_AT_A_TIME = 64  # sums under way
 
-# What torch's C++ looks for in Python first. Where it finds nothing it goes on with the interpreter locked,
-# and waits for gloo's queue, whose threads may wait for the interpreter to free a tensor. So all are found.
+# Methods that torch's C++ looks for in Python first. If it finds none, it waits for gloo's queue with the
+# interpreter locked, while gloo's threads may wait for the interpreter to free a tensor. So all are defined.
 LOOKED_FOR = (
     *("allgather", "all_gather_single_coalesced", "allgather_into_tensor_coalesced"),
     *("all_to_all_single", "alltoall_base", "barrier", "broadcast", "reduce_scatter"),
@@ -42,12 +42,12 @@ LOOKED_FOR = (
 class HorovodProcessGroup(dist.ProcessGroup):
     """The process group of ``init_process_group("horovod")`` and ``new_group(backend="horovod")``.
 
-    A collective of the group's ranks: they connect, and compare their settings. ValueError on all of them
-    when these differ, or say nothing that is served.
+    Collective for the group's ranks, which connect and compare their settings. ValueError on all of them if
+    these differ or are not supported.
 
     Args:
         options: torch's, of the group: store, ranks, timeout.
-        nccl_options: ``pg_options`` of the caller, for NCCL; or None.
+        nccl_options: the caller's ``pg_options`` for NCCL, or None.
     """
 
     def __init__(self, options: Any, nccl_options: Any = None) -> None:
@@ -55,7 +55,7 @@ class HorovodProcessGroup(dist.ProcessGroup):
         super().__init__(rank, size)  # type: ignore[call-arg]  # torch's stubs know the form with a store only
         self._plain: Any = dist.ProcessGroup(rank, size)  # type: ignore[call-arg]  # same gloo, same NCCL
         self._store = options.store
-        self._reducer: GroupReducer | None = None  # once there is something to compress
+        self._reducer: GroupReducer | None = None  # made for the first sum that is compressed
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._callbacks = CallbackThread()
@@ -65,10 +65,10 @@ class HorovodProcessGroup(dist.ProcessGroup):
         self._first_sums = FirstSums(self._sums, rank, size)
         register_gloo_and_nccl([self, self._plain], options, nccl_options)
 
-    # Sums. Arguments are as torch's overloads have them: C++ passes tensors and options.
+    # Sums. Arguments are those of torch's overloads: C++ passes tensors and options.
 
     def allreduce(self, tensors: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
-        """Reduce a tensor in place over the ranks, compressed where it is one of the large sums."""
+        """Reduce a tensor in place over the ranks, compressed if it is one of the large sums."""
         listed = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         op = _op(*args, **kwargs)
         if not listed or not self._compresses(op, listed):
@@ -97,7 +97,7 @@ class HorovodProcessGroup(dist.ProcessGroup):
             self._first_sums.note("", tensor, NoneCompressor)
 
     def _start(self, tensors: Sequence[torch.Tensor], op: Any) -> dist.Work:
-        with self._lock:  # threads of a script may come with the first sums together
+        with self._lock:  # a script's threads may start the first sums together
             if self._reducer is None:
                 self._reducer = GroupReducer(Reduction(self._sums.rules, first_step=self._first_sums), self)
             future = self._reducer.start(self._gradients(tensors), Average if _is_mean(op) else Sum)
@@ -106,40 +106,44 @@ class HorovodProcessGroup(dist.ProcessGroup):
         return FutureWork(future, tensors, what, self._callbacks)
 
     def _gradients(self, tensors: Sequence[torch.Tensor]) -> list[Gradient]:
-        """Names come again, by which ranks know each other's requests; a reducer waits for those in use."""
+        """Return gradients for the reducer, which waits for a name that is still in use.
+
+        Ranks match requests by names. Names repeat after MOST_AT_A_TIME sums.
+        """
         number = next(self._numbers) % MOST_AT_A_TIME
         return [
             Gradient(f"sum.{number}.{i}", tensor, self._sums.compressor) for i, tensor in enumerate(tensors)
         ]
 
-    # What a subclass in Python has to say by itself.
+    # Methods that a subclass in Python must define.
 
     def getBackendName(self) -> str:
-        """As it is called in ``init_process_group``."""
+        """Return the name in ``init_process_group``."""
         return "horovod"
 
     def get_group_store(self) -> Any:
-        """The store in which the ranks have met."""
+        """Return the store in which the ranks have met."""
         return self._store
 
     def split_group(self, *args: Any, **kwargs: Any) -> Any:
-        """RuntimeError: there is ``torch.distributed.new_group``."""
+        """Raise RuntimeError; use ``torch.distributed.new_group``."""
         raise errors.splits_no_group()
 
     def merge_remote_group(self, *args: Any, **kwargs: Any) -> Any:
-        """RuntimeError: there is ``torch.distributed.new_group``."""
+        """Raise RuntimeError; use ``torch.distributed.new_group``."""
         raise errors.merges_no_groups()
 
     def _start_coalescing(self, device: torch.device) -> None:
         self._plain._start_coalescing(device)
-        self._is_coalescing = True  # what NCCL gathers has one Work, which would not wait for a GroupReducer
+        # NCCL's Work would not wait for a GroupReducer
+        self._is_coalescing = True
 
     def _end_coalescing(self, device: torch.device) -> Any:
         self._is_coalescing = False
         return self._plain._end_coalescing(device)
 
     def shutdown(self) -> None:
-        """End the connections, after what is under way."""
+        """Close the connections, after the operations under way."""
         self._first_sums.close()
         if self._reducer is not None:
             self._reducer.close()
@@ -170,5 +174,5 @@ def _forwarding(name: str) -> Callable[..., Any]:
 
 
 for _name in LOOKED_FOR:
-    if hasattr(dist.ProcessGroup, _name):  # it depends on the release of torch
+    if hasattr(dist.ProcessGroup, _name):  # depends on the release of torch
         setattr(HorovodProcessGroup, _name, _forwarding(_name))

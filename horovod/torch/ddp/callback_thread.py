@@ -1,8 +1,8 @@
 """A thread that runs the callbacks of a process group's futures, one after the other.
 
 A callback may wait for another collective, as in torch's PowerSGD hook. In the thread that ends collectives
-it would wait for ever; in a thread for each, those of successive collectives would overtake each other, and
-what they start themselves would meet something else on other ranks.
+it would deadlock. With a thread for each, callbacks would overtake each other, and ranks would start further
+collectives in different orders.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _EXIT_SECONDS = 10.0
 
 
 class CallbackThread:
-    """Thread-safe. The thread begins with the first callback."""
+    """Runs callbacks in order. Thread-safe. The thread starts with the first callback."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -30,7 +30,7 @@ class CallbackThread:
         _running.add(self)
 
     def call(self, callback: Callable[[], None]) -> None:
-        """Have it called, after those that were given before."""
+        """Run ``callback`` after all earlier ones."""
         with self._lock:
             if self._thread is None:
                 arguments = (self._calls,)
@@ -41,11 +41,11 @@ class CallbackThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether this is a callback."""
+        """Whether the caller is a callback."""
         return threading.current_thread() is self._thread
 
     def close(self) -> None:
-        """End the thread after the callbacks it has been given; those of one that waits for long are left."""
+        """End the thread after the callbacks it has. Give up if one of them takes too long."""
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is not None:
@@ -57,7 +57,7 @@ class CallbackThread:
 _running: weakref.WeakSet[CallbackThread] = weakref.WeakSet()
 
 
-os.register_at_fork(after_in_child=_running.clear)  # no thread is there
+os.register_at_fork(after_in_child=_running.clear)  # a child has no such thread
 
 
 @at_exit

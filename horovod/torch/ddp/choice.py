@@ -1,9 +1,8 @@
-"""Whether compression pays, measured while training: ``may_turn_off=True``.
+"""Measures while training whether compression pays: ``may_turn_off=True``.
 
-After WARM_UP steps (DDP rebuilds its buckets after the first), steps with and without compression alternate,
-in the order of MEASURED. A step's time is that from its first bucket to the next step's first one: the whole
-of communication, optimizer, data and forward pass. Of each kind the median counts, and of all ranks the
-slowest one's, so that all choose alike.
+After the WARM_UP steps (DDP rebuilds its buckets after the first), steps with and without compression
+alternate, as MEASURED lists. A step lasts from its first bucket to the next step's: communication, optimizer,
+data and forward pass. The median of each kind counts, on the slowest rank, so that all ranks choose alike.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _log = logging.getLogger("horovod.torch.ddp")
 
 
 class Choice(NamedTuple):
-    """The choice, and its reason: medians of the slowest rank's steps, in seconds."""
+    """The choice and its reason: medians of the slowest rank's steps, in seconds."""
 
     is_compressed: bool
     compressed_seconds: float
@@ -41,11 +40,11 @@ class Choice(NamedTuple):
 
 
 class Trial:
-    """Says of each step whether it is compressed, until there is a choice.
+    """Decides for each step whether it is compressed, until there is a choice.
 
     Args:
         group: the ranks that choose together.
-        clock: seconds, from any beginning.
+        clock: returns seconds since an arbitrary time.
     """
 
     def __init__(self, group: dist.ProcessGroup, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -55,9 +54,9 @@ class Trial:
         self._begins: list[float] = []
 
     def begin_step(self, device: torch.device) -> bool:
-        """Whether the step that begins is compressed. Collective once, when all steps have been measured.
+        """Return whether the new step is compressed. Collective once, after the last measured step.
 
-        ``device`` is where gradients are; a GPU is waited for while steps are measured.
+        ``device`` is that of the gradients. While steps are measured, the host waits for a GPU.
         """
         if self.choice is None:
             if device.type != "cpu":
@@ -80,6 +79,6 @@ class Trial:
         compressed, plain = slowest.tolist()
         choice = Choice(compressed <= plain, compressed, plain)
         if dist.get_rank(self._group) == 0:
-            # A warning, so that it is seen where nobody has set up logging.
+            # A warning, so that it is visible without configured logging.
             _log.warning("%s", choice)
         return choice

@@ -1,7 +1,6 @@
 """The thread that waits for a reducer's operations, one after the other, and completes their futures.
 
-DDP waits for a future of torch's, which somebody has to complete. Steps of compressors that work in Python go
-on in this thread too.
+DDP waits for these futures. Further steps of compressors in Python run in this thread too.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ from horovod.torch.ddp import errors, group_job
 
 __all__ = ["CompletionThread"]
 
-SLICE = 0.1  # seconds between two looks at whether the process ends
+SLICE = 0.1  # seconds between two checks whether the process ends
 _EXIT_SECONDS = 10.0
 
-# In the place of work.
+# Commands in the queue of work.
 _LEAVE = "leave the job"
 _CLOSE = "leave the job, and end"
 _EXIT = "end at once"
 
 
 class CompletionThread(threading.Thread):
-    """Thread-safe. The thread works for a job, and leaves it in the end.
+    """Completes futures for one job, and leaves the job in the end. Thread-safe.
 
     Attributes:
-        failure: what has failed on this rank alone, such as a compressor; then the job is left, so that the
-            others do not wait for this rank.
+        failure: an error of this rank alone, such as a compressor's. This rank then leaves the job, so that
+            the others do not wait for it.
     """
 
     def __init__(self, job: jobs.Job) -> None:
@@ -52,7 +51,7 @@ class CompletionThread(threading.Thread):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Whether no operation is under way."""
         with self._lock:
             return self._left == 0
 
@@ -63,10 +62,10 @@ class CompletionThread(threading.Thread):
         future: torch.futures.Future[None],
         is_inference: bool,
     ) -> None:
-        """Complete a future when operations (handles) are done, with the first error if any has failed."""
+        """Complete a future when operations (handles) are done, with their first error if any fails."""
 
         def wait() -> None:
-            # What was made in inference mode may be written to in that mode only.
+            # Tensors made in inference mode may be written to in that mode only.
             mode = torch.inference_mode() if is_inference else torch.no_grad()
             error: Exception | None = None
             try:
@@ -77,7 +76,8 @@ class CompletionThread(threading.Thread):
             except Exception as own:
                 error = own
                 self.fail(own)
-            except BaseException as end:  # as SystemExit: it would end this thread, and no future takes it
+            # such as SystemExit, which no future accepts
+            except BaseException as end:
                 error = RuntimeError(f"{type(end).__name__}: {end}")
                 self.fail(error)
             with self._lock:
@@ -93,23 +93,23 @@ class CompletionThread(threading.Thread):
         self._work.put(wait)
 
     def fail(self, failure: Exception) -> None:
-        """Something has failed on this rank alone."""
+        """Note an error of this rank alone, and leave the job."""
         with self._lock:
             if self.failure is None:
                 self.failure = failure
                 self._work.put(_LEAVE)
 
     def close_soon(self) -> None:
-        """Have the thread leave the job when nothing is under way any more."""
+        """Make the thread leave the job and end after the operations under way."""
         self._work.put(_CLOSE)
 
     def close(self) -> None:
-        """As that, and wait for it."""
+        """Like ``close_soon``, and wait for the thread."""
         self.close_soon()
         self.join()
 
     def end(self) -> None:
-        """The process ends: nothing is waited for any more, and the job is not left here."""
+        """End the thread at once, as the process ends, without leaving the job."""
         self._is_ending = True
         self._work.put(_EXIT)
         self.join(_EXIT_SECONDS)
@@ -122,8 +122,9 @@ class CompletionThread(threading.Thread):
         handles.complete_all(started)
 
     def run(self) -> None:
-        """The thread's loop."""
-        while self._goes_on_after(self._work.get()):  # and keeps nothing of it while there is no more
+        """Run the thread's loop."""
+        # The work is a local variable there, so that no reference stays while the queue is empty.
+        while self._goes_on_after(self._work.get()):
             pass
 
     def _goes_on_after(self, work: Callable[[], None] | str) -> bool:
@@ -137,11 +138,11 @@ class CompletionThread(threading.Thread):
 _running: weakref.WeakSet[CompletionThread] = weakref.WeakSet()
 
 
-os.register_at_fork(after_in_child=_running.clear)  # no thread is there
+os.register_at_fork(after_in_child=_running.clear)  # a child has no such thread
 
 
 @at_exit
 def _end_threads() -> None:
-    """Of the interpreter's end a thread that waits in the core would learn too late."""
+    """A thread that waits in the core would notice the interpreter's end too late."""
     for each in list(_running):
         each.end()

@@ -1,4 +1,4 @@
-"""gloo and NCCL inside a process group of our own."""
+"""gloo and NCCL inside the process group of the backend "horovod"."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import torch.distributed as dist
 
 __all__ = ["register_gloo_and_nccl"]
 
-c10d: Any = dist  # torch's stubs leave much out
+c10d: Any = dist  # torch's stubs are incomplete
 
 
 def register_gloo_and_nccl(groups: Sequence[dist.ProcessGroup], options: Any, nccl_options: Any) -> None:
-    """Have ``groups`` do their collectives by the same gloo for CPU tensors, and for CUDA tensors by the same
-    NCCL, or gloo where there is no NCCL or no GPU.
+    """Register in ``groups`` one gloo for CPU tensors, and one NCCL for CUDA tensors.
 
-    A collective of the group's ranks, which connect to each other. ``options`` are torch's, of the group:
-    store, ranks, timeout; ``nccl_options`` are for NCCL, or None.
+    Without NCCL or GPU, gloo serves CUDA tensors too. Collective for the group's ranks, which connect.
+    ``options`` are torch's, of the group: store, ranks, timeout. ``nccl_options`` may be None.
     """
     types = c10d.ProcessGroup.BackendType
     cpu = cuda = (types.GLOO, _gloo(options))

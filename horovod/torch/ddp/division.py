@@ -1,8 +1,8 @@
-"""How DDP divides a bucket's gradients by the number of ranks: to the bit, where nothing is compressed.
+"""Divides a bucket's gradients by the number of ranks, bit for bit as DDP does without a hook.
 
-DDP multiplies by 1/n where it copies a gradient into its bucket. With gradient_as_bucket_view a gradient that
-was kept from the step before lies there already, and is divided by n. The two differ unless n is a power of
-two, and by the time that a hook hears of the bucket all gradients lie in it.
+DDP multiplies by 1/n when it copies a gradient into its bucket. With gradient_as_bucket_view a gradient kept
+from the last step lies there already, and is divided by n. The results differ unless n is a power of two. A
+hook gets the bucket when all gradients lie in it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ __all__ = ["Division", "gradients_in", "ranks_with_input"]
 
 
 def gradients_in(bucket: dist.GradBucket) -> list[torch.Tensor]:  # type: ignore[name-defined]
-    """The bucket's gradients, one view for each parameter; of complex ones the pairs of reals.
+    """Return the bucket's gradients, one view for each parameter; complex ones as pairs of reals.
 
-    Of those the buffer has the pairs, while torch's views of it count complex elements.
+    The buffer has the pairs, while torch's views of it count complex elements.
     """
     buffer, views = bucket.buffer(), bucket.gradients()
     gradients = []
@@ -32,13 +32,14 @@ def gradients_in(bucket: dist.GradBucket) -> list[torch.Tensor]:  # type: ignore
 
 
 class Division:
-    """Divides the buckets of one model, and remembers what that takes."""
+    """Divides the buckets of one model."""
 
     def __init__(self) -> None:
-        self._lay_at: dict[int, int] = {}  # by id of a parameter, where its gradient was accumulated
+        # by id of a parameter, the address at which its gradient was accumulated
+        self._lay_at: dict[int, int] = {}
 
     def divide(self, bucket: dist.GradBucket, count: int) -> None:  # type: ignore[name-defined]
-        """Divide the bucket's elements by ``count`` in place, as DDP does where it has no hook."""
+        """Divide the bucket's elements by ``count`` in place, as DDP does without a hook."""
         buffer = bucket.buffer()
         if buffer.is_sparse:
             buffer.div_(count)
@@ -52,12 +53,12 @@ class Division:
                     view.mul_(1.0 / count)
 
     def _was_in_place(self, parameter: Any, view: torch.Tensor) -> bool:
-        """Whether a parameter's gradient was accumulated in the bucket itself."""
+        """Return whether a parameter's gradient was accumulated in the bucket itself."""
         address, gradient = view.data_ptr(), parameter.grad
         if gradient is None or gradient.data_ptr() != address:
             return False  # no gradient_as_bucket_view, or no gradient
         if not parameter.requires_grad:
-            return True  # frozen meanwhile: it is what lay there before
+            return True  # frozen meanwhile, so it lay there before
         before = self._lay_at.get(id(parameter))
         if before is None:
             lay_at = self._lay_at
@@ -72,13 +73,15 @@ class Division:
 
 
 def ranks_with_input(model: DistributedDataParallel | None, group: dist.ProcessGroup, device: Any) -> int:
-    """By how many ranks a step's gradients are divided: all, or, inside
-    ``model.join(divide_by_initial_world_size=False)``, those that have any. Collective there.
+    """Return the number of ranks by which a step's gradients are divided.
+
+    It is all ranks, or inside ``model.join(divide_by_initial_world_size=False)`` those with input. Collective
+    there.
     """
     joining = getattr(model, "_join_config", None)
     if joining is None or not joining.enable or getattr(model, "_divide_by_initial_world_size", True):
         return group.size()
-    # A rank that has run out of inputs calls the hook by itself, outside of any backward pass.
+    # A rank without further inputs calls the hook itself, outside of any backward pass.
     has_input = torch._C._current_graph_task_id() != -1
     count = torch.tensor([int(has_input)], device=device)
     dist.all_reduce(count, group=group)

@@ -1,4 +1,4 @@
-"""Every sentence that an error of horovod.torch.ddp says: see horovod.common.sentences."""
+"""All error messages of horovod.torch.ddp; see horovod.common.sentences."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ __all__ = ["RanksDisagree", "TookTooLong"]
 
 
 class RanksDisagree(WrongArgument):
-    """Ranks were given different things; ``facts["terms"]`` has each rank's. All ranks raise it, and go on
-    together if they are told to.
+    """Ranks have different terms; ``facts["terms"]`` has each rank's.
+
+    All ranks raise it, so they can continue together if all catch it.
     """
 
 
 class TookTooLong(Explained, RuntimeError):
-    """Work was not done within the time that its waiter gave it."""
+    """An operation was not done within its timeout."""
 
 
 # Ranks and their process group.

@@ -5,14 +5,14 @@
     fully_shard(model)
     compress_fsdp(model, Compression.bit8)
 
-FSDP reduces the gradients of one unit, that is of what one call of fully_shard() manages, out of one buffer:
+FSDP reduces the gradients of a unit, which is all that one call of fully_shard() manages, out of one buffer:
 
     buffer := chunk*    one for each rank
     chunk  := shard*    that rank's shard of each parameter, padded, in the order in which FSDP manages them
 
-Each rank sends every other the codes of its chunk, and decodes and adds what it gets: gradients are
-quantised once, and the sums are made in float32 in rank order, as in hvd.reducescatter. Parameters themselves
-are gathered exactly.
+Each rank sends every other the codes of its chunk, and decodes and adds the codes that it receives. Gradients
+are quantised once and summed in float32 in rank order, as in hvd.reducescatter. Parameters are gathered
+uncompressed.
 """
 
 from __future__ import annotations
@@ -43,23 +43,22 @@ __all__ = ["compress_fsdp"]
 
 
 def compress_fsdp(model: torch.nn.Module, compression: Any = UNSET) -> None:
-    """Reduce-scatter the gradients of a model that fully_shard() was applied to in compressed form.
+    """Compress the reduce-scatter of gradients of a model to which fully_shard() was applied.
 
-    On all ranks, after fully_shard() and before the first backward pass.
+    Call it on all ranks, after fully_shard() and before the first backward pass.
 
     Args:
         model: with fully_shard() applied to it, to parts of it, or both.
         compression: as in DistributedOptimizer: a compressor with a native codec (fp16, bf16, bit16, bit8,
-            int8, int4) or none, its text, or rules by the parameter's name in ``model``, weighed against what
-            HOROVOD_DDP_COMPRESSION says, or else HOROVOD_COMPRESSION. Vectors and small parameters travel
-            exactly, as everywhere.
+            int8, int4) or none, its text, or rules by the parameter's name in ``model``, weighed against
+            HOROVOD_DDP_COMPRESSION, or else HOROVOD_COMPRESSION. Vectors and small parameters travel
+            uncompressed.
 
     Raises:
-        ValueError: nothing in ``model`` is sharded, and there are several processes (where there is one, a
-            line of the log says so); the compressor works in Python or wants error feedback, which would have
-            each rank keep a residual of every gradient, not of its shard; a rule matches no parameter; or
-            ranks disagree, on every rank.
-        RuntimeError: this torch lets nobody replace FSDP's reduce-scatter.
+        ValueError: nothing in ``model`` is sharded (a single process logs a line instead); the compressor
+            works in Python or uses error feedback, for which each rank would keep a residual of every
+            gradient, not of its shard; a rule matches no parameter; or ranks disagree, on every rank.
+        RuntimeError: FSDP's reduce-scatter cannot be replaced in this torch.
     """
     reduction = Reduction(Rules(compression, VARIABLES))
     names = dict(model.named_parameters())
@@ -75,7 +74,7 @@ def compress_fsdp(model: torch.nn.Module, compression: Any = UNSET) -> None:
     _agree(units)
     compressed = [unit for unit in units if any(_codec(shard.compressor) for shard in unit.shards)]
     first_step = _FirstStep(reduction, units, compressed)
-    # In the order of the units, which is every rank's: a job is begun by all of its ranks together.
+    # In the units' order, the same on every rank, as all ranks of a job begin it together.
     engines = {group: _OwnEngine(group) for group in dict.fromkeys(unit.group for unit in compressed)}
     for unit in compressed:
         reduce_scatter = CompressedReduceScatter(unit.shards, engines[unit.group], first_step)
@@ -83,16 +82,16 @@ def compress_fsdp(model: torch.nn.Module, compression: Any = UNSET) -> None:
 
 
 class _Shard(NamedTuple):
-    """A parameter as a unit has it."""
+    """A parameter of a unit."""
 
     name: str
     parameter: torch.nn.Parameter
     compressor: Any
-    elements: int  # of its part in a chunk, padding included: the same on all ranks
+    elements: int  # in its part of a chunk, with padding; the same on all ranks
 
 
 class _Unit(NamedTuple):
-    """The unit of one call of fully_shard(): one of its modules, its parameters, and who shares them."""
+    """The unit of one call of fully_shard(): a module, its parameters, and the group that shares them."""
 
     module: Any
     shards: list[_Shard]
@@ -104,21 +103,22 @@ def _is_trained(unit: _Unit) -> bool:
 
 
 class _FirstStep:
-    """Says how a model's gradients travel, when each unit that is compressed has been reduced once.
+    """Reports how a model's gradients travel, when each compressed unit was reduced once.
 
-    Where there is none, that is said at once.
+    Without compressed units it reports at once.
     """
 
     def __init__(self, reduction: Reduction, units: Sequence[_Unit], compressed: Sequence[_Unit]) -> None:
         self._first_step = reduction.first_step
         self._ranks = max(dist.get_world_size(unit.group) for unit in units)
-        self._left = {id(unit.shards) for unit in compressed if _is_trained(unit)}  # others never come
+        # other units are never reduced
+        self._left = {id(unit.shards) for unit in compressed if _is_trained(unit)}
         for unit in units:
             self._note(unit.shards)
         self._end_if_complete()
 
     def note(self, shards: Sequence[_Shard], dtype: torch.dtype) -> None:
-        """A unit has been reduced, in a dtype."""
+        """Note that a unit was reduced, in a dtype."""
         if id(shards) not in self._left:
             return
         self._left.discard(id(shards))
@@ -136,7 +136,7 @@ class _FirstStep:
 
 
 class _Group(NamedTuple):
-    """The part of each chunk for one compressor: stretches (begin, end) of elements."""
+    """The part of each chunk for one compressor: ranges (begin, end) of elements."""
 
     name: str
     codec: native.Codec | None
@@ -148,15 +148,15 @@ class _Group(NamedTuple):
 
 
 class _OwnEngine:
-    """The job of a group's ranks for one model, which is left when its last unit is let go of."""
+    """The job of a group's ranks for one model. It is left when the model's last unit is freed."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.job = group_job.begin(group)
-        weakref.finalize(self, group_job.leave_soon, self.job).atexit = False  # group_job sees to that
+        weakref.finalize(self, group_job.leave_soon, self.job).atexit = False  # group_job leaves jobs at exit
 
 
 class CompressedReduceScatter:
-    """FSDP's reduce-scatter of one unit, as FSDPModule.set_custom_reduce_scatter() takes it."""
+    """FSDP's reduce-scatter of one unit, for FSDPModule.set_custom_reduce_scatter()."""
 
     def __init__(self, shards: Sequence[_Shard], own: _OwnEngine, first_step: _FirstStep) -> None:
         self._shards = shards
@@ -165,7 +165,7 @@ class CompressedReduceScatter:
         self._has_warned = False
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        """Memory of the buffers that are passed in."""
+        """Return memory for the buffers that are passed in."""
         return torch.empty(*size, dtype=dtype, device=device)
 
     def __call__(
@@ -176,8 +176,10 @@ class CompressedReduceScatter:
         op: Any,
         async_op: bool = False,
     ) -> None:
-        """``output_tensor``, shape (k,), becomes the sum of all ranks' chunks for this one, times what ``op``
-        says; ``input_tensor`` has shape (ranks * k,). On a GPU the current stream does it.
+        """Write the sum of all ranks' chunks for this one, with op's factor, to ``output_tensor``.
+
+        ``output_tensor`` has shape (k,), ``input_tensor`` shape (ranks * k,). On a GPU the current stream
+        executes it.
         """
         if async_op:
             raise errors.fsdp_async()
@@ -208,10 +210,10 @@ class CompressedReduceScatter:
         self._first_step.note(self._shards, input_tensor.dtype)
 
     def _groups(self, elements: int) -> list[_Group]:
-        """How a chunk of so many elements is divided among compressors.
+        """Divide a chunk of ``elements`` among compressors.
 
-        Where a parameter has no gradient FSDP leaves its shard out, and nobody can tell which: then all is
-        compressed alike, as most of the unit is.
+        FSDP omits shards of parameters without gradient, and does not report which. Then the largest shard's
+        compressor is used for all.
         """
         shards = [shard for shard in self._shards if shard.parameter.requires_grad]
         sizes = [shard.elements for shard in shards]
@@ -252,7 +254,7 @@ def _put(output: torch.Tensor, part: _Group, result: torch.Tensor) -> None:
 
 
 def _arguments(op: Any) -> tuple[int, float, float]:
-    """Op, prescale and postscale of native.Reduction, for what FSDP asks of its process group."""
+    """Return op, prescale and postscale of native.Reduction for an op of FSDP."""
     if op == dist.ReduceOp.AVG:
         return Average, 1.0, 1.0
     if op == dist.ReduceOp.SUM:
@@ -268,7 +270,7 @@ def _codec(compressor: Any) -> native.Codec | None:
 
 
 def _agree(units: Sequence[_Unit]) -> None:
-    """Collective. RanksDisagree, a ValueError, on every rank unless all compress all parameters alike."""
+    """Collective. RanksDisagree, a ValueError, on every rank unless all compress parameters alike."""
     by_group: dict[dist.ProcessGroup, dict[str, str]] = {}
     for unit in units:
         by_group.setdefault(unit.group, {}).update(
@@ -290,8 +292,8 @@ def _check_compressors(rules: Rules) -> None:
 
 
 def _fsdp_module() -> Any:
-    """FSDPModule, if others may replace its reduce-scatter."""
-    import torch.distributed.fsdp  # which a script that shards nothing never needed
+    """Return FSDPModule, if its reduce-scatter can be replaced."""
+    import torch.distributed.fsdp  # not needed by scripts that shard nothing
 
     cls = getattr(torch.distributed.fsdp, "FSDPModule", None)
     if not hasattr(cls, "set_custom_reduce_scatter"):
@@ -300,8 +302,9 @@ def _fsdp_module() -> Any:
 
 
 def _units(model: torch.nn.Module, reduction: Reduction) -> list[_Unit]:
-    """The units that have parameters. What is in them, and in which order, torch says to nobody: this reads
-    what FSDP keeps for itself.
+    """Return the units that have parameters, from private attributes of FSDP.
+
+    torch has no public interface for a unit's parameters and their order.
     """
     cls = _fsdp_module()
     name_of = {id(parameter): name for name, parameter in model.named_parameters()}

@@ -1,4 +1,4 @@
-"""A c10d Work over a future."""
+"""A c10d Work that wraps a future."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ NO_TIMEOUT = timedelta(0)
 
 
 class FutureWork(dist.Work):
-    """The Work of a collective that ends when a future does: also its errors are the future's.
+    """The Work of a collective that ends when a future does, with the future's errors.
 
-    torch makes such Works itself, but theirs know no time limit, and do not raise errors set in Python.
+    torch's own Works of futures have no timeout, and do not raise errors that were set in Python.
 
     Args:
         future: done when ``tensors`` hold the result.
-        tensors: what the collective's own future gives, as gloo's does.
-        what: the collective, as in "allreduce of 1000 elements", for errors.
-        callbacks: runs those of ``get_future()``.
+        tensors: the value of ``get_future()``, as with gloo.
+        what: the collective, such as "allreduce of 1000 elements", for errors.
+        callbacks: runs the callbacks of ``get_future()``.
     """
 
     def __init__(
@@ -49,32 +49,32 @@ class FutureWork(dist.Work):
         future.add_done_callback(lambda _: self._ended.set())
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        """Wait for the result; on a GPU the current stream does, not the host.
+        """Wait for the result; on a GPU the current stream waits, not the host.
 
-        RuntimeError after ``timeout``, if there is one; or what went wrong.
+        RuntimeError after ``timeout``, if there is one; or the collective's error.
         """
         if timeout > NO_TIMEOUT and not self._ended.wait(timeout.total_seconds()):
             raise errors.not_done(what=self._what, seconds=timeout.total_seconds())
         if self._given is not None and not self._callbacks.is_current:
-            with contextlib.suppress(Exception):  # it is raised below, as what it is
+            with contextlib.suppress(Exception):  # the error is raised below
                 self._given.wait()  # done, too, from now on
         self._future.wait()
         return True
 
     def synchronize(self) -> None:
-        """As ``wait()``."""
+        """Like ``wait()``."""
         self.wait()
 
     def is_completed(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Return whether it has ended, with or without error."""
         return self._future.done()
 
     def is_success(self) -> bool:
-        """Whether it has ended well."""
+        """Return whether it has ended without error."""
         return self.is_completed() and self.exception() is None
 
     def exception(self) -> BaseException | None:
-        """The error, or None."""
+        """Return the error, or None."""
         if self.is_completed():
             try:
                 self._future.value()
@@ -83,15 +83,15 @@ class FutureWork(dist.Work):
         return None
 
     def result(self) -> list[torch.Tensor]:
-        """The tensors, when it has ended well; else what went wrong is raised."""
+        """Return the tensors, or raise the error."""
         self._future.value()
         return self._tensors
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        """Done when this is, with the tensors; or with a RuntimeError that says what went wrong.
+        """Return a future that is done when this is, with the tensors, or a RuntimeError with the reason.
 
-        Its callbacks run one after the other, in the order in which collectives have ended, and may wait for
-        collectives that they start.
+        Its callbacks run one after the other, in the order in which collectives end. They may start
+        collectives and wait for them.
         """
         with self._lock:
             if self._given is None:
@@ -103,7 +103,7 @@ class FutureWork(dist.Work):
             future.value()
             return self._tensors
 
-        # On a GPU it is done by now, and the rest is the stream's.
+        # On a GPU the host's part is done by now, and the stream does the rest.
         if self._future.done() or self._callbacks.is_current:
             return self._future.then(tensors)
         handed_on: torch.futures.Future[None] = torch.futures.Future()

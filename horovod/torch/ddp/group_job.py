@@ -1,7 +1,7 @@
-"""The job that the ranks of a process group form for themselves: an engine each, and connections over TCP or
-shared memory, by which its operations mix with nobody's.
+"""The job of a process group's ranks: an engine each, and connections over TCP or shared memory.
 
-They meet in the group's store, where torch's own backends meet, and ask for the same operations in one order.
+Its operations do not mix with other jobs'. The ranks meet in the group's store, as torch's own backends do,
+and request the same operations in one order.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ WORDING = Wording(
     "group; a process that shall be a rank itself must be forked before that.",
 )
 
-_begun: dict[jobs.Job, None] = {}  # and not left: engines live as long as they are here
-_timelines: Iterator[int] = itertools.count(1)  # that jobs of this process write
+_begun: dict[jobs.Job, None] = {}  # engines live as long as their job is here
+_timelines: Iterator[int] = itertools.count(1)  # numbers the timelines of this process' jobs
 
 
 def begin(group: dist.ProcessGroup, algorithm: str | None = None) -> jobs.Job:
-    """A job of the group's ranks; rank numbers are the group's. Collective.
+    """Begin a job of the group's ranks, with the group's rank numbers. Collective.
 
     Args:
-        algorithm: as HOROVOD_ALLREDUCE_ALGORITHM, which counts where it is None.
+        algorithm: overrides HOROVOD_ALLREDUCE_ALGORITHM unless None.
 
-    ValueError, on all ranks, where they cannot meet, or were told differently; and for a wrong setting.
+    ValueError, on all ranks, if they cannot meet, have different arguments, or one has a wrong setting.
     """
     wait_for_gloo_in_destroy_process_group()
     store: Any = dist.distributed_c10d._get_process_group_store(group)
-    # The same on all ranks: how many this group has made so far. A store may see several jobs at a time.
+    # The number of jobs that this group has made, equal on all ranks: a store may hold several.
     number = store.add(f"horovod.ddp/made_by/{group.rank()}", 1)
 
     meeting = StoreRendezvous(
@@ -70,7 +70,7 @@ def begin(group: dist.ProcessGroup, algorithm: str | None = None) -> jobs.Job:
     def open_world(settings: native.Settings, ranks: list[int]) -> native.World:
         return open_over_tcp(settings, meeting)
 
-    job = jobs.Job(wording=WORDING)  # which keeps no process group alive
+    job = jobs.Job(wording=WORDING)  # keeps no process group alive
     with job.lock, job.entered():
         job.member = Membership.begin(open_world, settings=settings, in_order=True, wording=WORDING)
     _begun[job] = None
@@ -79,12 +79,12 @@ def begin(group: dist.ProcessGroup, algorithm: str | None = None) -> jobs.Job:
 
 
 def begun() -> list[jobs.Job]:
-    """The jobs that this process is in."""
+    """Return the jobs that this process is in."""
     return list(_begun)
 
 
 def leave(job: jobs.Job) -> None:
-    """Leave a job: what is under way on any rank fails. Harmless when repeated."""
+    """Leave a job. Operations under way fail, on any rank. Idempotent."""
     _begun.pop(job, None)
     with job.lock, job.entered():
         member, job.member = job.member, None
@@ -94,13 +94,13 @@ def leave(job: jobs.Job) -> None:
 
 
 def leave_soon(job: jobs.Job) -> None:
-    """Without waiting for other ranks; for finalizers, which may be called anywhere."""
+    """Leave a job without waiting for other ranks. For finalizers, which may run anywhere."""
     threading.Thread(target=leave, args=(job,), name="horovod-ddp-leaving").start()
 
 
 @at_exit
 def _leave_all() -> None:
-    """Unless an exception ends the process: others then hear that its connections were closed."""
+    """After an exception other ranks instead notice that this process' connections are closed."""
     for job in list(_begun) if uncaught_exception() is None else []:
         leave(job)
 
@@ -117,7 +117,7 @@ os.register_at_fork(after_in_child=_become_a_childs)
 def _settings_of_all(
     meeting: StoreRendezvous, group: dist.ProcessGroup, algorithm: str | None
 ) -> native.Settings:
-    """This rank's. ValueError on all ranks where a rank's are wrong, so that nobody waits for it."""
+    """Return this rank's settings. ValueError on all ranks if any has wrong ones."""
     settings, own = None, {"seconds": repr(_seconds_of(group)), "wrong": ""}
     try:
         settings = _settings_of(group, algorithm)
@@ -134,12 +134,12 @@ def _settings_of_all(
 
 
 def _settings_of(group: dist.ProcessGroup, algorithm: str | None) -> native.Settings:
-    """The environment's, and what follows from the group. ValueError for a wrong one."""
+    """Return the environment's settings, adjusted to the group. ValueError for a wrong one."""
     settings = native.Settings.from_environment()
     settings.do_without_mpi()
     if settings.cache_capacity:
-        settings.cache_capacity = 1 << 40  # of what ranks know nothing more they could not tell the order
-    # Results must not depend on what DDP happened to put into one bucket: it does so anew when it is resumed.
+        settings.cache_capacity = 1 << 40  # without cache entries ranks could not predict the order
+    # Results must not depend on DDP's buckets, which change when training is resumed.
     settings.deterministic = True
     if algorithm is not None:
         settings.allreduce_algorithm = algorithm
@@ -149,7 +149,7 @@ def _settings_of(group: dist.ProcessGroup, algorithm: str | None) -> native.Sett
 
 
 def _limit_stalls(settings: native.Settings, group: dist.ProcessGroup, seconds: float) -> None:
-    """The longest timeout that a rank has given the group is the job's: a job has one limit."""
+    """Use the longest timeout of the group on any rank, as a job has one limit."""
     call = "init_process_group" if group is dist.group.WORLD else "new_group"
     settings.stall_shutdown_time_seconds = seconds
     settings.stall_shutdown_asked_by = f"{call}(timeout=timedelta(seconds={seconds:g}))"
@@ -157,11 +157,11 @@ def _limit_stalls(settings: native.Settings, group: dist.ProcessGroup, seconds: 
     settings.stall_check_time_seconds = (
         min(settings.stall_check_time_seconds, seconds / 2) if warns else seconds
     )
-    settings.stall_check_disable = False  # which would take the timeout, too
+    settings.stall_check_disable = False  # it would disable the timeout too
 
 
 def _timeline_of(path: str, number: int) -> str:
-    """A file for each job, beside that of hvd.init(): of several groups, several processes may be rank 0."""
+    """Return a file for each job, as with several groups several processes may be rank 0."""
     first = dist.get_rank()
     marks = ["ddp", *([f"rank{first}"] if first else []), *([str(number)] if number > 1 else [])]
     file = Path(os.fspath(path))
@@ -169,7 +169,7 @@ def _timeline_of(path: str, number: int) -> str:
 
 
 def _seconds_of(group: dist.ProcessGroup) -> float:
-    """Its timeout."""
+    """Return the group's timeout."""
     for device in group._device_types:
         options = getattr(group._get_backend(device), "options", None)
         timeout = getattr(options, "_timeout", None)

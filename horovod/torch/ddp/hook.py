@@ -1,11 +1,11 @@
-"""The communication hook: what DistributedDataParallel calls with each bucket of gradients that is complete.
+"""The communication hook, which DistributedDataParallel calls with each complete bucket of gradients.
 
-The buckets of a model of which nothing is compressed go the way they go without a hook: divided as DDP
-divides, and by one all_reduce of the model's process group. Others are reduced by a GroupReducer. Either way
-the hook returns at once, and DDP waits for what it returned at the end of the backward pass.
+If nothing of a model is compressed, its buckets are reduced as without a hook: divided as DDP divides, and by
+one all_reduce of the model's process group. Otherwise a GroupReducer reduces them. The hook returns a future,
+for which DDP waits at the end of the backward pass.
 """
 
-# Annotations are evaluated: DDP looks at the hook's, and takes no text for an answer.
+# No `from __future__ import annotations`: DDP checks the hook's annotations, and rejects strings.
 import time
 from collections.abc import Callable
 from typing import Any
@@ -29,21 +29,21 @@ def compress(
     algorithm: str | None = None,
     may_turn_off: bool = False,
 ) -> CompressionState:
-    """Have a model's gradients travel compressed from now on. Collective: every rank calls it with the same.
+    """Compress a model's gradients from now on. Collective: all ranks call it with the same arguments.
 
     Args:
-        model: wrapped, and without a communication hook; or torch.compile's of such a model. Where there is
-            one process it need not be wrapped, as libraries leave it then: a line of the log says that
+        model: wrapped, and without a communication hook; or torch.compile's version of such a model. In a
+            single process, in which libraries do not wrap it, it need not be wrapped: a log line reports that
             nothing is done.
 
-    The others are those of CompressionState, which is returned: it has what a checkpoint needs.
+    The other arguments are those of CompressionState, which is returned. Its state belongs in checkpoints.
 
     Raises:
-        TypeError: ``model`` is no DistributedDataParallel, and there are several processes.
-        ValueError: it has a hook, as with ``mixed_precision=``; an argument is wrong; or ranks were told
-            differently, on every rank.
+        TypeError: ``model`` is not a DistributedDataParallel, and there are several processes.
+        ValueError: it has a hook, as with ``mixed_precision=``; an argument is wrong; or arguments differ
+            between ranks, on every rank.
     """
-    compiled = getattr(model, "_orig_mod", None)  # torch.compile's model has the wrapped one inside
+    compiled = getattr(model, "_orig_mod", None)  # torch.compile's model contains the wrapped one
     model = compiled if isinstance(compiled, DistributedDataParallel) else model
     if not isinstance(model, DistributedDataParallel):
         if isinstance(model, torch.nn.Module) and alone.is_alone():
@@ -73,8 +73,8 @@ def compression_hook(
 ) -> torch.futures.Future[torch.Tensor]:
     """Average a bucket over all ranks: ``model.register_comm_hook(state, compression_hook)``.
 
-    ``state`` is the model's CompressionState. The future's value is the bucket's buffer. Where something
-    fails, it has the error, and ``backward()`` raises a RuntimeError that says which.
+    ``state`` is the model's CompressionState. The future's value is the bucket's buffer. On failure the
+    future has the error, and ``backward()`` raises a RuntimeError with it.
     """
     buffer = bucket.buffer()
     if bucket.index() == 0:
@@ -94,7 +94,7 @@ def compression_hook(
         buffer.mul_(reducer.size / state.divisor)
     if not is_last:
         return _then(reducer.start(gradients, is_last=False), buffer, end)
-    begun = time.perf_counter()  # all is computed, and what is under way is waited for
+    begun = time.perf_counter()  # the backward pass has computed everything, and waits from here on
 
     def end_of_wait() -> None:
         reducer.note_wait(time.perf_counter() - begun)
@@ -104,7 +104,7 @@ def compression_hook(
 
 
 def _nothing() -> None:
-    """At the end of most buckets there is nothing to do."""
+    """Do nothing, at the end of most buckets."""
 
 
 def _check_state(state: object) -> None:
@@ -115,9 +115,9 @@ def _check_state(state: object) -> None:
 def _then(
     future: torch.futures.Future[Any], buffer: torch.Tensor, end: Callable[[], None]
 ) -> torch.futures.Future[torch.Tensor]:
-    """The buffer, once ``future`` is done, or what went wrong: DDP reads errors of such a future only.
+    """Return a future of the buffer, or of the error in the only form that DDP reads.
 
-    ``end`` is called before.
+    ``end`` is called before it is done.
     """
 
     def reduced(done: torch.futures.Future[Any]) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Which sums the backend "horovod" compresses, and how: what the environment says about it."""
+"""The sums that the backend "horovod" compresses, and their compressor, from the environment."""
 
 from __future__ import annotations
 
@@ -25,31 +25,32 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def agree(store: Any, rank: int, size: int) -> None:
-    """Compare the variables of all ranks of a group in the store in which they meet. Collective.
+    """Compare the variables of all ranks of a group in the group's store. Collective.
 
-    ValueError on all of them, with what each has, unless all have the same.
+    ValueError with each rank's values, on all of them, unless all are equal.
     """
     terms = {
         name: os.environ.get(name, "").strip() or BY_VARIABLE[name].default
         for name in (COMPRESSION, MIN_ELEMENTS, ALGORITHM)
     }
     terms["horovod"] = software.build_name()
-    number = store.add(f"made_by/{rank}", 1)  # a store may outlive groups, and see one of that name again
+    # a store may outlive groups, and be used again under the same name
+    number = store.add(f"made_by/{rank}", 1)
     store.set(f"terms/{number}/{rank}", terms_as_bytes(terms).decode())
     check_agreement([terms_from_bytes(store.get(f"terms/{number}/{each}")) for each in range(size)])
 
 
 class LargeSums:
-    """The sums that travel compressed, as the environment says.
+    """The sums that travel compressed, from the environment.
 
     Attributes:
-        compressor: of all of them.
-        rules: the same, as the environment says it.
-        min_elements: what has fewer travels exactly: HOROVOD_BACKEND_MIN_ELEMENTS, else 16384 or, where it is
-            more, the compressor's own min_elements.
+        compressor: the compressor of all of them.
+        rules: the same as Rules.
+        min_elements: smaller tensors travel uncompressed. HOROVOD_BACKEND_MIN_ELEMENTS, else 16384 or, if
+            larger, the compressor's own min_elements.
 
-    ValueError when a variable has no sense, or asks for error feedback, which needs to know whose gradient a
-    sum is of.
+    ValueError if a variable is invalid, or the compressor uses error feedback, which needs to know whose
+    gradient a sum is.
     """
 
     def __init__(self) -> None:
@@ -64,11 +65,11 @@ class LargeSums:
 
     @property
     def are_exact(self) -> bool:
-        """Whether nothing is compressed at all."""
+        """Whether nothing is compressed."""
         return self.compressor is NoneCompressor
 
     def include(self, tensor: torch.Tensor) -> bool:
-        """Whether sums of such tensors are: dense, of floating-point numbers, contiguous, large enough."""
+        """Return whether it is compressed: dense, floating-point, contiguous and large enough."""
         return (
             not self.are_exact
             and tensor.layout == torch.strided
@@ -78,11 +79,11 @@ class LargeSums:
         )
 
 
-_MOST_SUMS = 10_000  # that are remembered where no optimizer of torch's ever steps
+_MOST_SUMS = 10_000  # remembered if no torch optimizer ever makes a step
 
 
 class FirstSums(FirstStep):
-    """Has rank 0 of a group say how the sums travelled that were made until an optimizer's first step."""
+    """Makes rank 0 of a group report how sums have travelled until an optimizer's first step."""
 
     def __init__(self, sums: LargeSums, rank: int, ranks: int) -> None:
         least = f"sums of fewer than {sums.min_elements} elements ({MIN_ELEMENTS})"
@@ -92,7 +93,7 @@ class FirstSums(FirstStep):
         self._hook: Any = None
 
     def note(self, name: str, tensor: torch.Tensor, compressor: Any) -> NoteSent:
-        """A sum is about to be made, of a floating-point tensor if it is to count. Each counts by itself."""
+        """Note a sum before it is computed. Only those of floating-point tensors count."""
         if self.is_over:
             self.close()
             return nobody_asks
@@ -107,7 +108,7 @@ class FirstSums(FirstStep):
         return super().note(f"sum {self._sums}", tensor, compressor)
 
     def close(self) -> None:
-        """Hear of no optimizer any more."""
+        """Stop observing optimizers."""
         if self._hook is not None:
             self._hook.remove()
             self._hook = None

@@ -1,15 +1,14 @@
-"""Spares DDP its copies of gradients into buckets: they are encoded from where the backward pass made them.
+"""Avoids DDP's copies of gradients into buckets: gradients are encoded from the tensors that backward made.
 
-With gradient_as_bucket_view a parameter's gradient is a view of its bucket. Where none was kept from the step
-before, backward makes a new one all the same, which DDP copies into the view: all of a model's gradients are
-read and written once more. But the average goes to the view, and nothing else needs the copy. So when a large
-gradient is complete, before DDP sees it, the view takes its place, with nothing in it yet, and the gradient
-itself is kept until its bucket is reduced.
+With gradient_as_bucket_view a parameter's gradient is a view of its bucket. If none is kept from the last
+step, backward still makes a new tensor, which DDP copies into the view: one more read and write of all
+gradients. But the view only has to receive the average. So when a large gradient is complete, and before DDP
+sees it, this module replaces it by the view, without valid content, and keeps the gradient itself until its
+bucket is reduced.
 
-Only a bucket tells that a backward pass is this model's, for DDP to reduce: parameters may be another model's
-too, and in `no_sync()` nothing is reduced. So DDP copies those of each pass' first bucket. And a gradient has
-to be complete when it is first seen: in a static graph a parameter's may come in several parts, each added to
-what lies in its place.
+Only a bucket shows that a backward pass is for DDP to reduce: parameters may belong to several models, and
+`no_sync()` reduces nothing. So DDP copies the gradients of each pass' first bucket. A gradient must be
+complete when it is first seen, which is not so in a static graph: there it may come in several parts.
 """
 
 from __future__ import annotations
@@ -24,38 +23,39 @@ from horovod.torch.ddp.division import gradients_in
 
 __all__ = ["LEAST_BYTES", "Originals"]
 
-# Of a gradient: so much glibc's malloc takes from the system and gives back each time. What is smaller it
-# uses again for the next gradient, once DDP has copied it. Kept instead, each would take pages that the
-# system has to clear first, which costs more than the copy.
+# glibc's malloc takes memory of this size from the system, and returns it each time. Smaller memory is reused
+# for the next gradient once DDP has copied it. Keeping it would take new pages, which the system clears
+# first: that costs more than the copy.
 LEAST_BYTES = 1 << 25
 
 
 class Originals:
-    """The gradients of one model's backward pass that DDP has not copied. Used by one thread at a time."""
+    """The gradients of one model's backward pass that DDP has not copied. For one thread at a time."""
 
     def __init__(self) -> None:
-        self._views: dict[torch.Tensor, torch.Tensor] = {}  # by parameter, where its last gradient lay
+        # by parameter, the bucket view of its last gradient
+        self._views: dict[torch.Tensor, torch.Tensor] = {}
         self._kept: dict[torch.Tensor, torch.Tensor] = {}  # by parameter, its gradient in this pass
-        self._pass = -1  # which of autograd's graph tasks reduces the model's gradients, or did last
+        self._pass = -1  # autograd's graph task that reduces the model's gradients now, or the last one
         self._end: weakref.ref[_End] | None = None  # of that pass
         self._passes = 0
 
     def take(self, bucket: dist.GradBucket) -> list[torch.Tensor | None]:  # type: ignore[name-defined]
-        """The kept original of each of the bucket's gradients; if that is None, the bucket has it.
+        """Return the kept original of each of the bucket's gradients; None if the bucket has it.
 
-        Averages must go to the bucket, which has nothing of those that were kept. Gradients may be kept for
-        all buckets that follow in this pass, which must be taken as well.
+        Averages must be written to the bucket, which lacks kept gradients. All later buckets of this pass
+        must be taken as well, as their gradients may be kept.
         """
         self._follow_pass()
         taken = []
         for parameter, view in zip(bucket.parameters(), gradients_in(bucket), strict=True):
             taken.append(self._kept.pop(parameter, None))
-            if self._passes > 1:  # after the first one DDP puts its buckets elsewhere
+            if self._passes > 1:  # after the first pass DDP moves its buckets
                 self._expect(parameter, view)
         return taken
 
     def stop(self) -> None:
-        """Keep none any more. Not called in a pass of which gradients are kept."""
+        """Keep no more gradients. Must not be called in a pass whose gradients are kept."""
         self._views.clear()
         self._kept.clear()
 
@@ -64,8 +64,8 @@ class Originals:
         if now == self._pass:
             return
         if self._end is None or self._end() is None:
-            self._kept.clear()  # that pass has failed: nobody asks for its gradients
-        # Otherwise this pass is inside that one.
+            self._kept.clear()  # that pass has failed, and its gradients are not used
+        # Otherwise this pass is nested in that one.
         self._pass, self._end = now, None
         self._passes += 1
         if now >= 0:
@@ -74,7 +74,7 @@ class Originals:
             torch.autograd.Variable._execution_engine.queue_callback(end)
 
     def _expect(self, parameter: torch.Tensor, view: torch.Tensor) -> None:
-        """Let the parameter's next gradient be kept."""
+        """Allow that the parameter's next gradient is kept."""
         is_large = view.nbytes >= LEAST_BYTES and devices.device_of(view) == devices.CPU
         if is_large and parameter.requires_grad and _is_at(parameter.grad, view):
             if parameter not in self._views:
@@ -82,7 +82,7 @@ class Originals:
             self._views[parameter] = view
 
     def keep(self, parameter: torch.Tensor) -> None:
-        """The gradient is complete: its view takes its place, if nobody but DDP looks at it meanwhile."""
+        """Replace a complete gradient by its view, if only DDP reads it meanwhile."""
         gradient, view = parameter.grad, self._views.get(parameter)
         if gradient is None or view is None or _is_at(gradient, view):
             return
@@ -94,7 +94,7 @@ class Originals:
             parameter.grad = view
 
     def copy_rest(self) -> None:
-        """The pass is over. What DDP has not reduced, as its bucket is incomplete, is where DDP has it."""
+        """After the pass, copy gradients that DDP has not reduced, as their bucket is incomplete."""
         while self._kept:
             parameter, gradient = self._kept.popitem()
             if parameter.grad is not None:
@@ -103,7 +103,7 @@ class Originals:
 
 
 class _End:
-    """Called by autograd at the end of a backward pass, and let go of where that fails."""
+    """Called by autograd at the end of a backward pass, and freed if the pass fails."""
 
     def __init__(self, originals: Originals) -> None:
         self._originals = originals
@@ -113,7 +113,7 @@ class _End:
 
 
 class _Watch:
-    """A hook of a parameter, which outlives who has registered it."""
+    """A hook of a parameter, which may outlive the object that registered it."""
 
     def __init__(self, originals: Originals) -> None:
         self._originals = weakref.ref(originals)

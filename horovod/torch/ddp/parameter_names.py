@@ -1,4 +1,4 @@
-"""Names of a model's parameters between ranks, in rules and in checkpoints."""
+"""Names of a model's parameters for the wire, for rules and for checkpoints."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["ParameterNames"]
 
 
 class ParameterNames:
-    """The names that ``model.named_parameters()`` gives, without DDP's "module.".
+    """The names of ``model.named_parameters()``, without DDP's "module.".
 
-    Without a model parameters are numbered as they come: in the order of the first step's buckets, which is
-    the same on all ranks, and in every run.
+    Without a model, parameters are numbered in the order of the first step's buckets, which is the same on
+    all ranks and in every run.
     """
 
     def __init__(self, model: torch.nn.Module | None) -> None:
@@ -26,11 +26,11 @@ class ParameterNames:
         self._names: dict[Any, str] = {parameter: name for name, parameter in named}
 
     def parameters(self) -> list[tuple[str, torch.Tensor]]:
-        """All that have a name by now."""
+        """Return all parameters that have a name by now."""
         return [(name, parameter) for parameter, name in self._names.items()]
 
     def of(self, parameter: torch.Tensor) -> str:
-        """The name of a parameter. ValueError when it belongs to another model than the names do."""
+        """Return the name of a parameter. ValueError if it belongs to another model than the names."""
         name = self._names.get(parameter)
         if name is None:
             if not self.is_numbering:

@@ -1,7 +1,7 @@
-"""Gradients averaged in place over the ranks of a process group, compressed, by the core's engine.
+"""Averages gradients in place over the ranks of a process group, compressed, by the core's engine.
 
-A reducer has a job of its own (`group_job.py`), to whose engine gradients go as those of a
-DistributedOptimizer do, under their names: the same routes, bytes, residuals and random numbers.
+A reducer has its own job (`group_job.py`). It submits gradients to the job's engine under their names, as a
+DistributedOptimizer does: with the same routes, bytes, residuals and random numbers.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class GroupReducer:
     algorithm, and as ``hvd.init`` for ranks that do not fit.
 
     Args:
-        reduction: of the model whose gradients they are.
+        reduction: of the model that has the gradients.
         process_group: None is the default one.
-        algorithm: as HOROVOD_ALLREDUCE_ALGORITHM, which counts where it is None.
+        algorithm: overrides HOROVOD_ALLREDUCE_ALGORITHM unless None.
 
     Attributes:
         rank, size: of this process in the group.
@@ -63,19 +63,19 @@ class GroupReducer:
         self._reduction = reduction
         self.gather(BY_VARIABLE[BUCKET_MB].read(os.environ))
         reduction.tuned.add(own_knob(BUCKET_MB, weakly(self.gather)))
-        self._held_bytes: int | None = None  # of what is gathered, while the engine is held
+        self._held_bytes: int | None = None  # bytes submitted while the engine is held
         self._is_closed = False
         self._last_metrics: dict[str, int] = {}
-        self._under_way: dict[str, torch.futures.Future[None]] = {}  # by gradient, of the last time
+        self._under_way: dict[str, torch.futures.Future[None]] = {}  # by gradient, its last reduction
         self._origins: dict[int, devices.Origin] = {}  # by device
         self._job = group_job.begin(group, algorithm)
         self._completion = CompletionThread(self._job)
-        weakref.finalize(self, self._completion.close_soon).atexit = False  # group_job sees to that
+        weakref.finalize(self, self._completion.close_soon).atexit = False  # group_job leaves jobs at exit
 
     def agree(self, terms: Mapping[str, str]) -> None:
-        """Have all ranks compare their terms; all ranks call it, and wait for each other.
+        """Compare the terms of all ranks. Collective.
 
-        ValueError on every rank, which says what each of them has, unless all have the same in one order.
+        ValueError with each rank's terms, on every rank, unless all have the same in one order.
         """
         self._check_open()
         with self._job.entered():
@@ -85,14 +85,17 @@ class GroupReducer:
     def start(
         self, gradients: Sequence[Gradient], op: int = Average, *, is_last: bool = True
     ) -> torch.futures.Future[None]:
-        """Begin to average (or, with Sum, add) gradients over all ranks, in place.
+        """Start to average (or, with Sum, add) gradients over all ranks, in place.
 
-        All ranks start the same reductions in the same order. With ``is_last=False`` more is to come, for
-        which these may wait, until HOROVOD_DDP_BUCKET_MB are there; the last of them says so, or ``let_go``
-        does. The tensors belong to the reducer until the future is done; on a GPU that is when the work is
-        on its stream, behind which whoever waits goes on. The future has the error of what fails:
-        HorovodInternalError, on all ranks where they disagree, or where one is lost. What fails on this
-        rank alone, as a compressor may, ends the job: later calls raise it again.
+        All ranks start the same reductions in the same order. With ``is_last=False`` these may wait for
+        further ones, until HOROVOD_DDP_BUCKET_MB are submitted, or a last call or ``let_go`` ends the wait.
+
+        The tensors belong to the reducer until the future is done. On a GPU that is when the work is on its
+        stream, and a stream that waits for the future continues after it.
+
+        On failure the future has the error: HorovodInternalError, on all ranks, if they disagree or one is
+        lost. An error of this rank alone, such as a compressor's, ends the job, and later calls raise it
+        again.
 
         Raises:
             ValueError: a tensor cannot be reduced, or the op is neither Average nor Sum.
@@ -127,21 +130,21 @@ class GroupReducer:
             own = error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
             self._completion.fail(own)
             raise
-        finally:  # those that could be started still need their tensors
+        finally:  # operations that were started still need their tensors
             self._completion.complete(started, origin, future, is_inference)
         return future
 
     def _await_earlier(self, gradients: Sequence[Gradient]) -> None:
-        """Names are free again: a backward pass that has failed may leave some under way, on all ranks."""
+        """Wait until names are free, as a failed backward pass may leave reductions under way."""
         for gradient in gradients:
             earlier = self._under_way.pop(gradient.name, None)
             if earlier is not None and not earlier.done():
-                with contextlib.suppress(Exception):  # whoever waits for those hears of it
+                with contextlib.suppress(Exception):  # its own waiter gets the error
                     earlier.wait()
 
     @contextlib.contextmanager
     def _gathered(self, gradients: Sequence[Gradient], is_last: bool) -> Iterator[None]:
-        """Operations started inside are announced at its end, unless more are to be gathered."""
+        """Announce operations started inside at the end of the block, unless more are to follow."""
         if self._held_bytes is None:
             self._held_bytes = 0
             basics.member().engine.hold()
@@ -153,28 +156,28 @@ class GroupReducer:
                 self.let_go()
 
     def gather(self, mb: float | str) -> None:
-        """How much waits for more from now on: HOROVOD_DDP_BUCKET_MB, the same on all ranks."""
+        """Set the MB to submit before an announcement (HOROVOD_DDP_BUCKET_MB); equal on all ranks."""
         self._gathered_bytes = int(float(mb) * 1e6)
 
     def let_go(self) -> None:
-        """Nothing more is to come: what is gathered travels. Harmless where nothing is."""
+        """Announce all that is held back, as nothing more follows. Idempotent."""
         member = self._job.member
         if self._held_bytes is not None and member is not None:
             self._held_bytes = None
             member.engine.let_go()
 
     def note_wait(self, seconds: float) -> None:
-        """A backward pass has waited so long for what was started."""
+        """Count the seconds for which a backward pass has waited."""
         self._job.run(waiting.count, seconds)
 
     def metrics(self) -> dict[str, int]:
-        """The counters of hvd.metrics(), of what this reducer has done; also when it is closed."""
+        """Return the counters of hvd.metrics() for this reducer; also after it is closed."""
         if self._job.member is None:
             return dict(self._last_metrics)
         return self._job.run(basics.metrics)
 
     def note_step(self, trained: Callable[[], tuple[str, Sequence[torch.Tensor]]]) -> None:
-        """Ranks have made a step since the last call: see ``Reduction.step_ended``."""
+        """Report that ranks have made a step since the last call; see ``Reduction.step_ended``."""
         if self.size > 1 and not self._is_closed and self._completion.failure is None:
             self._job.run(self._reduction.step_ended, "ddp", trained)
 
@@ -184,11 +187,11 @@ class GroupReducer:
         return self._job.run(autotune.is_on)
 
     def tuning(self) -> dict[str, Any]:
-        """See ``hvd.tuning``; nothing more once it is closed."""
+        """Return the result of ``hvd.tuning`` for this job; off after it is closed."""
         return autotune.nothing() if self._job.member is None else self._job.run(autotune.tuning)
 
     def close(self) -> None:
-        """Finish what was started, then leave the job."""
+        """Finish the started reductions, then leave the job."""
         self.let_go()
         self._last_metrics = self.metrics()
         self._is_closed = True
@@ -203,7 +206,7 @@ class GroupReducer:
 
 
 def _checked(gradients: Sequence[Gradient], op: int) -> int:
-    """The device of all gradients. ValueError unless they can be reduced together."""
+    """Return the device of all gradients. ValueError unless they can be reduced together."""
     if op not in (Average, Sum):
         raise errors.wrong_op(value=op)
     names = [gradient.name for gradient in gradients]

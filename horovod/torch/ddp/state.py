@@ -30,27 +30,27 @@ VARIABLES = (DDP_COMPRESSION, COMPRESSION)  # the first that is set counts
 class CompressionState:
     """The state of ``compression_hook``: one for each model, the same on every rank.
 
-    It can be made before the process group is there: nothing is sent before the first bucket is reduced.
+    It can be made before the process group: nothing is sent before the first bucket is reduced.
 
     Args:
-        compression: as ``compression=`` of hvd.DistributedOptimizer: one of hvd.Compression, a compressor of
-            your own, its text, or rules by parameters' names. What it is weighed against is in
-            HOROVOD_DDP_COMPRESSION, or else HOROVOD_COMPRESSION. Vectors, and what has fewer elements than
-            ``min_elements``, travel exactly.
-        model: whose gradients are reduced, wrapped or not. It gives parameters their names, which rules and
-            checkpoints go by; without it they are numbered.
-        process_group: the one that the model is wrapped with. Without it that of ``model``, or the default.
-        algorithm: "gather" or "scatter" forces how codes travel; without it the number of ranks decides, or
-            HOROVOD_ALLREDUCE_ALGORITHM.
-        may_turn_off: measure in the first steps whether compression pays, and leave it out if not.
+        compression: as ``compression=`` of hvd.DistributedOptimizer: one of hvd.Compression, your own
+            compressor, its text, or rules by parameters' names. It is weighed against
+            HOROVOD_DDP_COMPRESSION, or else HOROVOD_COMPRESSION. Vectors, and tensors with fewer elements
+            than ``min_elements``, travel uncompressed.
+        model: the model, wrapped or not. It gives parameters their names, for rules and checkpoints. Without
+            it parameters are numbered.
+        process_group: the model's group. Default: that of ``model``, or the default group.
+        algorithm: "gather" or "scatter" forces how codes travel. By default HOROVOD_ALLREDUCE_ALGORITHM or
+            the number of ranks decides.
+        may_turn_off: measure in the first steps whether compression pays, and turn it off if not.
 
     Raises:
-        ValueError: ``compression`` is none, a rule matches no parameter, or there are rules but no model.
+        ValueError: ``compression`` is invalid, a rule matches no parameter, or there are rules but no model.
 
     Attributes:
-        rules: which parameter is compressed how.
-        first_step: how gradients travel, for rank 0 to say.
-        choice: with ``may_turn_off``, what was chosen and the times that decided, or None before.
+        rules: the compressor of each parameter.
+        first_step: collects, for rank 0's report, how gradients travel.
+        choice: with ``may_turn_off``, the choice and the times that decided, or None before.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class CompressionState:
             self.process_group = process_group or model.process_group
         self._reducer: GroupReducer | None = None
         self._trial: Trial | None = None
-        self._agreed: set[str] = set()  # names of which ranks have compared compressor, shape and dtype
+        self._agreed: set[str] = set()  # names for which ranks have compared compressor, shape and dtype
         self._divisor = 1  # of this step
 
     def _begin_reduction(self) -> None:
@@ -94,11 +94,10 @@ class CompressionState:
     # ---- while training ----
 
     def begin(self) -> GroupReducer:
-        """The reducer of gradients. Collective the first time: ranks make groups, and compare what they were
-        told.
+        """Return the reducer of gradients. Collective the first time: ranks form it, and compare arguments.
 
         Raises:
-            ValueError: ranks were told differently; on every rank.
+            ValueError: ranks have different arguments; on every rank.
         """
         if self._reducer is None:
             group = self.process_group = self.process_group or dist.group.WORLD
@@ -121,14 +120,14 @@ class CompressionState:
             self._reduction.is_compressed = is_compressed
             if not is_compressed:
                 if not self._names.is_numbering:
-                    reducer.close()  # ranks agree on everything, and nothing is sent through it
+                    reducer.close()  # ranks agree on everything, and it would send nothing
             elif self.may_turn_off and reducer.size > 1 and not reducer.is_tuned:
                 self._trial = Trial(group)
             self._reducer = reducer
         return self._reducer
 
     def begin_step(self, device: torch.device) -> None:
-        """The first bucket of a backward pass is about to be reduced, from ``device``."""
+        """Begin a step, before the first bucket of a backward pass is reduced, from ``device``."""
         reducer = self.begin()
         assert self.process_group is not None
         reducer.let_go()  # of a backward pass that has failed
@@ -136,7 +135,7 @@ class CompressionState:
         if self._trial is not None and self._trial.choice is None:
             self._reduction.is_compressed = self._trial.begin_step(device)
             if self._trial.choice is not None and not self._reduction.is_compressed:
-                self._reduction.checkpoint.load_state_dict(None)  # nobody will pay what is owed
+                self._reduction.checkpoint.load_state_dict(None)  # residuals will never be added
                 reducer.close()
                 self._originals.stop()
         model = self._model() if self._model is not None else None
@@ -148,14 +147,14 @@ class CompressionState:
 
     @property
     def divisor(self) -> int:
-        """By how many ranks the gradients of this step are divided."""
+        """The number of ranks by which the gradients of this step are divided."""
         return self._divisor
 
     def gradients(self, bucket: dist.GradBucket) -> list[Gradient]:  # type: ignore[name-defined]
-        """The gradients of a bucket for a GroupReducer, in its order; empty if they go DDP's own way.
+        """Return the gradients of a bucket for a GroupReducer, in order; empty to let DDP reduce them.
 
-        Where any parameter of the model is compressed, the others' sums are in rank order too: with three
-        ranks and more DDP's own would depend on the buckets, which a resumed training begins anew.
+        If any parameter of the model is compressed, the others are also summed in rank order. With three or
+        more ranks DDP's own sums would depend on its buckets, which change when training is resumed.
         """
         parameters = bucket.parameters()
         names = [self._names.of(parameter) for parameter in parameters]
@@ -178,7 +177,7 @@ class CompressionState:
         return list(map(Gradient, names, gradients, compressors, sources))
 
     def _may_keep_originals(self) -> bool:
-        """Unless the hook multiplies all of the bucket, or Originals knows too little of the model."""
+        """Return False if the hook multiplies the whole bucket, or the model's graph is unknown."""
         model = self._model() if self._model is not None else None
         is_known = model is not None and not model.static_graph
         return is_known and self._divisor == self.begin().size
@@ -188,7 +187,7 @@ class CompressionState:
             self.begin().agree(self._terms(parameters))
 
     def _terms(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> dict[str, str]:
-        """The facts of parameters that ranks compare."""
+        """Return the facts of parameters that ranks compare."""
         self._agreed.update(name for name, _ in parameters)
         return {
             name: f"{str(parameter.dtype).removeprefix('torch.')} {list(parameter.shape)} "
@@ -200,15 +199,15 @@ class CompressionState:
         return None if self._names.is_numbering else [name for name, _ in self._names.parameters()]
 
     def set_loss_scale(self, scale: Any) -> None:
-        """Say by what the loss is multiplied before backward: a number, or the GradScaler that knows.
+        """Set the factor of the loss before backward: a number, or the GradScaler that has it.
 
-        Error feedback changes with it. ValueError unless it is finite and above 0. A scaler that works on a
-        GPU has its scale there: the host waits for it in every step, as in scaler.step().
+        Error feedback is rescaled with it. ValueError unless it is finite and above 0. With a scaler on a GPU
+        the host waits for the scale in every step, as in scaler.step().
         """
         self._reduction.residuals.follow(scale)
 
     def end_step(self) -> None:
-        """The last bucket of a backward pass has been reduced."""
+        """Note that the last bucket of a backward pass has been reduced."""
         group = self.process_group
         assert group is not None
         self.first_step.end(group.rank(), group.size())
@@ -223,8 +222,9 @@ class CompressionState:
             self._reducer.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """The content of a copy or a pickle: arguments and residuals, but no ranks. The copy finds those of
-        the default process group when its first bucket is reduced.
+        """Return the content of a copy or a pickle: arguments and residuals, but no ranks.
+
+        The copy takes the default process group when its first bucket is reduced.
         """
         return {
             **vars(self),
@@ -247,43 +247,43 @@ class CompressionState:
         self._reduction.checkpoint.load_state_dict(saved)
 
     def metrics(self) -> dict[str, int]:
-        """The counters of hvd.metrics(), of this model's gradients; empty before one was reduced."""
+        """Return this model's counters of hvd.metrics(); empty before the first reduction."""
         return {} if self._reducer is None else self._reducer.metrics()
 
     def tuning(self) -> dict[str, Any]:
-        """The state and results of tuning, as hvd.tuning(), of this model's gradients."""
+        """Return the state and results of tuning of this model's gradients, as hvd.tuning()."""
         return autotune.nothing() if self._reducer is None else self._reducer.tuning()
 
     # ---- checkpoints ----
 
     def state_dict(self) -> dict[str, Any]:
-        """Residuals of error feedback, and what else compressors remember; empty where there is nothing.
+        """Return residuals of error feedback, and the compressors' memory; empty if there are none.
 
-        Residuals are this rank's, and everybody's after ``consolidate_residuals``: float32, in host memory.
+        Residuals are this rank's, or every rank's after ``consolidate_residuals``: float32, in host memory.
         """
         return self._reduction.checkpoint.state_dict()
 
     def load_state_dict(self, saved: Mapping[str, Any] | None) -> None:
-        """Go on from what ``state_dict()`` returned. Empty or None is a new beginning.
+        """Continue from what ``state_dict()`` returned, or start from nothing if it is empty or None.
 
-        Residuals that are not there for this rank begin anew, with a warning.
+        Residuals that it lacks for this rank start again from zero, with a warning.
         """
         self._reduction.checkpoint.load_state_dict(saved, self._known_names())
 
     def consolidate_residuals(self, to: int = 0) -> None:
-        """Gather all ranks' residuals on rank ``to`` of the job, whose state_dict() then has them, until
-        gradients are reduced again. Collective: all ranks of the model make the call, between steps.
+        """Gather all ranks' residuals on rank ``to`` of the job. Collective; call it between steps.
 
-        ValueError when ``to`` is not one of them.
+        state_dict() of ``to`` then has them until gradients are reduced again. ValueError if ``to`` is not a
+        rank of the model.
         """
         if self.process_group is None and not dist.is_initialized():
-            return  # nobody to gather from
+            return  # there are no other ranks
         self.begin()
         self._reduction.checkpoint.consolidate(to)
 
 
 class GroupPeers:
-    """The ranks of a process group, as those that share a checkpoint (checkpoint.Peers)."""
+    """The ranks of a process group, as peers of a checkpoint (checkpoint.Peers)."""
 
     owner = "state"
 

@@ -1,11 +1,11 @@
-"""Compression of each DistributedDataParallel as the variable HOROVOD_DDP_COMPRESSION says, in scripts that
-know nothing of it; horovod/torch_autoload.py calls this for every model that is wrapped.
+"""Compresses each DistributedDataParallel as HOROVOD_DDP_COMPRESSION names, in unchanged scripts.
 
-torch allows a model one communication hook. So what it is given is a place for one, with ours in it until the
-script registers its own. One of torch's that says "none", as allreduce_hook does, leaves ours in it.
+horovod/torch_autoload.py calls this for every wrapped model. torch allows a model one communication hook. So
+the hook registered here calls another through a slot: the package's, until the script registers its own. A
+hook of torch without compression, such as allreduce_hook, leaves the package's in the slot.
 """
 
-# Annotations are evaluated: DDP looks at the hook's, and takes no text for an answer.
+# No `from __future__ import annotations`: DDP checks the hook's annotations, and rejects strings.
 import os
 import warnings
 import weakref
@@ -32,7 +32,7 @@ from horovod.torch.ddp.state import CompressionState
 
 __all__ = ["compress_wrapped"]
 
-# torch's own that do nothing but compress.
+# torch's hooks that only compress
 COMPRESSING = (fp16_compress_hook, bf16_compress_hook, powerSGD_hook, batched_powerSGD_hook)
 
 Hook = Callable[[Any, Any], torch.futures.Future[torch.Tensor]]
@@ -43,7 +43,7 @@ _register_builtin = _wrapper._register_builtin_comm_hook
 
 
 class HookSlot:
-    """The hook that counts for a model, and its state: first none, then ours, then perhaps the script's."""
+    """A model's current hook, and its state: first none, then the package's, then perhaps the script's."""
 
     def __init__(self) -> None:
         self.state: Any = None
@@ -54,9 +54,9 @@ _slots: weakref.WeakKeyDictionary[DistributedDataParallel, HookSlot] = weakref.W
 
 
 def compress_wrapped(model: DistributedDataParallel) -> None:
-    """Have a model that has just been wrapped compressed as HOROVOD_DDP_COMPRESSION says. Collective.
+    """Compress a model that was just wrapped, as HOROVOD_DDP_COMPRESSION names. Collective.
 
-    ValueError when the variable has no sense, or says something else on another rank.
+    ValueError if the variable is invalid, or differs between ranks.
     """
     compression = os.environ.get(DDP_COMPRESSION, "").strip()
     if compression in ("", "none"):
@@ -75,20 +75,20 @@ def hook_in_place(
     state: HookSlot,
     bucket: dist.GradBucket,  # type: ignore[name-defined]  # torch's own stubs leave it out
 ) -> torch.futures.Future[torch.Tensor]:
-    """The communication hook that torch knows of: it does what the one in the place does."""
+    """The communication hook that torch knows. It calls the hook in the slot."""
     assert state.hook is not None
     return state.hook(state.state, bucket)
 
 
 def _register_in_place(self: Any, state: object, hook: Hook) -> None:
-    """DistributedDataParallel.register_comm_hook."""
+    """Replace DistributedDataParallel.register_comm_hook."""
     slot = _slots.get(self)
     if slot is None:
         _register(self, state, hook)
     elif slot.hook is None:
         slot.state, slot.hook = state, hook
         _register(self, slot, hook_in_place)
-        self._comm_hooks.clear()  # the script's view: the model has none, and can be saved as without us
+        self._comm_hooks.clear()  # for the script, which can then save the model as without this package
     else:
         self._check_comm_hook(hook)
         self._comm_hooks.append((hook, state))
@@ -96,7 +96,7 @@ def _register_in_place(self: Any, state: object, hook: Hook) -> None:
 
 
 def _register_builtin_in_place(self: Any, comm_hook_type: Any) -> None:
-    """DistributedDataParallel._register_builtin_comm_hook."""
+    """Replace DistributedDataParallel._register_builtin_comm_hook."""
     if self not in _slots:
         _register_builtin(self, comm_hook_type)
         return
@@ -105,9 +105,9 @@ def _register_builtin_in_place(self: Any, comm_hook_type: Any) -> None:
 
 
 def _weigh(model: DistributedDataParallel, state: object, hook: Hook) -> None:
-    """Which counts of ours and the script's hook; a further one is again torch's business, which refuses it.
+    """Choose between the package's and the script's hook. A further hook goes to torch, which refuses it.
 
-    What a hook of the script's own does besides compressing nobody knows here, so that it always counts.
+    The script's own hook may do more than compress, so it always counts.
     """
     slot = _slots.pop(model)
     if hook is allreduce_hook or (hook in COMPRESSING and BY_VARIABLE[FORCE].read(os.environ)):
@@ -115,7 +115,7 @@ def _weigh(model: DistributedDataParallel, state: object, hook: Hook) -> None:
         if dist.get_rank() == 0:
             tell_once(f"{_said()} counts, and not the script's hook {hook.__qualname__}{forced}.")
         return
-    if hook is not compression_hook:  # which has weighed its compression= by itself
+    if hook is not compression_hook:  # compression_hook has weighed its compression= itself
         how = f"; --compression-force, or {FORCE}=1, would have it count" if hook in COMPRESSING else ""
         _warn(f"the script has registered a communication hook of its own, {hook.__qualname__}{how}")
     if isinstance(slot.state, CompressionState):

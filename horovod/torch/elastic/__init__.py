@@ -1,4 +1,4 @@
-"""``hvd.elastic``: training that goes on in the same processes when ranks are lost or hosts come."""
+"""``hvd.elastic``: training that continues in the same processes when ranks are lost or hosts are added."""
 
 from __future__ import annotations
 
@@ -35,17 +35,18 @@ _log = logging.getLogger("horovod")
 
 
 def run(func: Callable[P, T]) -> Callable[P, T]:
-    """Decorate ``func(state, ...)`` so that it goes on where ranks are lost and hosts come and go.
+    """Decorate ``func(state, ...)`` so that training continues when ranks are lost and hosts change.
 
-    It is called when all ranks have the state of rank 0. When a rank was lost, what waits for it raises
-    HorovodInternalError: the state goes back to the last commit, this process joins the world of those who
-    are left, and ``func`` is called again. When hosts have changed, ``state.commit()`` and
-    ``state.check_host_updates()`` raise HostsUpdatedInterrupt: the same, but the state stays. So let both
-    pass through, and have ``func`` go on from what ``state`` says. A RuntimeError of torch.distributed's that
-    came of a lost rank is the same as HorovodInternalError; see ``init_process_group``.
+    ``func`` is called when all ranks have the state of rank 0. When a rank is lost, operations that wait for
+    it raise HorovodInternalError. Then the state returns to the last commit, this process joins the world of
+    the remaining ranks, and ``func`` is called again. When hosts have changed, ``state.commit()`` and
+    ``state.check_host_updates()`` raise HostsUpdatedInterrupt, with the same effect, but the state is kept.
 
-    Any other exception ends the job, and so does a disagreement of ranks that comes a third time at the same
-    commit. Before ``func``, run no collectives but ``hvd.init()``: new workers come to them alone.
+    So do not catch these two, and let ``func`` continue from ``state``. A RuntimeError of torch.distributed
+    due to a lost rank counts as HorovodInternalError; see ``init_process_group``. Any other exception ends
+    the job, as does the third disagreement of ranks at the same commit.
+
+    Before ``func``, run no collectives except ``hvd.init()``: new workers would run them alone.
     """
     passage = _Passage()
     keeps_on = run_fn(func, passage.join, passage.leave, passage.groups.loss_behind)
@@ -69,14 +70,14 @@ def _have_optimizers_follow() -> None:
 
 
 class _Passage:
-    """From one world to the next, with this rank's optimizers and process groups."""
+    """The transition from one world to the next, with this rank's optimizers and process groups."""
 
     def __init__(self) -> None:
-        self._dropped = False  # what error feedback owed
+        self._dropped = False  # residuals were dropped
         self.groups = Groups()
 
     def leave(self) -> None:
-        """Nobody works on gradients any more, and optimizers forget the step that they were in."""
+        """Leave the world. Optimizers forget their current step."""
         rejoining.leave()
         self.groups.leave()
         for optimizer in listening_here():
@@ -84,7 +85,7 @@ class _Passage:
             self._dropped |= optimizer._reducer.checkpoint.forget_residuals()
 
     def join(self) -> None:
-        """Join the world that comes next."""
+        """Join the next world."""
         self.leave()
         rejoining.rejoin()
         if self._dropped and basics.rank() == 0:

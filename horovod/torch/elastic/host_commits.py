@@ -1,9 +1,9 @@
-"""Commits in a host's memory, for processes that are started again: written and read with torch alone.
+"""Commits in a host's memory, for restarted processes, written and read with torch alone.
 
     commit-STATE-NUMBER.pt     STATE: 0 for the first state of a process that hvd.elastic.run gets, and so on
 
-A file is complete when it has its name (written aside, then renamed), has mode 0600, and is read with
-``weights_only=True``: it can hold tensors and plain values, and nothing of it is executed.
+A file gets this name when it is complete. It has mode 0600, and is read with ``weights_only=True``: it can
+hold tensors and plain values, and nothing in it is executed.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from horovod.torch import errors
 
 __all__ = ["HostCommits", "first_unreadable", "forget_when_all_are_done", "unreadable"]
 
-_VERSION = 2  # of what a file holds
-_OF_DAMAGE = (  # what a file that is no commit makes of torch.load
+_VERSION = 2  # of the files' content
+_OF_DAMAGE = (  # errors of torch.load for a file that is not a commit
     ValueError, pickle.UnpicklingError, EOFError, RuntimeError, LookupError, TypeError, AttributeError
 )  # fmt: skip
-_DONE = "done-"  # of a rank that has ended well
+_DONE = "done-"  # prefix of the mark of a rank that has ended without error
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.Size, torch.dtype, torch.device)
 _log = logging.getLogger("horovod")
 
 
 class HostCommits(Commits):
-    """As Commits, and the newest are in a folder too.
+    """Commits whose newest are also in a folder.
 
     Args:
         folder: of this host's commits of the job.
         state: number of the state in its process, from 0.
-        names: of what commits hold; files that hold other things are not read.
-        writes: () -> whether this process writes what is put: one rank of each host does.
-        gives_up: told why the folder cannot be used, once; from then on these are plain Commits. None: that
-            is an error.
+        names: of the attributes in commits. Files with other names are not read.
+        writes: () -> whether this process writes files: one rank of each host does.
+        gives_up: called once with the reason if the folder cannot be used; then these are plain Commits. With
+            None, that is an error.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class HostCommits(Commits):
         self._has_given_up = False
 
     def put(self, number: int, content: Any) -> None:
-        """As Commits. TypeError names what the file could not hold; OSError says how much memory it takes."""
+        """Like Commits. TypeError names values that a file cannot hold; OSError reports the memory needed."""
         with self._or_without_files():
             if self._writes_files():
                 self._write(number, content)
@@ -76,7 +76,7 @@ class HostCommits(Commits):
         super().put(number, content)
 
     def forget_after(self, number: int) -> None:
-        """As Commits: files that are newer go too."""
+        """Like Commits. Newer files are removed too."""
         with self._or_without_files():
             if self._writes_files():
                 for each in [each for each in self._files() if each > number]:
@@ -88,7 +88,7 @@ class HostCommits(Commits):
 
     @contextlib.contextmanager
     def _or_without_files(self) -> Iterator[None]:
-        """A failure inside ends the use of the folder, if nobody needs it. Nothing old stays there."""
+        """On a failure inside, remove the files and stop using the folder, unless it is required."""
         try:
             yield
         except (TypeError, OSError, ValueError) as error:
@@ -101,9 +101,9 @@ class HostCommits(Commits):
             self._gives_up(str(error))
 
     def find(self) -> bool:
-        """Hold what the folder has; whether it has anything. What is no commit is told, and removed.
+        """Load the commits of the folder; return whether there are any. Removes other files, with a warning.
 
-        MemoryError, OSError: what is there cannot be read, and stays.
+        MemoryError, OSError: a file cannot be read, and stays.
         """
         for name in os.listdir(self._folder):
             if name.endswith(".part") or name.startswith(_DONE):  # of processes that have ended
@@ -113,12 +113,12 @@ class HostCommits(Commits):
             try:
                 found[number] = self._read(number)
             except _OF_DAMAGE as error:
-                if "can't allocate memory" in str(error):  # torch says so by a RuntimeError
+                if "can't allocate memory" in str(error):  # torch reports it by a RuntimeError
                     raise errors.commit_unreadable(path=self._path(number), why=str(error)) from error
                 _log.warning(
                     "horovod: %s is no commit of this job, and is ignored: %s", self._path(number), error
                 )
-                with contextlib.suppress(OSError):  # of somebody else
+                with contextlib.suppress(OSError):  # of another user
                     os.unlink(self._path(number))
         for number, (generation, content) in list(found.items())[-KEPT:]:
             self._contents[number], self._generations[number] = content, generation
@@ -148,7 +148,7 @@ class HostCommits(Commits):
             with os.fdopen(descriptor, "wb") as file:
                 torch.save(record, file)
             os.rename(aside, self._path(number))
-        except (OSError, RuntimeError) as error:  # torch's, where the memory is full
+        except (OSError, RuntimeError) as error:  # torch's, if the memory is full
             with contextlib.suppress(OSError):
                 os.unlink(aside)
             free = shutil.disk_usage(self._folder).free / 1e6
@@ -157,9 +157,9 @@ class HostCommits(Commits):
             ) from error
 
     def _read(self, number: int) -> tuple[int, Any]:
-        """A commit's generation and content.
+        """Return a commit's generation and content.
 
-        ValueError, or what torch raises, for what is no commit that this user wrote.
+        ValueError, or torch's errors, for a file that is not a commit of this user.
         """
         try:
             descriptor = os.open(self._path(number), os.O_RDONLY | os.O_NOFOLLOW)
@@ -182,13 +182,13 @@ class HostCommits(Commits):
 
 
 def first_unreadable(content: Any) -> str | None:
-    """Of a commit: what torch.load(weights_only=True) would not read, its name and class."""
+    """Return the name and class of a value that torch.load(weights_only=True) would not read, or None."""
     parts = (unreadable(content[part], "state") for part in ("objects", "handlers"))
     return next(itertools.chain.from_iterable(parts), None)
 
 
 def unreadable(value: Any, name: str) -> Iterator[str]:
-    """All in a value that could not be read."""
+    """Yield all parts of a value that could not be read."""
     kind = type(value)
     if kind in _PLAIN or kind in (torch.Tensor, torch.nn.Parameter):
         return
@@ -204,8 +204,8 @@ def unreadable(value: Any, name: str) -> Iterator[str]:
 
 
 def forget_when_all_are_done(folder: str, local_rank: int, local_size: int) -> None:
-    """This rank has ended well; the last of its host removes the commits, which nobody needs any more."""
-    with contextlib.suppress(OSError):  # another one has removed it
+    """Note that this rank has ended without error. The host's last such rank removes the commits."""
+    with contextlib.suppress(OSError):  # another rank has removed the folder
         open(os.path.join(folder, f"{_DONE}{local_rank}"), "w").close()
         if sum(name.startswith(_DONE) for name in os.listdir(folder)) >= local_size:
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Modules that a worker loads before others wait for it."""
+"""Modules that a worker loads early, before other ranks wait for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ __all__ = ["load_compiler"]
 
 
 def load_compiler() -> None:
-    """torch imports its compiler for the first optimizer, in 1.7 s of a core. Scripts make theirs after
-    ``hvd.init()``, when the others wait for this worker; so one is made here.
+    """Load torch's compiler, which torch otherwise imports for the first optimizer, in 1.7 s of a core.
+
+    Scripts make that after ``hvd.init()``, when other ranks wait for this worker.
     """
     torch.optim.SGD([torch.zeros(1)], lr=1.0)

@@ -1,8 +1,8 @@
-"""torch.distributed inside of ``hvd.elastic.run``: a process group of each world, and how it is left.
+"""torch.distributed inside of ``hvd.elastic.run``: makes and leaves a process group for each world.
 
-A process group knows no survivors: when a rank is lost it is left, and another made. gloo hears of a process
-that has ended, as its connections are closed. Of other losses the engine of hvd may hear first, or alone; so
-a thread looks at that, and closes the group's connections in its place.
+A process group does not survive a lost rank: it is left, and a new one made. gloo detects a process that has
+ended, as its connections close. The engine may detect other losses earlier, or alone. So a thread closes the
+group's connections when the engine has ended.
 """
 
 from __future__ import annotations
@@ -31,25 +31,26 @@ from horovod.torch.functions import broadcast_object
 __all__ = ["Groups", "init_process_group"]
 
 _LOOKS_EVERY = 0.1  # seconds
-_MORE_PATIENCE = 5.0  # seconds that the engine may take to hear of a rank, beside the limit for silent ones
+# seconds for the engine to detect a lost rank, in addition to the limit for silent ones
+_MORE_PATIENCE = 5.0
 _CONNECT_SECONDS = 3.0
 _log = logging.getLogger("horovod")
-_watch: _Watch | None = None  # over the group of this world that init_process_group() has made
+_watch: _Watch | None = None  # for the group of this world that init_process_group() has made
 
 
 def init_process_group(backend: str | None = None, **options: Any) -> None:
-    """Make the default process group of torch.distributed, of this world's ranks. Collective.
+    """Make the default process group of torch.distributed from this world's ranks. Collective.
 
-    Call it inside of the function that ``hvd.elastic.run`` calls again, then make what belongs to a group,
-    such as a DistributedDataParallel. A reset leaves the group, whoever is lost.
+    Call it inside of the function that ``hvd.elastic.run`` calls again, then make objects that belong to a
+    group, such as a DistributedDataParallel. A reset leaves the group, whichever rank is lost.
 
     Args:
-        backend: as for ``torch.distributed.init_process_group``.
-        options: others of that: timeout, pg_options, device_id. Where ranks meet is known.
+        backend: as in ``torch.distributed.init_process_group``.
+        options: its other options: timeout, pg_options, device_id. The rendezvous is given.
 
     Raises:
-        ValueError: before hvd.init(), there is a group already, or an option says where ranks meet.
-        RuntimeError: the group could not be made; what torch says.
+        ValueError: before hvd.init(), if there is a group already, or if an option names a rendezvous.
+        RuntimeError: torch could not make the group.
     """
     global _watch
     if wrong := sorted({"init_method", "store", "rank", "world_size"} & options.keys()):
@@ -65,22 +66,21 @@ def init_process_group(backend: str | None = None, **options: Any) -> None:
 
 
 class Groups:
-    """The process group in one call of ``hvd.elastic.run``, from world to world."""
+    """The process groups of one call of ``hvd.elastic.run``, from world to world."""
 
     def __init__(self) -> None:
-        self._outer: Any = None  # the default group that was there before: it stays
-        self._outer_jobs: list[jobs.Job] = []  # of groups then
+        self._outer: Any = None  # an earlier default group, which stays
+        self._outer_jobs: list[jobs.Job] = []  # of the groups at that time
 
     def begin(self) -> None:
-        """``hvd.elastic.run`` is called."""
+        """Note the groups that exist when ``hvd.elastic.run`` is called."""
         self._outer = _default_group()
         self._outer_jobs = _jobs_of_groups()
 
     def loss_behind(self, error: Exception) -> HorovodInternalError | None:
-        """Why this world is broken, where an error of torch.distributed came of that; else None.
+        """Return why this world is broken if that has caused an error of torch.distributed, else None.
 
-        Waits until the engine has heard of it too, for as long as a silent host may take; where it does not,
-        the error is the script's own.
+        Waits until the engine has detected it too, for at most the limit for a silent host.
         """
         member = jobs.current().member
         is_torchs = isinstance(error, RuntimeError) and _default_group() is not self._outer
@@ -101,7 +101,7 @@ class Groups:
         return None
 
     def leave(self) -> None:
-        """Leave the group that was made since ``begin``. Waits for nobody; harmless when repeated."""
+        """Leave the group that was made since ``begin``. Waits for no other rank. Idempotent."""
         global _watch
         watch, _watch = _watch, None
         if watch is not None:
@@ -113,15 +113,16 @@ class Groups:
         for job in _jobs_of_groups():
             if job not in self._outer_jobs:
                 group_job.leave(job)
-        wait_for_gloo()  # which now fails: nothing of it may be under way where its threads are ended
-        with contextlib.suppress(RuntimeError):  # NCCL waits for lost ranks otherwise; others have none
+        wait_for_gloo()  # its operations fail now, and must have ended before its threads end
+        # NCCL would wait for lost ranks; other backends have no abort
+        with contextlib.suppress(RuntimeError):
             dist.group.WORLD.abort()  # type: ignore[union-attr]
         dist.destroy_process_group()
-        gc.collect()  # a DistributedDataParallel that is no more must not listen to the parameters
+        gc.collect()  # frees any DistributedDataParallel that still listens to the parameters
 
 
 class _Watch:
-    """Over a group's connections, while the engine of this world is well.
+    """Watches this world's engine, and closes a group's connections when the engine ends.
 
     Args:
         before: the sockets of this process before the group was made.
@@ -130,18 +131,18 @@ class _Watch:
     def __init__(self, before: dict[int, str]) -> None:
         self.has_cut = False
         self._before = before
-        self._own: dict[int, str] | None = None  # once all are there
+        self._own: dict[int, str] | None = None  # once the group is complete
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._member = basics.running()
         threading.Thread(target=self._look, name="horovod process group", daemon=True).start()
 
     def has_begun(self) -> None:
-        """The group is there, and so are its connections."""
+        """Note the connections of the complete group."""
         self._own = self._new()
 
     def cut(self) -> None:
-        """Close the connections: whoever waits in the group fails. Harmless when repeated."""
+        """Close the connections, so that operations of the group fail. Idempotent."""
         self._over.set()
         with self._lock:
             if self.has_cut:
@@ -149,7 +150,7 @@ class _Watch:
             self.has_cut = True
             now = _connections()
             for descriptor, name in (self._own or self._new()).items():
-                if now.get(descriptor) == name:  # else it is closed, and the number may be another's
+                if now.get(descriptor) == name:  # otherwise it is closed, and the number may be reused
                     _shut(descriptor)
 
     def _new(self) -> dict[int, str]:
@@ -166,7 +167,7 @@ def _default_group() -> Any:
 
 
 def _jobs_of_groups() -> list[jobs.Job]:
-    """Those that process groups of this process have (horovod.torch.ddp)."""
+    """Return the jobs of this process' process groups (horovod.torch.ddp)."""
     if not dist.is_available():
         return []
     from horovod.torch.ddp import group_job
@@ -178,11 +179,11 @@ def _most_seconds() -> float:
     return float(BY_VARIABLE["HOROVOD_TCP_TIMEOUT_SECONDS"].read(os.environ)) + _MORE_PATIENCE
 
 
-# ---- where ranks meet ----
+# ---- rendezvous ----
 
 
 def _store(rank: int, size: int) -> Any:
-    """One that rank 0 has for this world. Collective."""
+    """Return a store that rank 0 hosts for this world. Collective."""
     tcp_store: Any = dist.TCPStore  # type: ignore[attr-defined]
     store, told = None, None
     if rank == 0:
@@ -196,7 +197,7 @@ def _store(rank: int, size: int) -> Any:
 
 
 def _own_addresses() -> list[str]:
-    """The addresses of this host for others: those of HOROVOD_TCP_INTERFACES, or all but inner ones."""
+    """Return this host's addresses for others: of HOROVOD_TCP_INTERFACES, or all except internal ones."""
     description = Description(tuple((name, at) for name, at, _ in interfaces.addresses()))
     wanted = BY_VARIABLE["HOROVOD_TCP_INTERFACES"].read(os.environ)
     if wanted:
@@ -205,7 +206,7 @@ def _own_addresses() -> list[str]:
 
 
 def _reached(addresses: list[str], port: int) -> str:
-    """The first of rank 0's addresses at which its store answers. ValueError for none."""
+    """Return the first of rank 0's addresses at which its store answers. ValueError if none does."""
     for address in addresses:
         with contextlib.suppress(OSError), socket.create_connection((address, port), _CONNECT_SECONDS):
             return address
@@ -216,20 +217,20 @@ def _reached(addresses: list[str], port: int) -> str:
 
 
 def _connections() -> dict[int, str]:
-    """By descriptor, the kernel's names of the sockets that this process has open."""
+    """Return, by descriptor, the kernel's names of this process' open sockets."""
     return dict(_sockets())
 
 
 def _sockets() -> Iterator[tuple[int, str]]:
     for descriptor in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # it is closed by now, as that of this list
+        with contextlib.suppress(OSError):  # closed meanwhile, as the descriptor of this listing is
             name = os.readlink(f"/proc/self/fd/{descriptor}")
             if name.startswith("socket:"):
                 yield int(descriptor), name
 
 
 def _shut(descriptor: int) -> None:
-    """Close a TCP connection for both ends, whoever uses it; what listens, and other sockets, stay."""
+    """Close a TCP connection for both ends, for all users. Listening and other sockets stay open."""
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as end:
         is_tcp = end.family in (socket.AF_INET, socket.AF_INET6) and end.type == socket.SOCK_STREAM
         if is_tcp and not end.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):

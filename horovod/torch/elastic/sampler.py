@@ -1,4 +1,4 @@
-"""A sampler that knows which samples of an epoch are done, so that other ranks can go on with the rest."""
+"""A sampler that knows which samples of an epoch are done, so that other ranks can continue with the rest."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ __all__ = ["ElasticSampler"]
 
 
 class ElasticSampler(torch.utils.data.Sampler[int]):
-    """Divides what is left of an epoch among the ranks: each gets every size()-th sample of it.
+    """Divides the remaining samples of an epoch among the ranks: each gets every size()-th.
 
-    All ranks get equally many. Where they do not divide evenly, some ranks get samples again that were given
-    out before, at most size() - 1 of them.
+    All ranks get the same number. If the samples do not divide evenly, at most size() - 1 of them are given
+    out twice.
 
     Args:
-        dataset: whose samples 0 to len(dataset) - 1 are given out.
-        shuffle: in another order in each epoch; the same on all ranks.
+        dataset: its samples 0 to len(dataset) - 1 are given out.
+        shuffle: use another order in each epoch, the same on all ranks.
         seed: of these orders.
 
     Attributes:
         epoch: see ``set_epoch``.
-        num_replicas, rank: size() and rank() when what is left was divided.
+        num_replicas, rank: size() and rank() when the remaining samples were divided.
         indices: the epoch's samples in their order.
-        processed_num: how many of them are done, from the front.
-        processed_indices: those that are done.
-        remaining_indices: what was left when it was divided.
-        num_samples: how many of them each rank gets.
-        total_size: how many all ranks get together.
+        processed_num: the number of samples that are done, from the front.
+        processed_indices: the samples that are done.
+        remaining_indices: the remaining samples when they were divided.
+        num_samples: the number of samples that each rank gets.
+        total_size: the number that all ranks get together.
     """
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
@@ -54,31 +54,30 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
         return self.indices[: self.processed_num]
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch, of which nothing is done. Call it when one is over, not before the first.
+        """Begin an epoch, of which nothing is done. Call it at the end of an epoch, not at its beginning.
 
-        To call it at the begin of an epoch would forget what is done of it, when training goes on there after
-        a reset.
+        After a reset, training continues inside an epoch, of which such a call would forget what is done.
         """
         self.epoch = epoch
         self.processed_num = 0
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """A batch of so many samples of this rank is done, and so one of each other rank.
+        """Note that each rank has done a batch of ``batch_size`` samples.
 
-        Call it for every batch, in order; ``batch_idx`` does not matter.
+        Call it for every batch, in order. ``batch_idx`` is ignored.
         """
         done = self.processed_num + batch_size * self.num_replicas
         self.processed_num = min(done, len(self.indices))
 
     def state_dict(self) -> dict[str, Any]:
-        """``epoch`` and ``processed_num``."""
+        """Return ``epoch`` and ``processed_num``."""
         return {"epoch": self.epoch, "processed_num": self.processed_num}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on in that epoch, where so many samples of it are done, and divide the rest anew.
+        """Continue in that epoch, with that number of samples done, and divide the rest again.
 
-        ValueError where the dataset has fewer.
+        ValueError if the dataset has fewer samples.
         """
         epoch, done = int(state_dict["epoch"]), int(state_dict["processed_num"])
         if not 0 <= done <= len(self.dataset):
@@ -87,7 +86,7 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
         self.reset()
 
     def reset(self) -> None:
-        """Divide what is left among the ranks that there are now. ValueError before init()."""
+        """Divide the remaining samples among the current ranks. ValueError before init()."""
         self.num_replicas, self.rank = basics.size(), basics.rank()
         self.indices = list(range(len(self.dataset)))
         if self.shuffle:
@@ -98,7 +97,7 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         given = self.remaining_indices
-        if given:  # as often as it takes: a few samples may be left for many ranks
+        if given:  # repeated, as few samples may be left for many ranks
             given = (given * math.ceil(self.total_size / len(given)))[: self.total_size]
         return iter(given[self.rank :: self.num_replicas])
 

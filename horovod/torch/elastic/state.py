@@ -1,4 +1,4 @@
-"""The state of a PyTorch training: handlers of what has a state_dict, and attributes that are copied."""
+"""The state of a PyTorch training: handlers of objects with a state_dict, and attributes that are copied."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ __all__ = [
 ]  # fmt: skip
 
 _log = logging.getLogger("horovod")
-_started = itertools.count()  # numbers of this process' states, where commits outlive processes
+_started = itertools.count()  # numbers this process' states, for commits that outlive processes
 
 
 class StateHandler:
-    """Saves, restores and synchronises one attribute of a TorchState, ``value``.
+    """Saves, restores and synchronizes one attribute of a TorchState, ``value``.
 
-    A subclass keeps what ``save`` has copied in attributes of its own. Each time these are new objects: a
-    state keeps the last two commits, by keeping what these attributes were.
+    A subclass keeps the copies of ``save`` in its own attributes, as new objects each time: a state keeps
+    references to those of the last two commits.
 
-    ``root_rank``: whose value ``sync`` gives to all. It is 0, but where rank 0 has lost its state.
+    ``root_rank``: the rank whose value ``sync`` sends to all. It is 0, unless rank 0 has lost its state.
     """
 
     root_rank = 0
@@ -56,7 +56,7 @@ class StateHandler:
         raise errors.not_written(owner=type(self).__name__, what="it is saved")
 
     def restore(self) -> None:
-        """Bring the value back to what was copied last."""
+        """Restore the last copy of the value."""
         raise errors.not_written(owner=type(self).__name__, what="it is restored")
 
     def sync(self) -> None:
@@ -64,19 +64,20 @@ class StateHandler:
         raise errors.not_written(owner=type(self).__name__, what="ranks agree on it")
 
     def set_value(self, value: Any) -> None:
-        """Stand for another object from now on, and copy it."""
+        """Use another object from now on, and copy it."""
         self.value = value
         self.save()
 
 
 class StateDictHandler(StateHandler):
-    """Of whatever has ``state_dict()`` and ``load_state_dict()``: a scheduler, a GradScaler."""
+    """For objects with ``state_dict()`` and ``load_state_dict()``: a scheduler, a GradScaler."""
 
     def save(self) -> None:
         self._saved = in_host_memory(self.value.state_dict())
 
     def restore(self) -> None:
-        self.value.load_state_dict(in_host_memory(self._saved))  # or it might go on in what is saved
+        # a copy, as the value may change what it loads
+        self.value.load_state_dict(in_host_memory(self._saved))
 
     def sync(self) -> None:
         is_root = basics.rank() == self.root_rank
@@ -87,7 +88,7 @@ class StateDictHandler(StateHandler):
 
 
 class ModelStateHandler(StateDictHandler):
-    """Of a module: parameters and buffers."""
+    """For a module: parameters and buffers."""
 
     def __init__(self, value: torch.nn.Module) -> None:
         _refuse_ddp(value)
@@ -101,20 +102,20 @@ class ModelStateHandler(StateDictHandler):
         own = self.value.state_dict()
         tensors = {name: each for name, each in own.items() if isinstance(each, torch.Tensor)}
         broadcast_parameters(tensors, self.root_rank)
-        if len(tensors) < len(own):  # what modules add by get_extra_state()
+        if len(tensors) < len(own):  # extra state from get_extra_state()
             others = {name: each for name, each in own.items() if name not in tensors}
             self.value.load_state_dict({**tensors, **broadcast_object(others, self.root_rank)})
 
 
 class OptimizerStateHandler(StateDictHandler):
-    """Of an optimizer. Error feedback is not kept: it begins anew in every world."""
+    """For an optimizer. Error feedback is not kept: it starts again in every world."""
 
     def save(self) -> None:
         self._saved = in_host_memory(_without_residuals(self.value))
 
     def restore(self) -> None:
         super().restore()
-        # load_state_dict() has cast state to its parameters' dtype, which may hold less.
+        # load_state_dict() has cast state to its parameters' dtype, which may be narrower.
         parameters = [each for group in self.value.param_groups for each in group["params"]]
         for number, state in self._saved["state"].items():
             for key, saved in state.items() if isinstance(number, int) and isinstance(state, dict) else ():
@@ -131,25 +132,25 @@ class OptimizerStateHandler(StateDictHandler):
 
 
 class SamplerStateHandler(StateDictHandler):
-    """Of an ElasticSampler: how much of the epoch is done."""
+    """For an ElasticSampler: how much of the epoch is done."""
 
     def restore(self) -> None:
-        """Between two worlds, as where the next one was not formed, nobody knows how to divide the rest."""
+        """Restore; between two worlds, when the ranks are unknown, only note what is done."""
         if basics.is_initialized():
             super().restore()
         else:
             self.value.epoch, self.value.processed_num = self._saved["epoch"], self._saved["processed_num"]
 
     def sync(self) -> None:
-        """All go on from what is done on root, which is what every rank has done.
+        """Continue on all ranks after the samples that are done on root.
 
-        Where ranks have recorded different numbers of samples, the smallest counts: some are given out again,
-        and none is lost.
+        If ranks have recorded different numbers, the smallest counts: some samples are given out again, and
+        none is lost.
         """
         states = allgather_object(self.value.state_dict())
         own = states[self.root_rank]
         done = [each["processed_num"] for each in states if each["epoch"] == own["epoch"]]
-        agreed = min((count for count in done if count > 0), default=0)  # newcomers have done nothing
+        agreed = min((count for count in done if count > 0), default=0)  # new workers have done none
         if 0 < agreed < own["processed_num"] and basics.rank() == self.root_rank:
             _log.warning(
                 "horovod: ranks have recorded different numbers of samples in epoch %d, %s: those after %d "
@@ -160,11 +161,11 @@ class SamplerStateHandler(StateDictHandler):
 
 
 class ScalerStateHandler(StateDictHandler):
-    """Of a GradScaler."""
+    """For a GradScaler."""
 
     def restore(self) -> None:
         super().restore()
-        self.value._per_optimizer_states.clear()  # of a step that has failed between unscale_() and update()
+        self.value._per_optimizer_states.clear()  # of a step that failed between unscale_() and update()
 
 
 _Registry = list[tuple[type, type[StateHandler]]]
@@ -177,18 +178,18 @@ _registry: _Registry = [
 
 
 def get_handler_registry() -> _Registry:
-    """(class, handler of its instances) pairs; the first that fits counts."""
+    """Return (class, handler of its instances) pairs. The first that fits counts."""
     return _registry
 
 
 def set_handler_registry(registry: _Registry) -> None:
-    """Have states that are made from now on use these handlers."""
+    """Use these handlers for states that are made from now on."""
     global _registry
     _registry = registry
 
 
 def handler_of(value: Any) -> StateHandler | None:
-    """A handler of the value, or None if it is copied as a whole."""
+    """Return a handler of the value, or None if it is copied as a whole."""
     for kind, handler in _registry:
         if isinstance(value, kind):
             return handler(value)
@@ -200,11 +201,11 @@ def handler_of(value: Any) -> StateHandler | None:
 class TorchState(ObjectState):
     """The state of a training with PyTorch: ``TorchState(model=..., optimizer=..., epoch=0, batch=0)``.
 
-    Models, optimizers, samplers, and what else has ``state_dict()`` and ``load_state_dict()``, have handlers;
-    other values are copied, and travel by cloudpickle. To assign a new model (optimizer, ...) to its
-    attribute saves it.
+    Models, optimizers, samplers and other objects with ``state_dict()`` and ``load_state_dict()`` have
+    handlers. Other values are copied, and travel by cloudpickle. Assigning a new model (optimizer, ...) to
+    its attribute saves it.
 
-    Saved copies are in host memory: two of model and optimizer.
+    Saved copies are in host memory, two of model and optimizer.
     """
 
     _handlers: dict[str, StateHandler]
@@ -258,9 +259,9 @@ class TorchState(ObjectState):
         return next((name for name, value in values.items() if not can_travel(value)), None)
 
     def _find_commits(self) -> None:
-        """Those in this host's memory, which the first rank of each host reads, and writes from now on.
+        """Use the commits in this host's memory, which the first rank of each host reads and writes.
 
-        Where nobody has asked for that, whatever is in the way is told, and training goes on without.
+        If the user has not requested them, obstacles are reported, and training continues without.
         """
         gives_up = None if restarting.is_asked_for() else restarting.tell_of_none
         number = next(_started)
@@ -287,11 +288,11 @@ class TorchState(ObjectState):
             commits.put(self._commits.newest, self._commits.get(self._commits.newest))
             self._commits = commits
         self._saves_before = self._saves
-        if AGENT not in os.environ:  # nobody else will remove it
+        if AGENT not in os.environ:  # without an agent, this process must remove it
             _forget_at_exit(folder, local_rank, local_size)
 
     def reset(self) -> None:
-        """Samplers divide what is left among the ranks of the new world."""
+        """Divide the samplers' remaining samples among the ranks of the new world."""
         for handler in self._handlers.values():
             if isinstance(handler.value, ElasticSampler):
                 handler.value.reset()
@@ -308,7 +309,7 @@ def _forget_at_exit(folder: str, local_rank: int, local_size: int) -> None:
 
 
 def _memento(handler: StateHandler) -> dict[str, Any]:
-    """A handler's saved state: all it has but the value itself."""
+    """Return a handler's saved state: all attributes except the value."""
     return {name: saved for name, saved in vars(handler).items() if name not in ("value", "root_rank")}
 
 
@@ -318,13 +319,13 @@ def _differ_in_dtype(one: Any, other: Any) -> bool:
 
 
 def _refuse_ddp(model: Any) -> None:
-    """ValueError for a model that belongs to a process group, which does not survive a reset."""
+    """Raise ValueError for a model that belongs to a process group, which does not survive a reset."""
     if isinstance(model, torch.nn.parallel.DistributedDataParallel):
         raise errors.ddp_in_state()
 
 
 def _without_residuals(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """An optimizer's state; of a DistributedOptimizer what its compressors remember too."""
+    """Return an optimizer's state, for a DistributedOptimizer with the compressors' memory."""
     if not isinstance(optimizer, GradientListener):
         return optimizer.state_dict()
     inner: Any = next(cls for cls in type(optimizer).__mro__ if not issubclass(cls, GradientListener))
@@ -336,7 +337,7 @@ def _without_residuals(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 
 
 def _check_parameters(optimizer: torch.optim.Optimizer, root: int) -> None:
-    """ValueError unless a DistributedOptimizer's parameters are those of root, in the same order."""
+    """Raise ValueError unless a DistributedOptimizer's parameters equal root's, in the same order."""
     if not isinstance(optimizer, GradientListener):
         return
     own = [optimizer._parameter_names.get(each, "") for each in optimizer._all_parameters()]
@@ -347,12 +348,12 @@ def _check_parameters(optimizer: torch.optim.Optimizer, root: int) -> None:
 
 
 def in_host_memory(value: Any) -> Any:
-    """A copy of what state_dict() returns that shares no memory with it."""
+    """Return a copy of state_dict()'s result that shares no memory with it."""
     if isinstance(value, torch.Tensor):
         return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):
         copy: Any = {key: in_host_memory(each) for key, each in value.items()}
-        if hasattr(value, "_metadata"):  # of a module's: the versions of its layout
+        if hasattr(value, "_metadata"):  # a module's: the versions of its layout
             copy = OrderedDict(copy)
             copy._metadata = copied("state_dict()", value._metadata)
         return copy

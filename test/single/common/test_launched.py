@@ -14,11 +14,11 @@ from horovod.common.exceptions import CannotStart
 from horovod.common.launched import (
     AGENT,
     ALONE,
+    FIRST_HOST,
     FOLDER,
     LAUNCHERS,
     MARK,
     MPI,
-    STEP,
     STORE,
     detect,
     leave_mark,
@@ -97,16 +97,16 @@ FOUR_TASKS = "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4"
         (f"RANK=1 WORLD_SIZE=2 {MET}", 1, 2, STORE),
         (f"RANK=0 WORLD_SIZE=2 {MET}", 0, 2, STORE),
         (f"RANK=5 WORLD_SIZE=8 {WORKER}", 5, 8, STORE),
-        (FOUR_TASKS, 1, 4, STEP),
-        (f"{FOUR_TASKS} SLURM_NTASKS=9 {MET}", 1, 4, STEP),
+        (FOUR_TASKS, 1, 4, FIRST_HOST),
+        (f"{FOUR_TASKS} SLURM_NTASKS=9 {MET}", 1, 4, FIRST_HOST),
         (f"RANK=1 WORLD_SIZE=4 {MET} {FOUR_TASKS}", 1, 4, STORE),  # a batch script that says it again
         (f"RANK=5 WORLD_SIZE=8 {WORKER} {FOUR_TASKS}", 5, 8, STORE),  # srun torchrun
         (f"RANK=5 WORLD_SIZE=8 {MET} LOCAL_RANK=1 {FOUR_TASKS}", 5, 8, STORE),  # another launcher of its kind
         (f"RANK=5 WORLD_SIZE=8 {WORKER} FLUX_TASK_RANK=1 FLUX_JOB_SIZE=4", 5, 8, STORE),
         (f"RANK=1 WORLD_SIZE=2 {MET} SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1", 1, 2, STORE),  # srun --pty bash
         (f"RANK=1 WORLD_SIZE=2 {MET} SLURM_PROCID=0 SLURM_NTASKS=4", 1, 2, STORE),  # in a batch script
-        (f"RANK=1 {FOUR_TASKS}", 1, 4, STEP),
-        (f"RANK=0 {FOUR_TASKS}", 1, 4, STEP),  # anybody's variable
+        (f"RANK=1 {FOUR_TASKS}", 1, 4, FIRST_HOST),
+        (f"RANK=0 {FOUR_TASKS}", 1, 4, FIRST_HOST),  # anybody's variable
         ("HOROVOD_RANK=1 HOROVOD_SIZE=3 HOROVOD_RENDEZVOUS_FOLDER=/x", 1, 3, FOLDER),
         ("RANK=1 WORLD_SIZE=3 HOROVOD_RENDEZVOUS_FOLDER=/x", 1, 3, FOLDER),
         (f"RANK=1 WORLD_SIZE=3 {WORKER} HOROVOD_RENDEZVOUS_FOLDER=/x", 1, 3, FOLDER),

@@ -11,6 +11,7 @@ from programs import CODECS, Memory, Program, Run, programs
 from ranks import SUM, on_ranks, predictable
 
 from horovod import _native
+from horovod.common.options import BY_VARIABLE
 
 # Whether ranks of a host share memory, and on how many hosts they are.
 LAYOUTS = {
@@ -22,7 +23,7 @@ LAYOUTS = {
 }
 ANYWHERE = tuple(LAYOUTS)
 BY_MESSAGES = ANYWHERE[1:]
-ALGORITHMS = ("auto", "gather", "scatter", "ring", "hierarchical")
+ALGORITHMS = BY_VARIABLE["HOROVOD_ALLREDUCE_ALGORITHM"].choices
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import pytest
 import topology_machines as made
 
 from horovod import _native as native
+from horovod.common.options import BY_VARIABLE
 from horovod.topology import explanation, routes
 from horovod.topology.facts import Ranks
 
@@ -99,7 +100,7 @@ def test_every_route_of_the_core_has_a_meaning() -> None:
     """Those that choices among many places and settings come to, which are all but those between GPUs."""
     names = {route.name for route in routes.routes(routes.one_host(1))}
     for hosts in PLACES.values():
-        for algorithm in ("auto", "gather", "scatter", "ring", "hierarchical"):
+        for algorithm in BY_VARIABLE["HOROVOD_ALLREDUCE_ALGORITHM"].choices:
             ranks = replace(made.ranks_on(*hosts), algorithm=algorithm)
             names |= {name for route in routes.routes(ranks) for name in (route.name, *route.estimates)}
     patterns = {name for name in native.allreduce_patterns() if not name.startswith("nccl ")}

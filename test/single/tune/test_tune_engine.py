@@ -13,12 +13,13 @@ from tcp_worlds import tcp_settings, tcp_worlds
 
 from horovod import _native as native
 from horovod.common.exceptions import HorovodInternalError
+from horovod.common.options import CORE, OPTIONS
 
 NAME = "horovod.tune"
-CHOICES = {
+# Of every setting that is tuned; other values where those are alike for these tensors, or take long.
+CHOICES = {option.variable: option.tries for option in OPTIONS if option.part == CORE and option.tries} | {
     "HOROVOD_FUSION_THRESHOLD": ("0", "4096", "65536", "134217728"),
     "HOROVOD_CYCLE_TIME": ("0.1", "1", "3"),
-    "HOROVOD_TCP_CONNECTIONS": ("1", "2", "5"),
     "HOROVOD_ALLREDUCE_ALGORITHM": (
         "auto",
         "gather",
@@ -27,9 +28,6 @@ CHOICES = {
         "hierarchical",
         "gather:3000,scatter",
     ),
-    "HOROVOD_MESSAGE_KB": ("8", "48", "1024"),
-    "HOROVOD_STEPS_UNDER_WAY": ("1", "3", "8"),
-    "HOROVOD_CARRIERS": ("1", "2", "16"),
 }
 
 

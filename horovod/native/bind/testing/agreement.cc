@@ -1,4 +1,4 @@
-// The facts that ranks compare before they go on together, and the arguments of a GPU's kernels.
+// The facts that ranks compare before they work together, and the arguments of GPU kernels.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>

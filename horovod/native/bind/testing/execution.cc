@@ -12,7 +12,7 @@ namespace nb = nanobind;
 namespace hvd::testing {
 namespace {
 
-// An Execution with the calls to its engine recorded. The test gives it responses, in the place of rank 0.
+// An Execution whose calls to its engine are recorded. The test gives it the responses of rank 0.
 struct BoundExecution {
   explicit BoundExecution(Rank& of)
       : rank(of),
@@ -22,11 +22,11 @@ struct BoundExecution {
                    .on_set_added = [this] { ++sets_added; }}) {}
   Rank& rank;
   int failures = 0, sets_added = 0;
-  std::string heard;  // why other ranks say that the job ends
+  std::string heard;  // the reason for which other ranks end the job
   Execution execution;
 };
 
-// As if it had been submitted and announced.
+// Submits and announces it. Returns the handle.
 int64_t ask(BoundExecution& self, Submission submission, int set) {
   Rank& rank = self.rank;
   const int64_t handle = rank.submissions.add(submitted_of(rank, set, std::move(submission)), at(0)).handle;

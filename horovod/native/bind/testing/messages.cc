@@ -1,4 +1,4 @@
-// Messages between ranks as bytes, and the hashes of frames.
+// Serialized messages between ranks, and the hashes of frames.
 #include "base/hashes.h"
 #include "bind/testing/testing.h"
 #include "collective/device/gpu_backend.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kSender = 1;
 
-// Read, and written again as the reader has understood it.
+// Parses the message and serializes the result.
 template <auto kRead>
 nb::bytes rewritten(const nb::bytes& message) {
   ByteWriter writer;

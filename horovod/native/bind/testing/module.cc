@@ -9,7 +9,7 @@ NB_MODULE(_native_testing, m) {
   nb::set_leak_warnings(false);
   m.doc() = "Parts of the core by themselves, for tests. No wheel has it.";
   const nb::module_ native = nb::module_::import_("horovod._native");
-  // They hand each other objects, whose layout must be the same.
+  // The two modules exchange objects, so their layouts must be the same.
   if (nb::cast<std::string>(native.attr("build_digest")()) != hvd::build_digest()) {
     throw nb::import_error("horovod._native_testing and horovod._native were built from different sources; build them again");
   }

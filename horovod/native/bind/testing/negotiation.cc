@@ -14,7 +14,7 @@ namespace nb = nanobind;
 namespace hvd::testing {
 namespace {
 
-// With what an engine brings together: the rank's process sets.
+// A Negotiation over the process sets of a rank.
 struct BoundNegotiation {
   explicit BoundNegotiation(Rank& of) : rank(of), negotiation(of.transport, of.sets, of.passes, of.observers) {}
   Rank& rank;

@@ -14,7 +14,7 @@ namespace nb = nanobind;
 namespace hvd::testing {
 namespace {
 
-// By the numbers of ResponseKind.
+// By ResponseKind.
 constexpr std::array<std::string_view, 8> kKinds = {"run",    "refuse",  "decided",     "ask in full",
                                                     "forget", "release", "ask of pass", "shutdown"};
 
@@ -50,7 +50,7 @@ std::vector<uint32_t> ids_of(const Response& response) {
   return ids;
 }
 
-// The names that a response takes from its process set, in its order.
+// The names that a response takes from its process set, in the order of its items.
 std::vector<std::string> take(Rank& rank, const Response& response) {
   std::vector<Agreed> together;
   rank.sets.by_serial(response.set)->take(response.items, &together);

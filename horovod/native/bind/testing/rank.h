@@ -1,4 +1,4 @@
-// The state that an engine's parts share on one rank. A test makes one part upon it, and drives that by itself. No thread.
+// The state that the parts of an engine share on one rank, without a thread. A test makes one part over it and drives that.
 #pragma once
 
 #include <memory>
@@ -41,16 +41,16 @@ struct Rank {
   BackwardPasses passes;
 };
 
-using OfSet = std::pair<int, Submission>;  // with the id of its process set
+using OfSet = std::pair<int, Submission>;  // id of the process set, submission
 
-// As an engine makes it of what a caller gives it.
+// Settles a caller's submission, as the engine does.
 inline Submitted submitted_of(const Rank& rank, int set, Submission submission) {
   const ProcessSets::Pointer found = rank.sets.find(set);
   settle(&submission, found->ranks());
   return {found, std::move(submission)};
 }
 
-// Of something that has gone wrong elsewhere.
+// A failure with that text.
 inline Failure failure_of(const std::string& why) { return Failure::of(std::runtime_error(why)); }
 
 }  // namespace hvd::testing

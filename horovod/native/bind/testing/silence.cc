@@ -20,7 +20,7 @@ SilenceReport inspect(SilenceInspector& inspector, double now, const std::map<in
 
 }  // namespace
 
-// Its times are in seconds.
+// Times are in seconds.
 void register_silence_inspector(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<SilenceReport>(m, "SilenceReport")

@@ -13,7 +13,7 @@ namespace nb = nanobind;
 namespace hvd::testing {
 namespace {
 
-// A rank's, whose process sets they name.
+// The submissions of a rank, which owns their process sets.
 struct BoundSubmissions {
   Rank& rank;
   Submissions& submissions;

@@ -1,5 +1,5 @@
-// horovod._native_testing: parts of the core by themselves, for tests. No wheel has it. Types that _native binds are its types,
-// but the code is a second copy of the core: nothing here may go by what a process has once, such as the device library or MPI.
+// horovod._native_testing: single parts of the core, for tests; not in wheels. It shares the types that _native binds, but is a
+// second copy of the core's code. So it must not use objects that exist once in a process, such as the device library or MPI.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -25,7 +25,7 @@ inline std::span<const std::byte> bytes_of(const nanobind::bytes& text) {
   return {static_cast<const std::byte*>(text.data()), text.size()};
 }
 
-// The clock of a test, in milliseconds.
+// A time of a test's clock.
 using TimePoint = std::chrono::steady_clock::time_point;
 inline TimePoint at(double milliseconds) {
   using Milliseconds = std::chrono::duration<double, std::milli>;

@@ -1,4 +1,4 @@
-// A world's transport, without an engine.
+// The transport of a world, without an engine.
 #include "transport/transport.h"
 
 #include <nanobind/stl/tuple.h>
@@ -17,7 +17,7 @@ namespace nb = nanobind;
 namespace hvd::testing {
 namespace {
 
-// (rank, address, bytes), as tests name memory.
+// Memory as tests describe it: rank, address, bytes.
 using Place = std::tuple<int, uintptr_t, size_t>;
 
 Transport& of(World& world) { return *world.opened.transport; }
@@ -30,7 +30,7 @@ Ticket start(World& world, const std::vector<Place>& outgoing, const std::vector
   return of(world).start(out, in);
 }
 
-// Sends what an engine would, or what none would.
+// Sends any bytes, which need not be a valid message.
 void post(World& world, int to, const nb::bytes& message) {
   if (to < 0 || to >= of(world).size()) throw InvalidArgument(Said::rank_unknown, {.ranks = {to}});
   of(world).post(to, bytes_of(message));

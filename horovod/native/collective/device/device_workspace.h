@@ -1,9 +1,8 @@
-// The workspace that an engine's process sets share on their GPU: two streams, memory, and tables on their way. One order of
-// all operations holds for them as it does for the collectives of the CPU. Engine thread only.
+// The GPU workspace that an engine's process sets share, because their operations have one order: two streams, memory, and
+// tables of pieces to upload. Engine thread only.
 //
-// Kernels and copies are given to `stream`, NCCL's transfers to `wire`, so that one step of an operation is encoded while
-// another travels. An operation begins and ends on `stream`: whoever waits for that waits for all, and its memory is the
-// next one's.
+// Kernels and copies use `stream`, NCCL's transfers use `wire`, so that one step is encoded while another travels. An operation
+// begins and ends on `stream`: a wait for that is a wait for all of it, and the next operation may use its memory.
 #pragma once
 
 #include <array>
@@ -36,20 +35,20 @@ class DeviceWorkspace {
   const ProgressCallback& progress_callback() const { return attend_; }
   void await(const Event& event) const { hvd::await(device_, event, attend_); }
 
-  // Memory of the GPU for the operation that is being enqueued, by number; grows, and is used in the order of the stream.
+  // GPU memory, by number, of the operation that is being enqueued. Grows on demand; reused in the order of the stream.
   std::byte* scratch(size_t bytes, size_t number = 0) {
     Scratch& of = scratch_[number];
     if (bytes > of.bytes) {
-      if (of.memory) await(device_.record(stream_));  // to free waits for the GPU, and that perhaps for a peer
-      of = {};                                        // first free, then allocate
+      if (of.memory) await(device_.record(stream_));  // freeing waits for the GPU, and so perhaps for a peer
+      of = {};                                        // free before allocating
       of = {device_.allocate(bytes), bytes};
     }
     return of.memory.get();
   }
 
-  // The wire goes on when the stream has done what it was given so far.
+  // The wire waits for the work that the stream has so far.
   void to_wire() { device_.wait(wire_, device_.record(stream_)); }
-  // What the wire was given so far; for the stream to wait for.
+  // An event after the work that the wire has so far.
   Event on_wire() { return device_.record(wire_); }
   void from_wire(const Event& event) { device_.wait(stream_, event); }
 

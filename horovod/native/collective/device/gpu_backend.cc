@@ -12,12 +12,12 @@ constexpr uint64_t kLongestText = uint64_t{1} << 20;
 
 std::string named(const DevicePeer& peer) { return "rank " + std::to_string(peer.rank); }
 
-// 22809 is 2.28.9.
+// For example, 22809 is 2.28.9.
 std::string version_text(int code) {
   return std::to_string(code / 10000) + "." + std::to_string(code / 100 % 100) + "." + std::to_string(code % 100);
 }
 
-// Why NCCL cannot join these GPUs; empty if it can.
+// The reason why NCCL cannot join these GPUs; empty if it can.
 std::string why_not(const std::vector<DevicePeer>& peers) {
   for (const DevicePeer& peer : peers) {
     if (peer.nccl_version == 0) return named(peer) + " has no NCCL: " + peer.why_no_nccl;
@@ -39,7 +39,7 @@ std::string why_not(const std::vector<DevicePeer>& peers) {
   return "";
 }
 
-// NCCL goes through memory of the host there, without anything to gain from it.
+// Without peer access NCCL goes through host memory itself, so it is no better.
 std::string why_not_better(const std::vector<DevicePeer>& peers) {
   for (const DevicePeer& peer : peers) {
     if (!peer.out_of_reach.empty()) return named(peer) + " has no peer access to " + peer.out_of_reach;
@@ -47,7 +47,7 @@ std::string why_not_better(const std::vector<DevicePeer>& peers) {
   return "";
 }
 
-// Of a set of one rank: nothing is carried.
+// The backend of a process set with one rank: nothing is sent.
 class LoneGpuBackend final : public GpuBackend {
  public:
   using GpuBackend::GpuBackend;

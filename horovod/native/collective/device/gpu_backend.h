@@ -1,4 +1,4 @@
-// The collectives of GPU tensors, and what ranks agree on before they can carry them out.
+// The collectives of GPU tensors, and what ranks must agree on first.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@ namespace hvd {
 
 // ---- agreement ------------------------------------------------------------------------------------------------------
 
-// What the ranks of a process set tell each other about their GPUs, and what follows from it on every one of them.
+// A rank's facts about its GPU, which the ranks of a process set exchange.
 struct DevicePeer {
   int rank = 0;     // in the job
-  std::string gpu;  // Device::identity(), the same nowhere else in the world
+  std::string gpu;  // Device::identity(), unique in the world
   int nccl_version = 0;
   std::string why_no_nccl;   // if the version is 0
   std::string transport;     // HOROVOD_GPU_TRANSPORT
-  std::string out_of_reach;  // a peer's GPU that it sees and cannot access; empty: none
+  std::string out_of_reach;  // a peer's GPU that this GPU sees but cannot access; empty: none
 
   bool operator==(const DevicePeer&) const = default;
 };
@@ -33,31 +33,30 @@ struct DevicePeer {
 struct DeviceAgreement {
   bool has_nccl = false;
   std::string why;  // if not
-  Failure error;    // what was asked for and cannot be, if anything
+  Failure error;    // set if the setting cannot be fulfilled
 };
 
-// A pure function: of all ranks of the set, by rank.
+// A pure function of all ranks of the set, by rank.
 DeviceAgreement agree_on_transport(const std::vector<DevicePeer>& peers);
 
-// What a rank says of itself, but for `out_of_reach`. Reading throws InternalError for what no rank writes.
+// A rank's message about itself, without `out_of_reach`. Reading throws InternalError for a malformed message.
 std::span<const std::byte> write(const DevicePeer& peer, ByteWriter* writer);
 DevicePeer read_peer(std::span<const std::byte> bytes, int rank);
 
 // Collective over the group.
 std::vector<DevicePeer> exchange_peers(DeviceLibrary& library, Device& device, const CollectiveContext& context,
                                        const std::string& gpu_transport);
-// Every rank's text, by rank. Collective over the group.
+// Returns every rank's text, by rank. Collective over the group.
 std::vector<std::string> exchange_texts(const CollectiveContext& context, const std::string& own);
 
 // ---- backends -------------------------------------------------------------------------------------------------------
 
-// An executor opens one of these for its process set with the first of them. The routes are
-// drawn in docs/architecture.md.
+// An executor opens a GPU backend for its process set before the set's first operation on a GPU.
 //
-// Calls return when everything is enqueued on stream(); on the host's route, when the last result is on its way back.
+// Calls return when all work is enqueued on stream(); on the host's route, when the last copy of a result is enqueued.
 class GpuBackend : public Backend {
  public:
-  // The context outlives it.
+  // The context must outlive the backend.
   struct Common {
     std::shared_ptr<DeviceWorkspace> workspace;
     CollectiveContext& context;
@@ -71,7 +70,7 @@ class GpuBackend : public Backend {
         agreement_(std::move(common.agreement)) {}
 
   Device& device() const { return workspace_->device(); }
-  // Where everything happens: callers' events are awaited by it, and it is what completion is recorded on.
+  // The stream of the operations: it waits for callers' events, and completion is recorded on it.
   Stream stream() const { return workspace_->stream(); }
 
   PlanFacts facts(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const override;
@@ -83,11 +82,11 @@ class GpuBackend : public Backend {
   }
   int64_t take_saturated() override { return workspace_->kernels().take_saturated(); }
 
-  // Of allreduces on the host's route since the last call.
+  // The times of allreduces on the host's route since the last call.
   virtual HostTimes take_host_times() { return {}; }
-  // What has failed on the GPU or between GPUs since; empty while all is well.
+  // The failure on or between GPUs; empty if there is none.
   virtual std::string failure() { return ""; }
-  // Ends what is under way; for nothing but destruction afterwards.
+  // Ends work under way. After that only destruction is allowed.
   virtual void abort() {}
 
  protected:
@@ -98,9 +97,9 @@ class GpuBackend : public Backend {
   const DeviceAgreement agreement_;
 };
 
-// Collective over the context's group: the ranks tell each other what GPUs they have, and agree on what carries their bytes.
-// `gpu_transport` is HOROVOD_GPU_TRANSPORT: "auto", "nccl" or "host"; what cannot be is an InternalError on every rank. The
-// workspace is that of all process sets of an engine. The context outlives the result.
+// Collective over the context's group: ranks exchange facts about their GPUs, and agree on the carrier of their bytes.
+// `gpu_transport` is HOROVOD_GPU_TRANSPORT: "auto", "nccl" or "host"; throws InternalError on every rank if it is not possible.
+// An engine's process sets share the workspace. The context must outlive the result.
 std::unique_ptr<GpuBackend> open_gpu_backend(DeviceLibrary& library, std::shared_ptr<DeviceWorkspace> workspace,
                                              CollectiveContext& context, const PlanRules& rules,
                                              const std::string& gpu_transport);

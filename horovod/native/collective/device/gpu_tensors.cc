@@ -97,7 +97,7 @@ void GpuTensors::receive(uint32_t step, size_t group, int, int, const std::byte*
   }
 }
 
-// Groups lie one after the other.
+// The send buffers of the groups lie one after the other.
 void GpuTensors::fill_send_buffers(uint32_t step, std::span<std::byte* const> groups) {
   const PieceTable table = pieces_[tables(step).sends];
   if (table.count == 0) return;

@@ -1,5 +1,5 @@
-// Tensors in the memory of a GPU, and their messages there too: kernels make and read them. Calls enqueue. What is left out of
-// messages, or done, is always what begin() can know: this rank's own bucket, where nothing is encoded.
+// GPU tensors whose messages are in GPU memory: kernels write and read them. Calls only enqueue work. `left_out` and `done` are
+// ignored: begin() already determines them, as this rank's bucket if there is no codec.
 #pragma once
 
 #include <vector>
@@ -30,22 +30,22 @@ class GpuTensors final : public TensorMemory {
               std::byte* result) override;
   void receive(uint32_t step, size_t group, int first, int last, const std::byte* messages, int done) override;
   void await_received(uint32_t) override {}
-  int64_t saturated() const override { return 0; }  // kernels count for themselves
+  int64_t saturated() const override { return 0; }  // kernels count saturated values
 
   void fill_send_buffers(uint32_t step, std::span<std::byte* const> groups) override;
   void begin_sends(int own, const BucketReduction& reduction) override;
   void sum(uint32_t step, size_t bucket, Messages data, std::byte* message) override;
 
  private:
-  // Of a step: the messages of each group; results of this rank's bucket; what is sent inside the host; sums of each bucket of
-  // the own group.
+  // The tables of a step: messages of each group; results of this rank's bucket; data sent inside the host; sums of each bucket
+  // of the own group.
   struct StepTables {
     std::vector<size_t> messages;
     size_t results = 0, sends = 0;
     std::vector<size_t> sums;
   };
 
-  // Made and uploaded when first needed, all at once: the host may be far ahead of its GPU.
+  // All steps' tables are uploaded at the first call, because the host may be far ahead of its GPU.
   const StepTables& tables(uint32_t step);
   StepTables made(uint32_t step);
   DeviceKernels& kernels() const { return workspace_.kernels(); }
@@ -54,7 +54,7 @@ class GpuTensors final : public TensorMemory {
   size_t allocated_ = 0;
   std::span<const Steps> groups_;
   int self_ = 0;
-  size_t own_ = 0;  // the group whose results are made here
+  size_t own_ = 0;  // the group whose results this rank makes
   bool has_sends_ = false, has_sums_ = false;
   BucketReduction over_ranks_;
   PieceTables pieces_;

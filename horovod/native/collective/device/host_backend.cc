@@ -14,7 +14,7 @@
 namespace hvd {
 namespace {
 
-constexpr size_t kBroadcastBytes = size_t{4} << 20;  // at a time: copied while others travel
+constexpr size_t kBroadcastBytes = size_t{4} << 20;  // a chunk, copied while others travel
 
 }  // namespace
 
@@ -27,13 +27,13 @@ void HostBackend::operate(const std::function<void()>& operation) {
     operation();
     host_.end_operation();
   } catch (...) {
-    // Callers will free their tensors when they hear of it, and the window may go.
+    // Callers free their tensors after an error, and the window may go too.
     host_.quiesce();
     throw;
   }
 }
 
-// The source is copied to where the result is made: host collectives work in place.
+// Host collectives work in place, so source and destination are one buffer.
 std::vector<BucketTensor> HostBackend::staged(std::span<const BucketTensor> tensors, DType dtype) {
   size_t bytes = 0;
   for (const BucketTensor& tensor : tensors) bytes += aligned(static_cast<size_t>(tensor.count) * size_of(dtype));
@@ -110,7 +110,7 @@ void HostBackend::reducescatter(std::vector<std::vector<BucketTensor>> by_rank, 
   });
 }
 
-// The root's GPU copies the next chunk while one travels, the others' the one before.
+// The root's GPU copies the next chunk while one travels; another rank's GPU copies the chunk before.
 void HostBackend::broadcast(int root, void* data, size_t bytes) {
   operate([&] {
     constexpr uint32_t kSlots = 3;
@@ -127,7 +127,7 @@ void HostBackend::broadcast(int root, void* data, size_t bytes) {
       copied[chunk % kSlots] = device.record(host_.stream);
     };
     auto send = [&](uint32_t chunk) {
-      // The root's copy has filled the slot; another's has left what it had before.
+      // On the root the copy has filled the slot; on other ranks it has emptied it.
       if (copied[chunk % kSlots]) host_.await(copied[chunk % kSlots]);
       hvd::broadcast(context_, root, slot(chunk), length(chunk));
       if (is_root) return;

@@ -1,8 +1,8 @@
-// GPU tensors that go through pinned memory of the host, whatever joins ranks on the CPU; what is summed is summed there. For
-// GPUs that NCCL cannot join, and for what NCCL and the kernels do not serve.
+// GPU tensors that go through pinned host memory and the CPU's transports; the CPU sums. For GPUs that NCCL cannot join, and
+// for operations that NCCL and the kernels do not support.
 //
-// Calls return when the last result is on its way back; the calling thread waits for the host's part, and serves others
-// meanwhile as in any collective. When one throws, the GPU has done with the tensors.
+// Calls return when the last copy of a result is enqueued. The calling thread waits for the host's part, and meanwhile serves
+// other ranks. If a call throws, the GPU is done with the tensors.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,9 @@ class HostBackend final : public GpuBackend {
   explicit HostBackend(Common common);
   ~HostBackend() override;
 
-  // CPU-reduce, see gpu_tensors.h: contributions are quantised, sums once more, and where they cross to
-  // other hosts by way of carriers, those of hosts too.
+  // CPU-reduce, see staged_tensors.h. Contributions are quantised, then sums, and on hierarchical routes also sums of hosts.
   void allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) override;
-  // The others stage whole tensors.
+  // The other operations copy whole tensors to pinned memory.
   void adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) override;
   void average_integers(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
                         const std::function<void(const Plan&)>& on_plan) override;
@@ -33,13 +32,14 @@ class HostBackend final : public GpuBackend {
   void move(const Movement& movement) override;
 
   int64_t take_saturated() override;
-  // As far as the GPU has done with them.
+  // Times of work that the GPU has completed.
   HostTimes take_host_times() override { return host_.stopwatch.take(); }
 
  private:
-  // Does what the operation is, and ends it.
+  // Runs the operation, and ends it also if it throws.
   void operate(const std::function<void()>& operation);
-  // The tensors in pinned memory, sources filled once the stream is; and the way back of the destinations.
+  // staged() returns copies of the tensors in pinned memory, filled when the stream is done; bring_back() copies the results to
+  // the destinations.
   std::vector<BucketTensor> staged(std::span<const BucketTensor> tensors, DType dtype);
   void bring_back(std::span<const BucketTensor> tensors, std::span<const BucketTensor> staged, DType dtype);
   void await_stream() { host_.await(device().record(stream())); }

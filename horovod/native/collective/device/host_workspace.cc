@@ -11,7 +11,7 @@
 namespace hvd {
 namespace {
 
-constexpr size_t kLeastBytes = size_t{64} << 10;  // sizes are powers of two, so that most are found again
+constexpr size_t kLeastBytes = size_t{64} << 10;  // sizes are powers of two, so that most buffers can be reused
 
 }  // namespace
 
@@ -54,17 +54,17 @@ HostTimes HostStopwatch::take() {
   for (const Stage stage : {&HostTimes::encode, &HostTimes::copy_to_host, &HostTimes::reduce, &HostTimes::copy_back,
                             &HostTimes::decode, &HostTimes::whole}) {
     since.*stage = times_.*stage / 1000;
-    times_.*stage %= 1000;  // the rest is the next one's
+    times_.*stage %= 1000;  // the rest counts in the next call
   }
   return since;
 }
 
 void HostWorkspace::quiesce() {
   try {
-    // The stream may wait for NCCL, and that for a peer that has gone: whoever catches what has failed aborts it then.
+    // The stream may wait for NCCL, and NCCL for a lost peer. Whoever handles the failure aborts NCCL afterwards.
     await_for_a_while(device, {stream, encoding, to_host, from_host, decoding}, time_limits::kGpuSettles);
   } catch (const InternalError&) {
-    // A GPU that fails writes nowhere any more.
+    // A failed GPU writes nothing any more.
   }
 }
 

@@ -1,5 +1,4 @@
-// The workspace of the host's route: memory for data on its way between GPU and host, a stopwatch, and streams for each of
-// its stages.
+// The workspace of the host's route: memory for data between GPU and host, a stopwatch, and a stream for each stage.
 #pragma once
 
 #include <chrono>
@@ -13,17 +12,17 @@
 
 namespace hvd {
 
-// Memory for what is on its way between GPU and host, used again when the GPU has done with it.
+// Buffers for data between GPU and host, reused when the GPU is done with them.
 enum class MemoryKind { kGpu, kPinned };
 
 class BufferPool {
  public:
-  // The device outlives the pool.
+  // The device must outlive the pool.
   BufferPool(Device& device, MemoryKind kind) : device_(device), kind_(kind) {}
 
-  // For the operation under way. Whoever needs it for longer keeps what it is part of.
+  // Memory for the current operation, or for as long as a caller keeps the pointer.
   DeviceMemory take(size_t bytes);
-  // Ends the operation: all that was taken since is free when the event has come.
+  // Ends the operation: its buffers are free when the event is done.
   void release(const Event& event);
 
  private:
@@ -39,15 +38,15 @@ class BufferPool {
   std::vector<Buffer> buffers_;
 };
 
-// What allreduces on the host's route have taken, stage by stage: microseconds. Stages overlap: where the pipeline is good,
-// `whole` is little more than the longest of the others.
+// Times of the stages of allreduces on the host's route, in microseconds. Stages overlap: in a good pipeline `whole` is little
+// more than the longest other stage.
 struct HostTimes {
   int64_t encode = 0;        // on the GPU
-  int64_t copy_to_host = 0;  // by its copy engine
-  int64_t reduce = 0;        // by this thread, without waiting for others
+  int64_t copy_to_host = 0;  // by the GPU's copy engine
+  int64_t reduce = 0;        // by this thread, without waiting for other ranks
   int64_t copy_back = 0;
   int64_t decode = 0;
-  int64_t whole = 0;  // on the stream that allreduces are ordered on, from before the first step to after the last
+  int64_t whole = 0;  // on the stream of operations, from before the first step to after the last
 };
 
 class HostStopwatch {
@@ -56,13 +55,13 @@ class HostStopwatch {
 
   explicit HostStopwatch(Device& device) : device_(device) {}
 
-  // What happens on a GPU's stream between two events.
+  // Adds the time between two events on a GPU's stream.
   void add(Stage stage, Event begin, Event end) { pending_.push_back({stage, std::move(begin), std::move(end)}); }
-  // What this thread has done since.
+  // Adds the time of this thread since `begin`.
   void add_since(Stage stage, std::chrono::steady_clock::time_point begin) {
     times_.*stage += std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin).count();
   }
-  // Since the last call, of what the GPU has done.
+  // Returns the times since the last call, of work that the GPU has completed.
   HostTimes take();
 
  private:
@@ -94,22 +93,21 @@ struct HostWorkspace {
     for (const Stream made : {encoding, to_host, from_host, decoding}) device.give_back(made);
   }
 
-  // Returns when the event has come; transfers go on meanwhile, and others are served.
+  // Returns when the event is done. Meanwhile advances transfers, and serves other ranks.
   void await(const Event& event) const { hvd::await(device, event, attend); }
-  // Returns when the GPU has done all it was given by the host's route, or does not come to it: after a failure, before
-  // memory goes.
+  // Waits, after a failure and before memory is freed, until the GPU has done the route's work or no longer proceeds.
   void quiesce();
-  // Has the GPU copy to and from a window's areas, from the first time on: there is one in a process set.
+  // Pins a window's areas for copies by the GPU. Only the first call has an effect: a process set has one window.
   void pin(Window& window, int ranks);
-  // Ends the operation on the stream: its memory is free when the stream has come here.
+  // Ends the operation: its memory is free when the stream is done with the work so far.
   void end_operation();
 
   // Constant after construction.
   Device& device;
   CollectiveContext& context;
   const ProgressCallback attend;
-  const Stream stream;                                  // what operations are ordered on
-  const Stream encoding, to_host, from_host, decoding;  // one for each stage, so that all of them overlap
+  const Stream stream;                                  // the order of operations
+  const Stream encoding, to_host, from_host, decoding;  // one per stage, so that all stages overlap
 
   BufferPool pinned, on_gpu;
   Uploads uploads;

@@ -15,13 +15,11 @@
 namespace hvd {
 namespace {
 
-// Reductions of elements by NCCL's own allreduce, and what one rank alone does.
-//
-// A tensor that is alone is reduced where it is. Several are packed step by step, one step on the wire while kernels pack
-// and unpack others.
+// A single tensor is reduced in place. Several tensors are packed step by step; one step is on the wire while kernels pack and
+// unpack others.
 
 constexpr int64_t kNcclStepBytes = int64_t{32} << 20;
-constexpr size_t kNcclSlots = 2;  // of steps: one is on the wire, one is packed
+constexpr size_t kNcclSlots = 2;  // of steps: one on the wire, one being packed
 
 // A reduction in NCCL's terms.
 struct Terms {
@@ -46,13 +44,13 @@ Terms terms_of(const BucketReduction& reduction) {
     default:
       break;
   }
-  if (reduction.dtype == DType::kBool) {  // 0 and 1: "any" is the largest, "all" the smallest
+  if (reduction.dtype == DType::kBool) {  // 0 and 1: "any" is Max, "all" is Min
     const bool is_any = reduction.op == ReduceOp::kSum || reduction.op == ReduceOp::kMax;
     terms.dtype = DType::kUInt8;
     terms.sum = is_any ? DeviceSum::kMax : DeviceSum::kMin;
   }
   if (reduction.dtype == DType::kFloat16 && reduction.op == ReduceOp::kSum) {
-    // Halves end at 65504: an average must not overflow where its terms did not.
+    // float16 is at most 65504: an average must not overflow if its terms did not.
     terms.prescale *= reduction.scale.factor / reduction.scale.divisor;
     terms.scale = {};
   }
@@ -65,12 +63,12 @@ void sum_on_wire(const NcclContext& nccl, const Terms& terms, const void* source
   }
   nccl.workspace.to_wire();
   nccl.communicator.allreduce(source, destination, count, terms.dtype, terms.sum);
-  // As a ring sends it.
+  // The bytes that a ring sends.
   const int64_t bytes = count * static_cast<int64_t>(size_of(terms.dtype));
   nccl.context.wire_bytes += 2 * bytes * (nccl.size() - 1) / nccl.size();
 }
 
-// destination = source * prescale * scale, which may be one memory.
+// destination = source * prescale * scale. Source and destination may be the same memory.
 void scale_on(DeviceWorkspace& workspace, std::span<const BucketTensor> tensors, DType dtype, double prescale,
               const Scale& scale) {
   PieceTables tables;
@@ -92,7 +90,7 @@ void scale_on(DeviceWorkspace& workspace, std::span<const BucketTensor> tensors,
   workspace.kernels().reduce(workspace.stream(), tables[table], kernel);
 }
 
-// A tensor alone, where it is; of a dtype that kernels scale there, if that is needed.
+// Reduces one tensor in place. If it is scaled, kernels must support `dtype`.
 void reduce_in_place(const NcclContext& nccl, const BucketTensor& tensor, DType dtype, const Terms& terms) {
   if (tensor.count == 0) return;
   const void* source = tensor.source;
@@ -108,7 +106,7 @@ void reduce_in_place(const NcclContext& nccl, const BucketTensor& tensor, DType 
   scale_on(nccl.workspace, {&sum, 1}, dtype, 1.0, terms.scale);
 }
 
-// Buckets that are packed together, a range of each in every step; the results of one of them, or of all, are unpacked.
+// Packs a range of each bucket in every step, and unpacks the results of `results` buckets from `first_result` on.
 void reduce_packed(const NcclContext& nccl, const Steps& steps, size_t first_result, size_t results, DType dtype,
                    const Terms& terms) {
   struct Step {
@@ -220,7 +218,7 @@ NcclBackend::NcclBackend(Common common, DeviceLibrary& library) : GpuBackend(std
   try {
     rules_.costs.gpu = measure_gpu(nccl());
   } catch (...) {
-    communicator_->abort();  // a peer may have gone: nobody would wait for it in vain
+    communicator_->abort();  // a peer may be lost: abort, so that no rank waits for it
     throw;
   }
 }
@@ -261,7 +259,7 @@ void NcclBackend::broadcast(int root, void* data, size_t bytes) {
   workspace_->to_wire();
   by.communicator.broadcast(data, bytes, root);
   workspace_->from_wire(workspace_->on_wire());
-  // As a ring passes it on; the last rank of it sends nothing.
+  // As in a ring, whose last rank sends nothing.
   const int place = (by.rank() - root + by.size()) % by.size();
   if (place != by.size() - 1) context_.wire_bytes += static_cast<int64_t>(bytes);
 }
@@ -288,8 +286,8 @@ HostBackend& NcclBackend::host() {
   return *host_;
 }
 
-// Rank 0 makes the id, and sends the reason if it cannot. After that each rank speaks for itself: one that fails gives up, of
-// which the others hear while they wait for it in NCCL.
+// Rank 0 makes the id, or sends the reason why it cannot. Afterwards a rank that fails gives up, and the others notice while
+// they wait for it in NCCL.
 std::unique_ptr<Communicator> NcclBackend::join(DeviceLibrary& library) const {
   const RankGroup& group = context_.group;
   const auto fail = [&] [[noreturn]] (int position, const Failure& cause) {
@@ -321,7 +319,7 @@ std::unique_ptr<Communicator> NcclBackend::join(DeviceLibrary& library) const {
 }
 
 int64_t NcclBackend::take_saturated() {
-  return host_ ? host_->take_saturated() : GpuBackend::take_saturated();  // the host's has the kernels' in it
+  return host_ ? host_->take_saturated() : GpuBackend::take_saturated();  // includes the kernels' count
 }
 
 HostTimes NcclBackend::take_host_times() { return host_ ? host_->take_host_times() : HostTimes(); }

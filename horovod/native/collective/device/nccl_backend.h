@@ -1,4 +1,4 @@
-// GPU tensors whose bytes NCCL carries, from GPU to GPU. What it and the kernels do not serve goes by way of the host.
+// GPU tensors whose bytes NCCL carries. Operations that NCCL and the kernels do not support go through the host.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace hvd {
 
 class NcclBackend final : public GpuBackend {
  public:
-  // Joins the GPUs, and measures what that gives: collective. The library is needed for this only.
+  // Collective: joins the GPUs, and measures the costs of moving bytes. The library is used only during this call.
   NcclBackend(Common common, DeviceLibrary& library);
 
   void allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) override;
@@ -39,13 +39,13 @@ class NcclBackend final : public GpuBackend {
   std::unique_ptr<HostBackend> host_;
 };
 
-// ---- reductions of elements, without messages of ours ---------------------------------------------------------------
+// ---- reductions of elements by NCCL's own operations ---------------------------------------------------------------
 
-// All enqueue and return; they begin and end on the workspace's stream. destination = source * prescale * scale:
+// These functions enqueue work that begins and ends on the workspace's stream. destination = source * prescale * scale:
 void allreduce_alone(DeviceWorkspace& workspace, std::span<const BucketTensor> tensors, const BucketReduction& reduction);
-// By NCCL's own allreduce: of elements, in its order.
+// NCCL's own allreduce: elements, in NCCL's order.
 void allreduce_by_nccl(const NcclContext& nccl, std::span<const BucketTensor> tensors, const BucketReduction& reduction);
-// As collective/allreduce.h, by NCCL's allreduce of everything.
+// reducescatter() of collective/allreduce.h, by an NCCL allreduce of everything.
 void reducescatter_by_sums_of_all(const NcclContext& nccl, std::vector<std::vector<BucketTensor>> by_rank,
                                   const BucketReduction& reduction);
 

@@ -14,8 +14,8 @@ namespace hvd {
 namespace {
 
 constexpr size_t kLarge = size_t{4} << 20, kSmall = 8;
-constexpr double kLeast = 1e-15;  // where a clock saw nothing
-constexpr int kRounds = 5;        // the fastest counts: whatever else goes on only makes it slower
+constexpr double kLeast = 1e-15;  // if the clock measures zero
+constexpr int kRounds = 5;        // the fastest counts: other load only slows a round down
 
 class GpuMeasurement {
  public:
@@ -41,7 +41,7 @@ class GpuMeasurement {
   double seconds_of(Stream stream, const std::function<void()>& work) const {
     DeviceWorkspace& workspace = nccl_.workspace;
     double fastest = 0;
-    for (int round = 0; round <= kRounds; ++round) {  // the first makes connections
+    for (int round = 0; round <= kRounds; ++round) {  // round 0 makes connections
       const Event begin = workspace.device().record(stream);
       work();
       const Event end = workspace.device().record(stream);
@@ -52,7 +52,7 @@ class GpuMeasurement {
     return std::max(fastest, kLeast);
   }
 
-  // Of a rank that is not in the ring, or alone there, the figures stay as they are.
+  // Leaves the figures unchanged for a rank that is not in the ring, or alone in it.
   void measure_ring(const std::vector<int>& ring, double* latency, double* byte) const {
     const auto own = std::find(ring.begin(), ring.end(), nccl_.rank());
     if (own == ring.end() || ring.size() == 1) return;
@@ -110,13 +110,13 @@ Ticket NcclWire::start(std::span<const Outgoing> outgoing, std::span<const Incom
 
 void NcclWire::finish(Ticket ticket) { nccl_.workspace.from_wire(arrived_.extract(ticket).mapped()); }
 
-// Of all parties in a step: enough for a wire to be fast, and small beside what GPUs have.
+// All parties together: enough for the full speed of a wire, and small beside a GPU's memory.
 int64_t NcclWire::message_bytes(int parties) const {
   constexpr int64_t kAll = int64_t{8} << 20;
   return kAll / parties;
 }
 
-// So many bytes of elements, and of all messages, as GPUs of a host exchange well.
+// Limits the bytes of elements and of messages in a step to sizes that GPUs of a host exchange well.
 int64_t NcclLevel::elements_per_bucket(const HostRole& role, const TensorMemory&, const BucketReduction& reduction,
                                        bool gather) const {
   constexpr int64_t kStepElementBytes = int64_t{16} << 20, kRun = Layout::kRun;

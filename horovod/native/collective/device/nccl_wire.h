@@ -1,4 +1,4 @@
-// Between GPUs, over NCCL: what it runs with, messages, the level of a host, and what moving bytes costs.
+// NCCL between GPUs: messages, the level inside a host, and the costs of moving bytes.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@
 
 namespace hvd {
 
-// What collectives over NCCL run with. Belongs to one process set, and to its engine's thread.
+// The context of collectives over NCCL. Belongs to one process set and its engine's thread.
 struct NcclContext {
   CollectiveContext& context;
   DeviceWorkspace& workspace;
@@ -24,11 +24,11 @@ struct NcclContext {
 
   int rank() const { return context.group.rank(); }
   int size() const { return context.group.size(); }
-  // On the wire; counts what goes to others. Transfers of nothing are left out, as they are on the other side.
+  // Enqueues transfers on the wire, and counts bytes sent to others. Empty transfers are left out on both sides.
   void exchange(std::vector<DeviceTransfer> outgoing, std::vector<DeviceTransfer> incoming) const;
 };
 
-// Messages between GPUs. To start and to finish is to enqueue: kernels of one step run while another is on the wire.
+// Messages between GPUs. start() and finish() only enqueue: kernels of one step run while another step is on the wire.
 class NcclWire final : public Wire {
  public:
   explicit NcclWire(const NcclContext& nccl) : nccl_(nccl) {}
@@ -45,8 +45,7 @@ class NcclWire final : public Wire {
   Ticket next_ = 0;
 };
 
-// GPUs of a host: what they send each other, and what has arrived, goes from one to the other by messages. Each step under way
-// has a slot:
+// The level inside a host by messages between its GPUs. Each step under way has a slot:
 //
 //   slot := own send buffer, of the other carriers' slices; those of [locals], of the own slice; receive_buffer[carriers]
 class NcclLevel final : public HostLevel {
@@ -71,7 +70,7 @@ class NcclLevel final : public HostLevel {
   void collected() override {}
 
  private:
-  // More than the last stage lags behind the first: what comes into a slot again comes after all of its last step.
+  // More than the last stage lags behind the first, so a slot is free when it is used again.
   static constexpr uint32_t kSlots = 6;
 
   std::byte* slot(uint32_t step) const { return memory_.get() + step % kSlots * slot_bytes_; }
@@ -79,15 +78,15 @@ class NcclLevel final : public HostLevel {
   Wire& wire_;
   std::optional<HostSteps> steps_;
   std::shared_ptr<std::byte[]> memory_;
-  size_t inputs_offset_ = 0, own_bytes_ = 0;  // what arrives of the own slice, and of one rank
+  size_t inputs_offset_ = 0, own_bytes_ = 0;  // where the data of the own slice arrives, and the bytes of one rank
   std::vector<size_t> receive_offsets_;       // by carrier
   size_t slot_bytes_ = 0;
   std::optional<Ticket> sent_[kSlots], published_[kSlots];
 };
 
-// What moving bytes between GPUs costs in a process set: measured once, and the same on every rank. Each GPU copies in its
-// memory and exchanges messages with the next of its host; the first of each host does with that of the next. Of the ranks'
-// figures the slowest counts. Takes some milliseconds, between hosts at 1 Gbit/s about a tenth of a second. Collective.
+// Measures the costs of moving bytes between GPUs. Each GPU copies in its memory and exchanges messages with the next GPU of
+// its host; the first GPU of each host does so with the first of the next host. The slowest rank's figures count, on every
+// rank. Takes some milliseconds; between hosts at 1 Gbit/s about a tenth of a second. Collective.
 GpuCosts measure_gpu(const NcclContext& nccl);
 
 }  // namespace hvd

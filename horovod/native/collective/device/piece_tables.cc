@@ -13,7 +13,7 @@ const DevicePiece* Uploads::upload(std::span<const DevicePiece> pieces) {
   if (pieces.empty()) return nullptr;
   await(device_, slot.copied, attend_);
   if (pieces.size_bytes() > slot.bytes) {
-    if (slot.bytes != 0) await(device_, device_.record(stream_), attend_);  // to free waits for the GPU
+    if (slot.bytes != 0) await(device_, device_.record(stream_), attend_);  // freeing waits for the GPU
     slot.bytes = std::max(pieces.size_bytes(), 2 * slot.bytes);
     slot.pinned = device_.allocate_pinned(slot.bytes);
     slot.on_gpu = device_.allocate(slot.bytes);

@@ -1,5 +1,5 @@
-// Tables of pieces on their way to a GPU: through pinned memory, so that nobody waits, and into memory of the GPU, which
-// kernels read faster. Used by one thread, for kernels of one stream.
+// Uploads tables of pieces to a GPU: through pinned memory, so that no thread waits, into GPU memory, which kernels read
+// faster. Used by one thread, for kernels of one stream.
 #pragma once
 
 #include <array>
@@ -17,11 +17,11 @@ namespace hvd {
 
 class Uploads {
  public:
-  // `attend` outlives it.
+  // `attend` must outlive this object.
   Uploads(Device& device, Stream stream, const ProgressCallback& attend) : device_(device), stream_(stream), attend_(attend) {}
 
-  // Where kernels enqueued on the stream before the next kSlots uploads find the pieces. Waits only for a copy of kSlots
-  // uploads ago, or when more pieces come than ever before.
+  // Returns the pieces in GPU memory, valid for kernels enqueued on the stream before the next kSlots uploads. Waits only for
+  // the copy of kSlots uploads ago, or if there are more pieces than before.
   const DevicePiece* upload(std::span<const DevicePiece> pieces);
 
  private:
@@ -29,7 +29,7 @@ class Uploads {
   struct Slot {
     size_t bytes = 0;
     DeviceMemory pinned, on_gpu;
-    Event copied;  // from then on the pinned memory may be written again; that of the GPU is used in the stream's order
+    Event copied;  // then the pinned memory may be written again; the GPU memory is reused in the stream's order
   };
 
   // Constant after construction.
@@ -44,11 +44,11 @@ class Uploads {
 // The tables of one operation, made on the host and uploaded together.
 class PieceTables {
  public:
-  // Begins a table; its number.
+  // Begins a table, and returns its number.
   size_t begin();
-  // Adds to the table begun last. The first run follows from the pieces before.
+  // Adds a piece to the last table, and computes its first run from the pieces before.
   void add(DevicePiece piece);
-  // Once, when all are complete.
+  // Call it once, when all tables are complete.
   void upload(Uploads& uploads);
   PieceTable operator[](size_t table) const;
 
@@ -62,7 +62,7 @@ class PieceTables {
   const DevicePiece* uploaded_ = nullptr;
 };
 
-// ---- ranges of a layout as kernels take them: tables of pieces ------------------------------------------------------
+// ---- ranges of a layout as tables of pieces -------------------------------------------------------------------------
 
 inline DeviceCodec codec_of(const BucketReduction& reduction) {
   return reduction.codec ? device_codec_named(reduction.codec->name()) : DeviceCodec{};
@@ -70,18 +70,18 @@ inline DeviceCodec codec_of(const BucketReduction& reduction) {
 
 constexpr size_t padded_for_gpu(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// What else there is to a range: which of the residuals and keys a kernel encodes with, and where messages begin.
+// Options of a range: the stage whose residuals and keys a kernel encodes with, and the offsets of messages.
 struct PiecePlace {
   Stage stage = Stage::kSent;
   int64_t message = 0;          // offset of the range's message
-  bool is_of_elements = false;  // that message, though there is a codec
-  int64_t elements = 0;         // and of what it is made of, where a kernel makes codes of elements of others
+  bool is_of_elements = false;  // whether the message has elements in spite of a codec
+  int64_t elements = 0;         // offset of the elements, for kernels that encode elements of other ranks
 };
 
-// The kernel that sums contributions, encoded by `in`, as the reduction says. Codes are of what was prescaled.
+// The kernel's arguments for summing contributions that are encoded by `in`. Codes are prescaled already; elements are not.
 DeviceReduction summing(const BucketReduction& reduction, const DeviceCodec& in, std::span<const std::byte* const> messages);
 
-// Adds a range to the table begun last.
+// Adds a range to the last table.
 void add_pieces(const Layout& layout, Range range, const PiecePlace& place, PieceTables& tables);
 
 }  // namespace hvd

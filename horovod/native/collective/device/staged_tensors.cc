@@ -18,47 +18,46 @@ uint32_t steps_of(std::span<const Steps> groups) {
   return steps;
 }
 
-// So that what a host sums is rounded by other random numbers than what the carrier itself has contributed to it.
+// Mixed into the key of a host's sum, so that its rounding uses other random numbers than the carrier's contribution.
 constexpr uint64_t kKeyOfSums = 0xA5A5C3C39696F00Fu;
 
 }  // namespace
 
-// A GPU's side of an allreduce on the host's route: what a step contributes is encoded and copied to the host, and what comes
-// of it is copied back and decoded, each on a stream of its own, so that steps follow each other like cars on lanes.
+// The GPU's part of an allreduce on the host's route. Contributions are encoded and copied to the host; results are copied back
+// and decoded. Each stage has its own stream, so that steps form a pipeline.
 //
 //   tensors --encode--> memory of the GPU --copy--> host    (send)
 //   tensors <--decode-- memory of the GPU <--copy-- host    (receive)
 //
-// A step's messages lie one after the other, at the same places both ways: group by group, each at a multiple of 64 bytes,
-// and in a group as Steps says. Without a codec messages are elements. Calls return at once, but those that await.
+// A step's messages lie one after the other, at the same offsets in both directions: group by group, each aligned to 64 bytes,
+// and in a group as in Steps. Without a codec messages are elements. Calls return at once, except the await functions.
 class HostLanes {
  public:
-  // Steps between the first and the last of their stages on the GPU, at most.
+  // The most steps between the first and the last stage on the GPU.
   static constexpr uint32_t kDepth = 4;
 
-  // The groups have one codec and dtype, and outlive the lanes; steps of each are done together. What is encoded is prescaled,
-  // and only that: elements travel as they are.
+  // The groups have one codec and dtype, and must outlive the lanes. `prescale` applies to encoded tensors only.
   HostLanes(HostWorkspace& workspace, std::span<const Steps> groups, double prescale);
 
   size_t bytes(uint32_t step) const { return offset(step, groups_.size()); }
   size_t offset(uint32_t step, size_t group) const;
 
-  // To host memory that nobody uses any more, bytes(step).
+  // `to` is free host memory of bytes(step).
   void send(uint32_t step, std::byte* to);
   void await_sent(uint32_t step);
-  // In this order: begin, everything, end; then await, after which nothing of the step is in use on the host.
+  // Call begin, receive, end and await in this order; after await the host memory of the step is free.
   void begin_receiving(uint32_t step);
   void receive(uint32_t step, size_t offset, const std::byte* from, size_t bytes);
   void end_receiving(uint32_t step);
   void await_received(uint32_t step);
 
-  // The stream goes on when all is decoded.
+  // The stream waits until all results are decoded.
   void finish();
 
  private:
-  struct Flight {  // of a step, in one direction
+  struct Flight {  // one direction of a step
     std::byte* memory = nullptr;
-    Event begin;  // of copying
+    Event begin;  // of the copy
     Event copied;
     Event processed;  // by the kernel that reads or writes the memory
   };
@@ -89,7 +88,7 @@ HostLanes::HostLanes(HostWorkspace& workspace, std::span<const Steps> groups, do
   Device& device = workspace_.device;
   begin_ = device.record(workspace_.stream);
   make_tables();
-  const Event ready = device.record(workspace_.stream);  // the tensors are, and the tables
+  const Event ready = device.record(workspace_.stream);  // the tensors and the tables are ready
   device.wait(workspace_.encoding, ready);
   device.wait(workspace_.decoding, ready);
   size_t most = 0;
@@ -126,7 +125,7 @@ void HostLanes::make_tables() {
 void HostLanes::send(uint32_t step, std::byte* to) {
   Device& device = workspace_.device;
   Flight& flight = sending(step);
-  // Its last copy out of there has been awaited.
+  // The caller has awaited the last copy out of this memory.
   const Event begin = device.record(workspace_.encoding);
   if (is_encoded_) {
     device.kernels().encode(workspace_.encoding, codec_, dtype_, tables_[step], prescale_, flight.memory);
@@ -220,10 +219,10 @@ int64_t StagedTensors::elements_in_send_buffer(int64_t bytes, const BucketReduct
   return elements_of(bytes, reduction);
 }
 
-// Groups lie one after the other there too.
+// The send buffers of the groups lie one after the other.
 void StagedTensors::fill_send_buffers(uint32_t step, std::span<std::byte* const> groups) { lanes_->send(step, groups.front()); }
 
-// What encoding the sum loses is kept here first: the residuals themselves are of the GPU, and begin at 0 here.
+// The losses of encoding the host's sum are collected here, starting from 0, because the residuals are in GPU memory.
 void StagedTensors::begin_sends(int own, const BucketReduction& reduction) {
   if (own == Steps::kNobody) return;
   const Steps& of = groups_[static_cast<size_t>(own)];
@@ -272,8 +271,8 @@ void StagedTensors::finish() {
   give_residuals_back();
 }
 
-// This rank owes what the sum of its host has lost, beside what its own contribution has: in the same units, the next sum
-// has both in it.
+// The carrier's residuals get the loss of the host's sum, beside the loss of its contribution. Both have the same units, and
+// are part of the next sum.
 void StagedTensors::give_residuals_back() {
   if (lost_.empty()) return;
   Device& device = workspace_.device;

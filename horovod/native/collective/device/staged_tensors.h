@@ -1,5 +1,5 @@
-// Tensors in the memory of a GPU, whose messages go through pinned memory of the host: the GPU encodes and decodes them and
-// copies them there and back. What ranks contribute is encoded before any is added, so a host's sum is one of codes.
+// GPU tensors whose messages go through pinned host memory: the GPU encodes, decodes and copies them. Ranks encode their
+// contributions before any sum, so a host sums codes.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@ namespace hvd {
 
 class HostLanes;
 
-// Of an allreduce of tensors whose residuals of what is sent have been claimed on the GPU (BucketTensor::sent).
+// For an allreduce whose residuals of contributions were claimed on the GPU (BucketTensor::sent).
 class StagedTensors final : public TensorMemory {
  public:
-  // What is encoded is prescaled.
+  // `prescale` applies to encoded elements.
   StagedTensors(HostWorkspace& workspace, double prescale);
   ~StagedTensors() override;
 
   bool is_elsewhere() const override { return true; }
-  // Of sums that this CPU makes.
+  // Residuals of the sums that this CPU makes.
   ClaimedResiduals claim(Feedback& of, Stage stage, int64_t begin, int64_t count) override {
     return claim_on_cpu(of, stage, begin, count);
   }
@@ -45,13 +45,13 @@ class StagedTensors final : public TensorMemory {
   void begin_sends(int own, const BucketReduction& reduction) override;
   void sum(uint32_t step, size_t bucket, Messages data, std::byte* message) override;
 
-  // The stream goes on when all is decoded, and what sums of this host have lost is in the residuals of their carrier.
+  // The stream waits for the last decoding, and the losses of the host's sums are added to their carrier's residuals.
   void finish();
 
  private:
   struct Lost {
-    float* residual;    // of the GPU
-    const float* here;  // what the sum lost of the same elements
+    float* residual;    // in GPU memory
+    const float* here;  // in host memory: what the sum lost of the same elements
     int64_t count;
   };
   void give_residuals_back();
@@ -59,9 +59,9 @@ class StagedTensors final : public TensorMemory {
   HostWorkspace& workspace_;
   const double prescale_;
   std::span<const Steps> groups_;
-  std::vector<BucketsOf> buckets_;  // of what is summed here
+  std::vector<BucketsOf> buckets_;  // for the sums of this CPU
   std::unique_ptr<HostLanes> lanes_;
-  std::optional<Steps> summed_;  // of the group that this rank sums over its host
+  std::optional<Steps> summed_;  // the group that this rank sums over its host
   std::optional<BucketsOf> sums_;
   DeviceMemory lost_memory_;
   std::vector<Lost> lost_;

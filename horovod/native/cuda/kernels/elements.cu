@@ -1,17 +1,17 @@
 #include "cuda/kernels/elements.cuh"
 
 namespace hvd {
-// Named: nvcc puts a digest of this file's path into a nameless one, and wheels are to have the same bytes anywhere.
+// Named, because nvcc puts a digest of this file's path into an unnamed namespace, and wheels must be reproducible.
 inline namespace of_elements {
 
-// 16 bytes of elements, or as many as there are.
+// 16 bytes of elements.
 template <typename T>
 struct alignas(16) Pack {
   static constexpr int kCount = 16 / sizeof(T);
   T element[kCount];
 };
 
-// As ReduceKernels' load and store for a sum in the dtype itself.
+// Like load and store of ReduceKernels, for sums in the dtype itself.
 template <typename T>
 HVD_DEVICE T scaled(T x, const ElementScale& scale) {
   if (scale.divisor != 1) {
@@ -23,7 +23,7 @@ HVD_DEVICE T scaled(T x, const ElementScale& scale) {
   return Arithmetic<T>::narrow(times<typename Arithmetic<T>::Sum>(Arithmetic<T>::widen(x), scale.factor));
 }
 
-// Neighbours read neighbouring packs, and each thread reads four before it writes any.
+// Neighbouring threads read neighbouring packs, and each thread reads four packs before it writes one.
 template <typename T>
 HVD_DEVICE void move_run(const T* from, T* to, int count, const ElementScale& scale) {
   constexpr int kAtOnce = 4;

@@ -8,7 +8,7 @@
 #include "cuda/launch.h"
 
 namespace hvd {
-// Named: nvcc puts a digest of this file's path into a nameless one, and wheels are to have the same bytes anywhere.
+// Named, because nvcc puts a digest of this file's path into an unnamed namespace, and wheels must be reproducible.
 inline namespace of_kernels {
 
 FormatKernels kernels_for(Coding coding) {
@@ -37,8 +37,8 @@ void check_float(DType dtype, bool may_be_double) {
 uint8_t* bytes_at(std::byte* message) { return reinterpret_cast<uint8_t*>(message); }
 const uint8_t* bytes_at(const std::byte* message) { return reinterpret_cast<const uint8_t*>(message); }
 
-// In memory of the host that GPUs can reach, because reading it must not wait for them. They count on and on, and nobody
-// sets it back: what was new is the difference.
+// A counter in host memory that GPUs can write, so that reading does not wait for them. It only grows, and take() returns the
+// difference.
 class SaturationCounter {
  public:
   SaturationCounter() {
@@ -47,7 +47,7 @@ class SaturationCounter {
     count_ = static_cast<unsigned long long*>(memory);
     *count_ = 0;
   }
-  ~SaturationCounter() { static_cast<void>(cudaFreeHost(count_)); }  // fails when the process is about to end
+  ~SaturationCounter() { static_cast<void>(cudaFreeHost(count_)); }  // can fail only when the process is about to end
   SaturationCounter(const SaturationCounter&) = delete;
   SaturationCounter& operator=(const SaturationCounter&) = delete;
 

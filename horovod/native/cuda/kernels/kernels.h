@@ -1,5 +1,5 @@
-// The kernels behind DeviceKernels. nvcc compiles the files here for GPUs; to any other compiler they are plain C++, which
-// runs on an emulation of CUDA in tests. So they include nothing of CUDA's but what cuda/runtime.h brings.
+// The kernels of DeviceKernels. nvcc compiles these files for GPUs. Other compilers see plain C++, which tests run on an
+// emulation of CUDA. So the files include no CUDA header except through cuda/runtime.h.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace hvd {
 
-// For the thread's current GPU, which is to be the current one at each call too.
+// Makes the kernels for the thread's current GPU, which must also be current in each call.
 std::unique_ptr<DeviceKernels> make_device_kernels();
 
 }  // namespace hvd

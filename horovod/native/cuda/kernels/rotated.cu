@@ -1,13 +1,13 @@
-// int4 with a rotation: full blocks are coded by their Hadamard transform (codec/rotation.h), a tail as plain int4.
+// int4 with rotation: full blocks have the codes of their Hadamard transform (codec/rotation.h), a tail those of plain int4.
 #include "codec/rotation.h"
 #include "cuda/kernels/codec_kernels.cuh"
 #include "cuda/kernels/plain_blocks.cuh"
 
 namespace hvd {
 
-// The transform of every block of a tile, in place: at distance d each pair a = v[i], b = v[i + d] with bit d of i clear
-// becomes a + b and a - b, for d from half a block down to 1. These are the additions of rotation_stage(), which rotates
-// places at each stage so that it always reads halves and writes pairs; after all stages both have everything in its place.
+// Transforms every block of a tile in place. At distance d each pair a = v[i], b = v[i + d], with bit d of i clear, becomes a +
+// b and a - b, for d from half a block down to 1. These are the additions of rotation_stage(), which also moves elements in
+// each stage; after all stages both have the same order.
 HVD_DEVICE void transform(const Blocks& blocks, Elements& v) {
   HVD_UNROLLED
   for (int width = kChunks / 2; width > 0; width /= 2) {
@@ -47,14 +47,14 @@ HVD_DEVICE void transform(const Blocks& blocks, Elements& v) {
   }
 }
 
-// The signs of this lane's elements: bit 4 * chunk + element. Chunks of the same places in their blocks have the same.
+// The signs of this lane's elements: bit 4 * chunk + element. Chunks at the same position in their blocks have equal signs.
 HVD_DEVICE uint32_t signs_of(const Blocks& blocks) {
   uint32_t signs = 0;
   HVD_ROLLED
   for (int c = 0; c * kChunk < blocks.elements(); ++c) {
     HVD_UNROLLED
     for (int j = 0; j < kLaneElements; ++j) {
-      const auto place = static_cast<uint64_t>(job_hosts_of(c, j) & (blocks.elements() - 1));
+      const auto place = static_cast<uint64_t>(place_of(c, j) & (blocks.elements() - 1));
       signs |= rotation_sign(blocks.seed, place) >> (31 - kLaneElements * c - j);
     }
   }
@@ -65,10 +65,10 @@ HVD_DEVICE uint32_t signs_of(const Blocks& blocks) {
   return signs;
 }
 
-// The root of each block's sum of squares, at the lane of the block's number. Squares are summed in 16 lanes, as the
-// definition has it: element i belongs to the lane i % 16, which here is a place (lane % 4, element).
+// The root of each block's sum of squares, in the lane with the block's number. By definition squares are summed in 16 lanes,
+// with element i in lane i % 16; here such a lane is the pair (lane % 4, element).
 HVD_DEVICE float root_of_squares(const Blocks& blocks, const Elements& t) {
-  const int group = min(blocks.elements(), kChunk) / kLaneElements;  // lanes that share a block in a chunk
+  const int group = min(blocks.elements(), kChunk) / kLaneElements;  // lanes that share a block within a chunk
   const int first = lane_number() & ~(group - 1);
   const int block_end = ((lane_number() + 1) << blocks.log) - 1;
   float sum[kLaneElements] = {}, own = 0;
@@ -109,7 +109,7 @@ struct RotatedBlocks {
 
   struct Factors {
     uint32_t scale;
-    float inverse;  // 0 for a block that is spoilt
+    float inverse;  // 0 for a block with a non-finite element
   };
 
   HVD_DEVICE static bool is_full(const Blocks& blocks, const Tile& tile, int block) {

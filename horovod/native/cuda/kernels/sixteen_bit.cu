@@ -1,5 +1,4 @@
-// Elements as 16-bit floats, without blocks. Of halves the bulk has a shorter form here, as plain_blocks.cuh says of its
-// formats.
+// Elements as 16-bit floats, without blocks. Halves have a short form for the bulk, like the formats of plain_blocks.cuh.
 #include "codec/minifloat.h"
 #include "cuda/kernels/blocks.cuh"
 #include "cuda/kernels/codec_kernels.cuh"
@@ -36,7 +35,7 @@ struct SixteenBitCodes : Format {
     }
   }
 
-  // In the lower 16 bits, of a number no larger than 65504. codes_of_finite() of bit8 says why.
+  // Returns the half of a number up to 65504 in the lower 16 bits. See codes_of_finite() of bit8.
   HVD_DEVICE static uint32_t half_of_small(float x) {
     constexpr uint32_t kLeast = 113u << 23;
     const uint32_t exponent = max(bits_of(x) & kInfinity, kLeast);
@@ -51,7 +50,7 @@ struct SixteenBitCodes : Format {
       float y[kLaneElements];
       HVD_UNROLLED
       for (int j = 0; j < kLaneElements; ++j) {
-        // Sign and bits of the half, put where a float has them, are its value times 2^-112, subnormal or not.
+        // The half's sign and bits, moved to their places in a float, are its value times 2^-112, subnormal or not.
         const auto top = static_cast<int32_t>(codes.word[c][j / 2] << (16 - 16 * (j % 2)));
         y[j] = Format::kIsHalf ? float_of(static_cast<uint32_t>(top >> 3) & 0x8FFFE000u) * 0x1p112f : value_of(codes, c, j);
       }

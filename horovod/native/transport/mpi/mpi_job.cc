@@ -1,4 +1,4 @@
-// The process' membership in MPI jobs: of all ranks, or of some that hvd.init(comm=...) names.
+// The process's membership in MPI jobs: of all ranks, or of the ranks in hvd.init(comm=...).
 #include <mpi.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ Topology topology_of(MPI_Comm world, MPI_Comm host) {
   int extremes[2] = {t.local_size, -t.local_size};
   MPI_Allreduce(MPI_IN_PLACE, extremes, 2, MPI_INT, MPI_MAX, world);
   t.homogeneous = extremes[0] == -extremes[1];
-  // A host is known by its first rank.
+  // The first rank identifies a host.
   int first = t.rank;
   MPI_Bcast(&first, 1, MPI_INT, 0, host);
   std::vector<int> first_on_host(static_cast<size_t>(t.size));
@@ -41,7 +41,7 @@ Topology topology_of(MPI_Comm world, MPI_Comm host) {
   return t;
 }
 
-// Whether MPI_Finalize is ours to call; kept outside the job, whose making can fail after MPI_Init.
+// Whether this library must call MPI_Finalize. Kept outside the job, whose constructor can fail after MPI_Init.
 bool& initialized_here() {
   static bool here = false;
   return here;
@@ -55,8 +55,8 @@ int initialize(bool threads_multiple) {
   if (initialized) {
     MPI_Query_thread(&provided);
   } else {
-    // Open MPI's UCX component for windows complains on stderr wherever it finds no device of its own; ours are plain
-    // shared memory. Whoever has set the variable knows better.
+    // Open MPI's UCX component for windows prints errors on stderr if it finds no device. Our windows are plain shared memory
+    // and do not need it. A variable that the user has set stays.
     setenv("OMPI_MCA_osc", "^ucx", 0);
     const int wanted = threads_multiple ? MPI_THREAD_MULTIPLE : MPI_THREAD_SERIALIZED;
     check(MPI_Init_thread(nullptr, nullptr, wanted, &provided), "MPI_Init_thread");
@@ -74,7 +74,7 @@ std::string listed(const std::vector<int>& ranks) {
   return text + "]";
 }
 
-// A communicator of the ranks, ours alone, so that no message of the user's can be mistaken for one of ours.
+// Returns a private communicator of the ranks, so that no user message can be mistaken for ours.
 MPI_Comm communicator_of(const std::vector<int>& ranks) {
   MPI_Comm chosen = MPI_COMM_NULL;
   if (ranks.empty()) {
@@ -156,7 +156,7 @@ class Job final : public MpiJob {
   SharedSegments share(size_t bytes) override {
     auto position = windows_.find(bytes);
     if (position == windows_.end()) position = windows_.emplace(bytes, make_window(bytes)).first;
-    SharedSegments segments;  // they live until MPI is finalised
+    SharedSegments segments;  // live until MPI is finalised
     for (int rank = 0; rank < topology_.local_size; ++rank) {
       MPI_Aint length = 0;
       int unit = 0;
@@ -174,16 +174,16 @@ class Job final : public MpiJob {
   }
 
  private:
-  // One rank's want of room is an error of all: in MPI_Win_allocate_shared the others would wait for the one that makes the
-  // file, and nobody shall start to train where another cannot.
+  // If one rank lacks room, all fail: in MPI_Win_allocate_shared the others would wait for the rank that makes the file, and no
+  // rank should train if another cannot.
   MPI_Win make_window(size_t bytes) {
     const int ranks = topology_.local_size;
-    const bool asks = topology_.local_rank == 0 && ranks > 1;  // one rank shares with nobody: MPI takes private memory
+    const bool asks = topology_.local_rank == 0 && ranks > 1;  // for a single rank MPI uses private memory
     throw_if_any(asks ? why_no_room(bytes, ranks) : Failure());
     MPI_Win window = MPI_WIN_NULL;
     MPI_Info info;
     MPI_Info_create(&info);
-    MPI_Info_set(info, "alloc_shared_noncontig", "true");  // each segment page-aligned, on its owner's memory node
+    MPI_Info_set(info, "alloc_shared_noncontig", "true");  // each segment is page-aligned, on its owner's memory node
     void* mine = nullptr;
     const int code = MPI_Win_allocate_shared(static_cast<MPI_Aint>(bytes), 1, info, host_, &mine, &window);
     MPI_Info_free(&info);
@@ -197,13 +197,13 @@ class Job final : public MpiJob {
     try {
       throw_if_any(complaint);
     } catch (...) {
-      if (window != MPI_WIN_NULL) MPI_Win_free(&window);  // collective over this host, whose ranks all have one, or none
+      if (window != MPI_WIN_NULL) MPI_Win_free(&window);  // collective over this host, whose ranks all have a window or none
       throw;
     }
     return window;
   }
 
-  // Collective: the first rank's complaint becomes everybody's error.
+  // Collective: the first complaint is thrown on all ranks.
   void throw_if_any(const Failure& complaint) {
     const std::vector<std::string> all = gather(complaint.is_any() ? packed(complaint) : "");
     for (int rank = 0; rank < topology_.size; ++rank) {
@@ -217,7 +217,7 @@ class Job final : public MpiJob {
   MPI_Comm host_ = MPI_COMM_NULL;
   Topology topology_;
   int generation_ = 0;
-  // Grows when a transport asks for memory.
+  // Grows when a transport asks for memory of another size.
   std::map<size_t, MPI_Win> windows_;
 };
 

@@ -18,17 +18,17 @@ using std::chrono::microseconds;
 
 constexpr size_t kLargestTransfer = size_t{1} << 30;  // MPI counts are C ints
 
-constexpr size_t kPiecesUnderWay = 16;  // of a transfer
+constexpr size_t kPiecesUnderWay = 16;  // for each exchange()
 
-// MPI only progresses, and only tells, when asked. Asking in a loop would take the training thread's core, so the pauses
-// between two questions grow from nothing to this.
+// MPI makes progress only inside calls, and polling in a loop would take the training thread's core. So the pauses between
+// polls grow up to this.
 constexpr microseconds kLongestPause{100};
 constexpr int kTestsBeforePausing = 200;
 constexpr Patience kSleepAtOnce{0, microseconds(0)};
 
 class Backoff {
  public:
-  // Yields at first, then sleeps, longer and longer; true if it slept.
+  // Yields at first, then sleeps for growing times; returns true if it slept.
   bool pause() {
     if (++tests_ <= kTestsBeforePausing) {
       std::this_thread::yield();
@@ -44,8 +44,7 @@ class Backoff {
   microseconds pause_{5};
 };
 
-// Transfers that were started together. Whatever happens, none of them writes into the caller's memory any more when this is
-// gone.
+// Transfers that were started together. After its destructor none of them writes to the caller's memory.
 class Transfers {
  public:
   explicit Transfers(std::shared_ptr<void> keep_alive) : keep_alive_(std::move(keep_alive)) {}
@@ -55,7 +54,7 @@ class Transfers {
     for (size_t i = 0; i < receives_; ++i) {
       if (requests_[i] != MPI_REQUEST_NULL) MPI_Cancel(&requests_[i]);
     }
-    // What has begun to arrive cannot be cancelled, and from a rank that has stopped the rest does not come.
+    // A message that has begun to arrive cannot be cancelled, and the rest does not come if its sender has stopped.
     const auto deadline = std::chrono::steady_clock::now() + time_limits::kFarewell;
     for (size_t i = 0; i < receives_; ++i) {
       int done = requests_[i] == MPI_REQUEST_NULL;
@@ -64,9 +63,9 @@ class Transfers {
       }
     }
     const bool is_over = std::all_of(requests_.begin(), requests_.end(), [](MPI_Request r) { return r == MPI_REQUEST_NULL; });
-    if (!is_over && keep_alive_) new std::shared_ptr<void>(std::move(keep_alive_));  // MPI's until it is finalised
+    if (!is_over && keep_alive_) new std::shared_ptr<void>(std::move(keep_alive_));  // leaked: MPI may still use it
   }
-  // Receives come before sends.
+  // Call receive() before send().
   void receive(void* data, int bytes, int from, int tag, MPI_Comm world) {
     check(MPI_Irecv(data, bytes, MPI_BYTE, from, tag, world, &requests_.emplace_back(MPI_REQUEST_NULL)), "MPI_Irecv");
     receives_ = requests_.size();
@@ -87,7 +86,6 @@ class Transfers {
     return complete != 0;
   }
   uint64_t size() const { return requests_.size(); }
-  // How many of them are complete.
   uint64_t complete() const {
     uint64_t count = 0;
     for (const MPI_Request request : requests_) {
@@ -118,7 +116,7 @@ class MpiTransport final : public Transport {
   ~MpiTransport() override {
     for (std::deque<Posted>* posted : {&posted_, &asides_}) {
       forget_sent(*posted);
-      // A rank that has stopped may never take the rest. MPI keeps reading it until it is finalised, so it is not freed.
+      // A stopped rank may never receive the rest. MPI reads the memory until it is finalised, so it is leaked.
       if (!posted->empty()) new std::deque<Posted>(std::move(*posted));
     }
   }
@@ -159,7 +157,7 @@ class MpiTransport final : public Transport {
 
   void wait(microseconds timeout, bool eager) override {
     const auto deadline = std::chrono::steady_clock::now() + timeout;
-    // With an answer on its way the first looks come quickly; a rank with nothing to do looks once a tick.
+    // If an answer is due, the first polls come quickly; an idle rank polls once a millisecond.
     microseconds pause = std::min(timeout, eager ? microseconds(10) : microseconds(1000));
     while (std::chrono::steady_clock::now() < deadline) {
       int found = 0;
@@ -190,7 +188,7 @@ class MpiTransport final : public Transport {
     return last_ticket_;
   }
 
-  // In pieces that leave at once, several at a time: both directions of every link are busy.
+  // Sends pieces that leave at once, several at a time, so that both directions of every link are busy.
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) override {
     size_t longest = 0;
     for (const Outgoing& out : outgoing) longest = std::max(longest, out.bytes);
@@ -217,7 +215,7 @@ class MpiTransport final : public Transport {
     for (const Ticket ticket : under_way) finish(ticket);
   }
 
-  // Any question makes MPI move what it can; this one has to be asked anyway.
+  // Any MPI call makes progress; this one is needed anyway.
   void progress() override {
     hear_asides();
     const auto now = std::chrono::steady_clock::now();
@@ -227,7 +225,7 @@ class MpiTransport final : public Transport {
   }
 
   void finish(Ticket ticket) override {
-    progress();  // others may be under way that wait for this rank, even if these are complete
+    progress();  // other transfers may wait for this rank, even if these are complete
     const auto position = in_flight_.find(ticket);
     Backoff backoff;
     while (!position->second.are_complete()) {
@@ -240,7 +238,7 @@ class MpiTransport final : public Transport {
 
   void cancel() override { in_flight_.clear(); }
 
-  // Messages, and answers to questions, which a rank gives whenever it looks at what has come.
+  // Counts messages, and the answers to questions, which a rank's engine sends whenever it polls.
   uint64_t sign_of_life(int from) override {
     const auto of = static_cast<size_t>(from);
     if (!is_asked_[of]) say_aside(from, {AsideKind::kQuestion, kNoRank});
@@ -260,11 +258,11 @@ class MpiTransport final : public Transport {
     MPI_Request request = MPI_REQUEST_NULL;
   };
 
-  // What ranks say to each other beside what they work on.
+  // Control messages beside negotiation and data.
   enum class AsideKind : int32_t { kAbandon, kQuestion, kAnswer };
   struct Aside {
     AsideKind kind;
-    int32_t silent;  // of kAbandon: the rank that is given up, if one is
+    int32_t silent;  // of kAbandon: the rank that is given up, or kNoRank
   };
 
   void post(int to, std::span<const std::byte> message, int tag, std::deque<Posted>& queue) {
@@ -303,7 +301,7 @@ class MpiTransport final : public Transport {
     abandonment_ = abandonment(rank(), from, silent_);
   }
 
-  // From the front: a receiver that takes nothing keeps what was posted to others after it, too.
+  // From the front: a receiver that takes nothing also delays freeing later messages to others.
   static void forget_sent(std::deque<Posted>& posted) {
     while (!posted.empty()) {
       int sent = 0;
@@ -322,7 +320,7 @@ class MpiTransport final : public Transport {
   std::vector<uint64_t> arrived_;  // messages, by rank
   std::vector<bool> is_asked_;     // by rank: has not answered the last question
   Failure abandonment_;            // none until another rank has given up
-  int silent_ = kNoRank;           // whom it has given up
+  int silent_ = kNoRank;           // the rank that it has given up
   uint64_t finished_ = 0;          // transfers
   std::chrono::steady_clock::time_point last_inspection_{};
   std::map<Ticket, Transfers> in_flight_;

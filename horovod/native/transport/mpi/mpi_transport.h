@@ -1,4 +1,4 @@
-// Messages and bulk data over MPI point-to-point calls, and the errors of such calls.
+// Messages and bulk data over MPI point-to-point calls, and the errors of MPI calls.
 #pragma once
 
 #include <mpi.h>
@@ -11,7 +11,7 @@
 
 namespace hvd {
 
-// MPI return codes to errors.
+// Turn MPI return codes into errors.
 inline std::string described(int code) {
   char text[MPI_MAX_ERROR_STRING];
   int length = 0;
@@ -24,8 +24,8 @@ inline void check(int code, const char* call) {
   throw InternalError(Said::mpi_call_failed, {.others = {{"call", call}, {"why", described(code)}}});
 }
 
-// `generation` tells the transports of one process apart: a message that an earlier one left unread is not taken for this
-// one's. All ranks make their transports in the same order.
+// `generation` separates the transports of one process, so that no transport reads an earlier one's messages. All ranks must
+// make their transports in the same order.
 std::unique_ptr<Transport> make_mpi_transport(MPI_Comm world, const Topology& topology, int generation);
 
 }  // namespace hvd

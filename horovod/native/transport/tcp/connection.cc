@@ -10,8 +10,8 @@ namespace hvd {
 namespace {
 
 constexpr uint64_t kLongestMessage = uint64_t{1} << 28;
-constexpr size_t kLongestStep = size_t{1} << 20;  // memory for a message grows no further ahead of what has arrived
-constexpr size_t kLongestTurn = size_t{4} << 20;  // then other connections have theirs
+constexpr size_t kLongestStep = size_t{1} << 20;  // memory for a message grows at most so far beyond the received bytes
+constexpr size_t kLongestTurn = size_t{4} << 20;  // then other connections have their turn
 constexpr size_t kFramesTogether = 8;             // two spans each
 
 }  // namespace
@@ -56,13 +56,13 @@ void Connection::attempt() {
 void Connection::leave_slow_attempt(TimePoint now, std::chrono::milliseconds limit) {
   const auto attempts = std::max<int64_t>(3, static_cast<int64_t>(endpoints_->size()));
   if (!socket_) attempted_ = now;  // the next is about to begin
-  // Who has been told who this is may take it for a connection already, and its end for this rank's.
+  // The listener may already use this connection after the hello, and would take its end for the loss of this rank.
   if (stage_ == Stage::kAwaitsAnswer || now - attempted_ < limit / static_cast<double>(attempts)) return;
   attempted_ = now;
   give_up("no answer");
 }
 
-// A listener that has too many strangers at its door, or is not there yet, may be there at the next attempt.
+// A listener that is overloaded or not there yet may answer the next attempt.
 bool Connection::give_up(const std::string& why) {
   if (is_accepted()) {
     error_ = why;
@@ -73,7 +73,7 @@ bool Connection::give_up(const std::string& why) {
   return true;
 }
 
-// Nothing tells again of an end that came with the last bytes.
+// With edge-triggered events, an end that came with the last bytes is not reported again.
 bool Connection::can_read_on_after(const Moved& moved) const { return !moved.is_blocked || (has_closed_ && moved.bytes != 0); }
 
 bool Connection::read_exactly(std::byte* into, size_t bytes) {
@@ -94,7 +94,7 @@ bool Connection::read_exactly(std::byte* into, size_t bytes) {
   return true;
 }
 
-// So little always finds room in a new connection.
+// A new connection always has room for such a short message.
 bool Connection::say(std::span<const std::byte> bytes) {
   const Span span{const_cast<std::byte*>(bytes.data()), bytes.size()};  // read only
   return send_some(socket_, {&span, 1}).bytes == bytes.size();
@@ -162,7 +162,7 @@ bool Connection::hear_hello() {
 
 // ---- frames out ------------------------------------------------------------------------------------------------------
 
-// Messages always have one: by them ranks find out whether they are told alike.
+// Messages always have a checksum: ranks compare their settings, including this one, by messages.
 uint32_t Connection::checksum_of(FrameKind kind, const std::byte* data, uint64_t bytes) const {
   return terms_.with_checksums || kind != FrameKind::kBulk ? crc32c({data, bytes}) : 0;
 }
@@ -200,7 +200,7 @@ size_t Connection::write(ConnectionOwner& owner) {
     const Moved moved = send_some(socket_, {spans, count});
     if (moved.is_blocked) writable_ = false;
     if (!moved.error.empty()) {
-      write_error_ = moved.error;  // what the other side has said before may be there still
+      write_error_ = moved.error;  // data that the other side sent before may still be readable
       writable_ = false;
       return total;
     }
@@ -224,7 +224,7 @@ void Connection::stop() {
 
 // ---- frames in -------------------------------------------------------------------------------------------------------
 
-// Takes from what was read ahead.
+// Takes bytes from the read-ahead buffer.
 size_t Connection::fill(std::byte* into, size_t bytes) {
   const size_t taken = std::min(bytes, buffered());
   if (taken != 0) std::memcpy(into, buffer_.get() + buffer_begin_, taken);
@@ -233,7 +233,7 @@ size_t Connection::fill(std::byte* into, size_t bytes) {
   return taken;
 }
 
-// False if the header is not there yet, or its transfer has not been started.
+// Returns false if the header is incomplete or its transfer has not been started.
 bool Connection::begin_frame(ConnectionOwner& owner) {
   if (buffered() < sizeof header_) return false;
   std::memcpy(&header_, buffer_.get() + buffer_begin_, sizeof header_);
@@ -267,7 +267,7 @@ void Connection::end_frame(ConnectionOwner& owner) {
   payload_ = {};
 }
 
-// Takes what was read ahead for the frame. What the frame still lacks, or as much of it as there shall be memory for.
+// Takes buffered bytes for the frame. Returns the memory for the rest of it, which for a message grows in limited steps.
 Span Connection::lacking() {
   const uint64_t rest = header_.bytes - arrived_;
   size_t wanted = place_ != nullptr ? rest : std::min<uint64_t>(rest, kLongestStep);
@@ -278,9 +278,9 @@ Span Connection::lacking() {
   return {into + taken, wanted - taken};
 }
 
-// What is known to come goes to its place, and what follows it to the buffer.
+// Reads the rest of the frame into its place, and what follows into the buffer.
 size_t Connection::receive(const Span& known) {
-  if (known.bytes == 0 && buffer_begin_ != 0) {  // before it lies a part of a header
+  if (known.bytes == 0 && buffer_begin_ != 0) {  // move the part of a header to the front
     std::memmove(buffer_.get(), buffer_.get() + buffer_begin_, buffered());
     buffer_end_ -= buffer_begin_;
     buffer_begin_ = 0;

@@ -1,4 +1,4 @@
-// One connection to another rank: first the handshake, then frames in both directions. Nothing here waits.
+// One connection to another rank: first the handshake, then frames in both directions. No call blocks. Engine thread only.
 #pragma once
 
 #include <chrono>
@@ -16,46 +16,46 @@ class Connection {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  // Somebody who wants to talk to this rank.
+  // A connection that this rank has accepted.
   Connection(Socket accepted, const Introduction& self, const ConnectionTerms& terms, TimePoint now);
-  // To a rank that listens at these endpoints, each of which is tried. `who` introduces this rank.
+  // A connection to a rank that listens at these endpoints, which are tried in turn. `who` introduces this rank.
   Connection(const std::vector<std::string>& endpoints, const Introduction& who, const ConnectionTerms& terms, TimePoint now);
 
   bool is_ready() const { return stage_ == Stage::kReady; }
   bool is_accepted() const { return endpoints_ == nullptr; }
   bool is_trusted() const { return is_ready() || !is_accepted(); }
-  // The rank at the other end: of a stranger's, none before it is ready.
+  // The rank at the other end; kNoRank for an accepted connection before it is ready.
   int peer() const { return peer_; }
   uint32_t lane() const { return who_.lane; }
   TimePoint begun() const { return begun_; }
   const Socket& socket() const { return socket_; }  // none between two attempts
-  bool is_over() const { return is_over_; }         // the other side sends nothing more
-  // Why the connection, or the attempt at one, is lost: if it cannot be written to, once all is read.
+  bool is_over() const { return is_over_; }         // the other side has closed it
+  // The reason why the connection or the attempt is lost. A write error counts only when all received data is read.
   const std::string& error() const { return error_.empty() && (!readable_ || stands_still_) ? write_error_ : error_; }
-  const std::string& last_attempt() const { return last_attempt_; }  // why it failed
+  const std::string& last_attempt() const { return last_attempt_; }  // the reason why it failed
 
-  // What the system says about the socket.
+  // Readiness of the socket, from the poller.
   void can_be_read(bool has_closed) { readable_ = true, has_closed_ = has_closed_ || has_closed; }
   void can_be_written() { writable_ = true; }
 
-  void refuse(const std::string& why) { error_ = why; }                     // have done with it
-  void begin_again(TimePoint now) { begun_ = attempted_ = now; }            // as if it had not taken any time so far
-  void leave_slow_attempt(TimePoint now, std::chrono::milliseconds limit);  // within which all endpoints have their turn
+  void refuse(const std::string& why) { error_ = why; }                     // ends the connection
+  void begin_again(TimePoint now) { begun_ = attempted_ = now; }            // restarts the time limits
+  void leave_slow_attempt(TimePoint now, std::chrono::milliseconds limit);  // all endpoints are tried within the limit
 
-  // Goes on with the handshake. True if it has come further; after another attempt the descriptor is another.
+  // Continues the handshake. Returns true if it has advanced; a new attempt has another descriptor.
   bool shake_hands();
 
-  // A frame with bytes of its own, or of a transfer, which stay as they are until it has left.
+  // Queues a frame with its own bytes, or with bytes of a transfer, which must not change until they have left.
   void send(FrameKind kind, std::vector<std::byte> payload);
   void send(FrameHeader header, const std::byte* data, Ticket ticket);
   size_t queued() const { return outgoing_.size(); }
-  bool has_transfers() const;  // pieces that have not left
+  bool has_transfers() const;  // whether pieces of transfers have not left
 
-  // Moves what can be moved. Returns how many bytes.
+  // Move what can be moved, and return the number of bytes.
   size_t write(ConnectionOwner& owner);
   size_t read(ConnectionOwner& owner);
   void stand_up() { stands_still_ = is_stopped_; }
-  // Nothing more is read into a transfer's memory, nor sent from it: whatever it was in the middle of.
+  // Ends all use of transfers' memory, also in the middle of a frame.
   void stop();
 
  private:
@@ -104,9 +104,9 @@ class Connection {
   std::vector<std::byte> heard_;
 
   std::deque<Frame> outgoing_;
-  size_t outgoing_done_ = 0;  // bytes of the first that have left
+  size_t outgoing_done_ = 0;  // bytes of the first frame that have left
 
-  // What arrives: the frame that is being read, and what was read beyond it.
+  // Incoming data: the current frame, and bytes that were read beyond it.
   bool in_frame_ = false;
   FrameHeader header_;
   std::byte* place_ = nullptr;

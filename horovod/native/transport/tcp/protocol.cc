@@ -13,7 +13,7 @@ namespace hvd {
 namespace {
 
 constexpr std::string_view kMagic = "hvd-tcp1";
-// They keep what one side says from being sent back to it as the other's.
+// The sender's role is part of a proof, so that a proof cannot be sent back to its sender.
 constexpr std::string_view kDialler = "who dials", kListener = "who listens";
 
 constexpr size_t kProofAt = sizeof(Introduction) + sizeof(Nonce);

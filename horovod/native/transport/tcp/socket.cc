@@ -25,7 +25,7 @@ constexpr size_t kMostSpans = 16;
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-// Of numbers only: no name is looked up.
+// Parses numeric addresses only, without name lookups.
 Addresses parsed(const std::string& host, const std::string& port) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
@@ -45,7 +45,7 @@ Moved moved(ssize_t bytes, std::span<const Span> spans) {
   }
   size_t wanted = 0;
   for (const Span& span : spans) wanted += span.bytes;
-  // A stream that gives or takes less has no more, and tells when it has: epoll(7).
+  // With epoll, a shorter transfer than requested means blocked; the poller reports when more is possible: see epoll(7).
   return {.bytes = static_cast<size_t>(bytes), .is_blocked = static_cast<size_t>(bytes) < wanted};
 }
 
@@ -59,7 +59,7 @@ msghdr message_of(std::span<const Span> spans, iovec* vectors) {
 }
 
 constexpr int kMostEvents = 64;
-constexpr std::chrono::milliseconds kCoarse{20};  // epoll_wait counts in milliseconds, which is good enough beyond these
+constexpr std::chrono::milliseconds kCoarse{20};  // from here on epoll_wait's milliseconds are exact enough
 
 Socket owned(int descriptor, const char* what) {
   if (descriptor < 0)
@@ -116,7 +116,7 @@ Socket dial(const std::string& endpoint, std::string* why) {
   const bool began =
       connection && (connect(connection.descriptor(), found->ai_addr, found->ai_addrlen) == 0 || errno == EINPROGRESS);
   if (began) return connection;
-  if (errno == EMFILE || errno == ENFILE) {  // it will not be better at the next attempt
+  if (errno == EMFILE || errno == ENFILE) {  // a later attempt would fail too
     throw InternalError(Said::no_more_sockets, {.others = {{"endpoint", endpoint}, {"why", system_error()}}});
   }
   *why = system_error();
@@ -213,7 +213,7 @@ const std::vector<Poller::Event>& Poller::wait(std::chrono::microseconds timeout
 void Poller::wake() {
   if (is_rung_.exchange(true)) return;
   const uint64_t one = 1;
-  // Only a full counter refuses, and that wakes just as well.
+  // The write fails only if the counter is full, and then the poller is woken too.
   [[maybe_unused]] const ssize_t written = write(doorbell_.descriptor(), &one, sizeof one);
 }
 
@@ -221,8 +221,8 @@ void Poller::hear_wake() {
   if (!is_rung_ && !was_seen_) return;
   was_seen_ = false;
   uint64_t count = 0;
-  [[maybe_unused]] const ssize_t got = read(doorbell_.descriptor(), &count, sizeof count);  // it may be on its way still
-  is_rung_ = false;  // last: who rings before this is heard already, as its caller has not looked yet
+  [[maybe_unused]] const ssize_t got = read(doorbell_.descriptor(), &count, sizeof count);  // may fail: the write may be late
+  is_rung_ = false;  // last: the caller looks after this, so it does not miss an earlier wake()
 }
 
 }  // namespace hvd

@@ -1,4 +1,4 @@
-// TCP sockets that never block, over IPv4 and IPv6.
+// Non-blocking TCP sockets over IPv4 and IPv6. Only Poller::wake() may be called by other threads.
 #pragma once
 
 #include <atomic>
@@ -31,7 +31,7 @@ class Socket {
   int descriptor_ = -1;
 };
 
-// Ports to choose from; both 0: whichever is free.
+// Ports to choose from; 0 and 0: any free port.
 struct PortRange {
   int first = 0, last = 0;
 };
@@ -39,28 +39,28 @@ struct PortRange {
 // `address` is numeric: "10.0.0.1", "fd00::1", "fe80::1%eth0". Throws StartupError.
 Socket listen_at(const std::string& address, PortRange ports);
 
-// "10.0.0.1:4000", "[fd00::1]:4000": where a socket listens.
+// The endpoint on which a socket listens: "10.0.0.1:4000", "[fd00::1]:4000".
 std::string endpoint_of(const Socket& listener);
 
-// Begins to connect to an endpoint; none if that cannot even begin, and `why`. Throws InternalError where descriptors have run
-// out.
+// Starts to connect to an endpoint. Returns no socket and sets `why` if that fails at once. Throws InternalError if the process
+// has no descriptors left.
 Socket dial(const std::string& endpoint, std::string* why);
 
-// What became of it, once the socket can be written to: "" or why there is no connection.
+// The result of dial(), when the socket is writable: "" or the reason why there is no connection.
 std::string outcome_of(const Socket& dialled);
 
-// The next that wants to talk to us, or none. `why` says so where the system has no room for it.
+// Accepts the next connection, or returns none. Sets `why` if the system lacks resources.
 Socket accept_next(const Socket& listener, std::string* why);
 
-// Small messages leave at once, and the system gives up a peer that acknowledges nothing for `limit_seconds`; 0: never.
+// Disables Nagle's algorithm. The kernel gives up a peer that acknowledges nothing for `limit_seconds`; 0: never.
 void make_ready(const Socket& connection, double limit_seconds);
 
-// What is moved without waiting, and what became of it.
+// The result of a non-blocking transfer.
 struct Moved {
   size_t bytes = 0;
   bool is_blocked = false;  // no more for now
-  bool is_over = false;     // the other side will send nothing more
-  std::string error{};      // why the connection is gone, else ""
+  bool is_over = false;     // the other side sends nothing more
+  std::string error{};      // the reason why the connection is lost, else ""
 };
 struct Span {
   void* data;
@@ -73,18 +73,18 @@ Moved receive_some(const Socket& socket, std::span<const Span> spans);
 class Poller {
  public:
   Poller();
-  // `owner` is what Event says of it. Each change of the descriptor is told once, and what it can do already.
+  // Events of the descriptor name `owner`. Its current state is reported at once, then each change once (edge-triggered).
   void watch(int descriptor, void* owner);
   void forget(int descriptor);
 
   struct Event {
     void* owner;
     bool can_be_read, can_be_written;
-    bool has_closed;  // the other side: what it has sent before can be read still
+    bool has_closed;  // by the other side; earlier data can still be read
   };
-  // What has happened, after at most `timeout`. wake() ends the waiting, and each later one until hear_wake() is called.
+  // Waits for at most `timeout`, and returns the events. wake() ends this wait and all later ones until hear_wake().
   const std::vector<Event>& wait(std::chrono::microseconds timeout);
-  void wake();  // on any thread
+  void wake();  // thread-safe
   void hear_wake();
 
  private:

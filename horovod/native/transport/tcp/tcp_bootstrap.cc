@@ -24,7 +24,7 @@ class TcpBootstrap final : public Bootstrap {
     return std::all_of(all.begin(), all.end(), [&](const std::string& one) { return one == mine; });
   }
 
-  // Rank 0 hears all, and tells all.
+  // Rank 0 receives all texts and sends them to all ranks.
   std::vector<std::string> gather(const std::string& text) override {
     try {
       std::vector<std::string> texts(static_cast<size_t>(transport_.size()));
@@ -64,7 +64,7 @@ class TcpBootstrap final : public Bootstrap {
       segments->push_back(std::make_unique<SharedSegment>(bytes));
       own = segments->back().get();
       name = own->name();
-      // All of its pages at once: nobody shall start to train where another cannot.
+      // All pages at once: no rank should start to train if another cannot.
       if (!commit(own->memory(), bytes)) throw StartupError(Said::no_memory_to_share, {.ranks = {here.rank}});
     });
     const std::vector<std::string> names = gather(name);
@@ -84,7 +84,7 @@ class TcpBootstrap final : public Bootstrap {
   std::unique_ptr<Transport> make_transport() override { return std::move(owned_); }
 
  private:
-  // The next; others' are kept until they are asked for.
+  // Returns the next message of a rank, and keeps messages of others for later calls.
   std::vector<std::byte> message_from(int rank) {
     std::deque<std::vector<std::byte>>& kept = heard_[rank];
     while (kept.empty()) {
@@ -101,7 +101,7 @@ class TcpBootstrap final : public Bootstrap {
     return bytes;
   }
 
-  // What went wrong on one rank is every rank's error.
+  // Throws the failure of one rank on all ranks.
   template <typename Action>
   void agree(const Action& action) {
     std::string complaint;
@@ -118,7 +118,7 @@ class TcpBootstrap final : public Bootstrap {
     }
   }
 
-  // What such a rank says is its answer to another question, and tells nobody anything.
+  // The text of this rank belongs to another call of gather(), so it is not shown.
   [[noreturn]] void refuse_out_of_step(int rank) const {
     throw StartupError(Said::out_of_step, {.ranks = {rank}, .others = {{"who", transport_.describe(rank)}}});
   }

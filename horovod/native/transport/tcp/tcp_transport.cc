@@ -23,11 +23,11 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kBetweenLooks{100};  // at the clock: heartbeats, deadlines, attempts
-constexpr size_t kMostStrangers = 64;       // for each rank: that have not shown yet that they know the secret
-constexpr size_t kPiece = size_t{1} << 20;  // of a transfer: what one lane takes at a time
-constexpr size_t kMostLanes = 16;           // that HOROVOD_TCP_CONNECTIONS may ask for, now or later
-constexpr size_t kPiecesQueued = 2;         // per lane, so that one is there when the other has left
+constexpr milliseconds kBetweenLooks{100};  // at the clock, for heartbeats, deadlines and attempts
+constexpr size_t kMostStrangers = 64;       // per rank: connections that have not proved yet that they know the secret
+constexpr size_t kPiece = size_t{1} << 20;  // bytes of a transfer that one lane takes at a time
+constexpr size_t kMostLanes = 16;           // the most that HOROVOD_TCP_CONNECTIONS may request, now or later
+constexpr size_t kPiecesQueued = 2;         // per lane, so that one is ready when the other has left
 
 class TcpTransport final : public Transport, private ConnectionOwner {
  public:
@@ -72,7 +72,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
       arrived_.push_back({to, {message.begin(), message.end()}});
       return;
     }
-    if (peer_of(to).has_left) return;  // it waits for nothing
+    if (peer_of(to).has_left) return;  // a rank that has left waits for nothing
     Connection& connection = connection_to(to, 0);
     connection.send(FrameKind::kMessage, {message.begin(), message.end()});
     push(connection);
@@ -149,7 +149,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     });
   }
 
-  // Messages still go: they say why.
+  // Messages are still sent: they tell the reason.
   void cancel() override {
     is_cancelled_ = true;
     for (Peer& peer : peers_) {
@@ -165,7 +165,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
   uint64_t sign_of_life(int from) override {
     try {
       if (from != rank() && !peer_of(from).has_left) connection_to(from, 0);
-    } catch (const InternalError& error) {  // to ask is no reason to end a job
+    } catch (const InternalError& error) {  // a failed question must not end the job
       HVD_LOG(log_, kDebug, "cannot ask " << describe(from) << " whether it lives: " << error.what());
     }
     return peer_of(from).frames;
@@ -176,7 +176,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
   bool has_left(int r) const override { return peers_[static_cast<size_t>(r)].has_left; }
 
   void leave_to_parent() override {
-    // Nothing is destroyed: another thread may have been changing it when this process was forked.
+    // Nothing is destroyed, because another thread may have been changing it during the fork.
     for (const auto& connection : connections_) close(connection->socket().descriptor());
     for (const Socket& listener : listeners_) close(listener.descriptor());
   }
@@ -194,7 +194,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     const std::byte* data;
     size_t bytes;
     uint64_t number;
-    size_t given = 0;  // to lanes
+    size_t given = 0;  // bytes handed to lanes
   };
   struct Receiving {
     Ticket ticket;
@@ -204,9 +204,9 @@ class TcpTransport final : public Transport, private ConnectionOwner {
   };
   struct Peer {
     TcpPeer known;
-    std::vector<Connection*> connections;  // over which this rank sends, by lane; null: not needed so far
+    std::vector<Connection*> connections;  // by lane, for sending; null: not needed so far
     std::deque<Sending> sending{};
-    std::map<uint64_t, Receiving> receiving{};  // by number
+    std::map<uint64_t, Receiving> receiving{};  // by number of the transfer
     std::vector<Connection*> stalled{};
     uint64_t next_out = 0, next_in = 0, frames = 0;
     bool has_left = false;
@@ -224,7 +224,8 @@ class TcpTransport final : public Transport, private ConnectionOwner {
                         {.ranks = {r}, .others = {{"rank", rank()}, {"who", describe(r)}, {"why", why}}});
   }
 
-  // That this rank cannot go on, and whom it has lost. At once, as its process may end when it hears of that itself; and once.
+  // Tells all ranks, once, that this rank cannot continue, and which rank it has lost. Does so before its caller knows, because
+  // this process may end then.
   void tell_all() {
     if (std::exchange(has_failed_, true)) return;
     const int32_t lost = lost_rank_;
@@ -254,7 +255,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     return *connection;
   }
 
-  // A few at a time, so that those who are to be refused make room.
+  // Accepts a limited number, so that connections that are refused make room first.
   void accept_some(Socket& listener) {
     std::string why;
     for (size_t count = 0; count < kMostStrangers; ++count) {
@@ -270,7 +271,8 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     must_accept_ = true;
   }
 
-  // Many that only hold connections do not keep a rank out, which dials again.
+  // Refuses the oldest unproven connection if there are too many, so that strangers do not keep ranks out; a refused rank dials
+  // again.
   void make_room_for_a_stranger() {
     size_t strangers = 0;
     Connection* oldest = nullptr;
@@ -285,19 +287,19 @@ class TcpTransport final : public Transport, private ConnectionOwner {
 
   void refused(const std::string& why) {
     refused_ += 1;
-    if ((refused_ & (refused_ - 1)) != 0) return;  // told at 1, 2, 4, 8, ...
+    if ((refused_ & (refused_ - 1)) != 0) return;  // log at 1, 2, 4, 8, ...
     HVD_LOG(log_, kWarning,
             "connections from outside of the job were refused, " << refused_ << " so far; the last one: " << why);
   }
 
-  // True if there is still something to be done with it.
+  // Returns true if the handshake has advanced.
   bool shake_hands(Connection& connection) {
     bool any = false;
     while (!connection.is_ready() && connection.error().empty()) {
       const int before = connection.socket().descriptor();
       if (!connection.shake_hands()) break;
       any = true;
-      if (!connection.socket()) break;  // the next attempt comes with the next look at the clock
+      if (!connection.socket()) break;  // the next look at the clock starts the next attempt
       if (before < 0) poller_.watch(connection.socket().descriptor(), &connection);
     }
     if (connection.is_ready()) admit(connection);
@@ -305,7 +307,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
   }
 
   void admit(Connection& connection) {
-    // Data may rightly wait for as long as its receiver does; whether that lives says the other connection.
+    // Data may wait as long as its receiver does; only lane 0 tells whether the receiver is alive.
     make_ready(connection.socket(), connection.lane() == 0 ? options_.timeout_seconds : 0);
     Peer& peer = peer_of(connection.peer());
     peer.heard = Clock::now();
@@ -320,13 +322,13 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     }
   }
 
-  // ---- what goes out ----
+  // ---- sending ----
 
   void push(Connection& connection) {
     if (connection.is_ready()) bytes_moved_ += connection.write(*this);
   }
 
-  // Gives lanes pieces of what is to be sent, to each as much as keeps it busy.
+  // Gives each lane enough pieces to keep it busy.
   void feed(int to) {
     Peer& peer = peer_of(to);
     for (size_t lane = 1; lane <= lanes() && !peer.sending.empty(); ++lane) {
@@ -346,7 +348,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     }
   }
 
-  // A transfer has been handed over in pieces; those that have not left keep its ticket unfinished.
+  // The transfer is handed over to lanes; its ticket stays unfinished until all pieces have left.
   void finish_one(Ticket ticket) {
     if (--unfinished_[ticket] == 0 && !pieces_.contains(ticket)) unfinished_.erase(ticket);
   }
@@ -357,7 +359,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     if (left != unfinished_.end() && left->second == 0 && !pieces_.contains(ticket)) unfinished_.erase(left);
   }
 
-  // What a rank sends to itself.
+  // Completes transfers of this rank to itself.
   void copy_own() {
     Peer& own = peer_of(rank());
     while (!own.sending.empty() && !own.receiving.empty()) {
@@ -372,7 +374,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     }
   }
 
-  // ---- what comes in ----
+  // ---- receiving ----
 
   std::byte* place_for(const Connection& from, const FrameHeader& header) override {
     Peer& peer = peer_of(from.peer());
@@ -429,9 +431,9 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     throw InternalError(Said::lost_says_other, {.ranks = {lost}, .others = {{"rank", rank()}, {"who", why}, {"by", by}}});
   }
 
-  // ---- turning the wheel ----
+  // ---- progress ----
 
-  // Moves what can be moved, after waiting for something to happen for at most `timeout`. True if anything was.
+  // Waits for an event for at most `timeout`, and moves what can be moved. Returns true if anything moved.
   bool pump(microseconds timeout) {
     for (const Poller::Event& event : poller_.wait(timeout)) {
       const auto listener =
@@ -448,11 +450,11 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     if (std::exchange(must_accept_, false)) {
       for (Socket& listener : listeners_) accept_some(listener);
     }
-    for (const auto& connection : connections_) progressed |= turn(*connection);  // first all that others have said
+    for (const auto& connection : connections_) progressed |= turn(*connection);  // read from all before any is dropped
     for (auto position = connections_.begin(); position != connections_.end();) {
       Connection& connection = **position;
       const bool is_done = is_done_with(connection);
-      if (is_done && connection.socket()) poller_.forget(connection.socket().descriptor());  // a child may have a copy
+      if (is_done && connection.socket()) poller_.forget(connection.socket().descriptor());  // a forked child may have a copy
       position = is_done ? connections_.erase(position) : std::next(position);
     }
     look_at_the_clock();
@@ -475,7 +477,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     return bytes_moved_ != before;
   }
 
-  // Whether it is to be forgotten. Throws InternalError if with it a rank is lost.
+  // Whether to forget the connection. Throws InternalError if its end means that a rank is lost.
   bool is_done_with(Connection& connection) {
     const bool has_ended = connection.is_over() || !connection.error().empty();
     if (!has_ended) return false;
@@ -504,7 +506,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
   void look_at_the_clock() {
     const auto now = Clock::now();
     if (now - last_look_ < kBetweenLooks) return;
-    const bool was_away = now - last_look_ > 4 * time_limits::kRankBeat;  // what has come meanwhile was not read yet
+    const bool was_away = now - last_look_ > 4 * time_limits::kRankBeat;  // data that arrived meanwhile has not been read yet
     last_look_ = now;
     const bool beats = now - last_beat_ >= time_limits::kRankBeat;
     if (beats) last_beat_ = now;
@@ -559,13 +561,13 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     inspect_();
   }
 
-  // Sleeps only if nothing has moved since it looked last: of what a socket could do still nothing tells again.
+  // Sleeps only if the last pump() moved nothing: the poller does not report again what a socket could already do.
   template <typename Condition>
   void wait_until(const Condition& is_so) {
     auto patient_until = Clock::now() + patience_;
     uint64_t moved = bytes_moved_ + 1;
     while (!is_so()) {
-      poller_.hear_wake();  // whoever waits for something else looks for himself before he sleeps
+      poller_.hear_wake();  // clears wake-ups meant for wait(); its callers check before they sleep
       const auto now = Clock::now();
       const bool has_moved = moved != bytes_moved_;
       moved = bytes_moved_;
@@ -582,19 +584,19 @@ class TcpTransport final : public Transport, private ConnectionOwner {
       for (auto& connection : connections_) {
         if (!connection->is_ready()) continue;
         connection->send(FrameKind::kGoodbye, {});
-        peer_of(connection->peer()).has_left = true;  // nothing that happens to it concerns this rank any more
+        peer_of(connection->peer()).has_left = true;  // later events of this rank no longer matter
       }
       const auto deadline = Clock::now() + time_limits::kFarewell;
       const auto has_words = [](const auto& one) { return one->is_ready() && one->queued() != 0; };
       while (std::any_of(connections_.begin(), connections_.end(), has_words) && Clock::now() < deadline)
         pump(milliseconds(10));
-      pump(microseconds(0));  // what lies unread would make the system take back what was sent
+      pump(microseconds(0));  // with unread data the kernel would reset the connection and drop the goodbye
     } catch (const Error&) {
-      return;  // somebody else was quicker to leave
+      return;  // another rank has left first
     }
   }
 
-  // Those that this rank needs at the start and is not connected to.
+  // The ranks to which this rank must be connected at the start, but is not.
   std::vector<int> absent() const {
     std::vector<int> ranks;
     for (int r = 0; r < topology_.size; ++r) {
@@ -617,7 +619,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
   std::vector<Socket> listeners_;
   const ConnectionTerms terms_;
   const TcpOptions options_;
-  int lanes_;  // of those that there may be, on which this rank sends data
+  int lanes_;  // for data; may change
   const Log log_;
   const microseconds patience_;
 
@@ -625,11 +627,11 @@ class TcpTransport final : public Transport, private ConnectionOwner {
   std::list<std::unique_ptr<Connection>> connections_;
   std::vector<Peer> peers_;
   std::deque<Message> arrived_;
-  std::map<Ticket, size_t> unfinished_, pieces_;  // transfers that are not all handed over; pieces that have not left
+  std::map<Ticket, size_t> unfinished_, pieces_;  // transfers not handed over yet; pieces that have not left
   Ticket last_ticket_ = 0;
   uint64_t bytes_moved_ = 0, refused_ = 0;
   int lost_rank_ = kNoRank;
-  std::string lost_;  // who is lost, and why
+  std::string lost_;  // the lost rank and the reason
   bool has_failed_ = false, is_cancelled_ = false, must_accept_ = false, has_begun_ = false;
   Clock::time_point last_look_{}, last_beat_{}, last_inspection_{};
 };

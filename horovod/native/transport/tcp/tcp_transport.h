@@ -1,8 +1,8 @@
-// Ranks that reach each other by TCP: connections of our own, opened on first need and kept.
+// Ranks that reach each other by TCP connections, which are opened on first need and kept.
 //
-// Between two ranks there is a connection for messages (lane 0), and up to `lanes` for bulk data. Either of the two may dial;
-// both send over the one that was there first. Connections to rank 0 are opened at once, so that every death is noticed. All
-// is done in calls of the engine's thread.
+// Two ranks have a connection for messages (lane 0), and up to `lanes` for bulk data. Either rank may dial; both send over the
+// connection that was there first. Connections to rank 0 are opened at once, so that rank 0 notices every death. All work is
+// done in calls of the engine's thread.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@
 namespace hvd {
 
 struct TcpPeer {
-  std::string name;                    // as "host2, process 4711", for errors
+  std::string name;                    // for errors, as "host2, process 4711"
   std::vector<std::string> endpoints;  // "10.0.0.1:4000"
 };
 
@@ -28,22 +28,22 @@ struct TcpOptions {
   bool with_checksums = false;
 };
 
-// `peers` by rank, this one's included. Returns when rank 0 and this one are connected; throws StartupError if that cannot be.
+// `peers` by rank, including this one. Returns when rank 0 and this rank are connected; throws StartupError if that fails.
 std::unique_ptr<Transport> make_tcp_transport(const Topology& topology, std::vector<Socket> listeners,
                                               std::vector<TcpPeer> peers, const Secret& secret, const TcpOptions& options,
                                               const Log& log);
 
-// ---- a job whose ranks know each other's addresses, and do all else over TCP ----------------------------------------
+// ---- a job whose ranks know each other's addresses -------------------------------------------------------------------
 
-// What the ranks have told each other of themselves.
+// The ranks' facts about themselves, which they have exchanged.
 struct TcpMeeting {
   int rank = 0;
-  std::vector<std::string> hosts;  // by rank: the same for ranks that can share memory
+  std::vector<std::string> hosts;  // by rank: equal for ranks that can share memory
   std::vector<TcpPeer> peers;      // by rank
   Secret secret{};
 };
 
-// Collective; returns when rank 0 and this one are connected. Throws StartupError.
+// Collective; returns when rank 0 and this rank are connected. Throws StartupError.
 std::unique_ptr<Bootstrap> make_tcp_bootstrap(std::vector<Socket> listeners, TcpMeeting meeting, const TcpOptions& options,
                                               const Log& log);
 

@@ -238,9 +238,9 @@ def test_who_is_missing_in_torchs_store(port: int, core: None) -> None:
 
 def test_a_step_of_srun(made: list[tuple[str, int, bool, float]], core: None) -> None:
     ranks = found(STEP, 2, "SLURM_PROCID")
-    port = places.port_of_step(STEP)
+    port = places.port_of(["7", "0"])
     assert [wish[:3] for wish in made] == [("n07", port, True), ("n07", port, False)]
-    assert 10_000 <= port < 30_000 and port != places.port_of_step({**STEP, "SLURM_STEP_ID": "1"})
+    assert 10_000 <= port < 30_000 and port != places.port_of(["7", "1"])
     assert [world.size for world in meet(ranks)] == [2, 2]
 
 
@@ -256,10 +256,10 @@ NODES = "SLURM_STEP_NODELIST"
 @pytest.mark.parametrize(
     ("changes", "row", "facts"),
     [
-        ({NODES: "", "SLURM_JOB_NODELIST": ""}, errors.hosts_not_said, {}),
+        ({NODES: "", "SLURM_JOB_NODELIST": ""}, errors.hosts_not_said, {"launcher": "srun"}),
         ({NODES: "n[1-"}, errors.hosts_not_read, {"why": str(errors.no_host_list(value="n[1-"))}),
         ({NODES: ","}, errors.hosts_not_read, {"setting": NODES, "value": ","}),
-        ({"SLURM_NODEID": "1"}, errors.first_task_elsewhere, {"node": "1"}),
+        ({"SLURM_NODEID": "1"}, errors.first_task_elsewhere, {"setting": "SLURM_PROCID", "node": "1"}),
         *(
             ({"MASTER_PORT": x}, errors.wrong_master_port, {"value": x})
             for x in ("http", "65536", "9" * 5000)
@@ -275,7 +275,8 @@ def test_steps_that_cannot_meet(
 
 
 def test_the_first_host_of_the_job_where_nobody_says_the_steps() -> None:
-    assert places.first_host({"SLURM_JOB_NODELIST": "a-[3-4],b"}) == "a-3"
+    told = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_JOB_NODELIST": "a-[3-4],b"}
+    assert places.first_host(detect(told), told) == "a-3"
 
 
 # ---- what a script has

@@ -59,7 +59,7 @@ def test_one_host_is_enough(hosts: dict[str, str], found: tuple[str, int]) -> No
 def test_a_batch_job_of_several_hosts_has_to_name_them() -> None:
     environment = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "2(x2)"}
     values = {"np": 2, "min_np": 1}
-    with refused(errors.elastic_in_slurm, hosts="n1:2,n2:2", np=2):
+    with refused(errors.elastic_in_batch_job, scheduler="Slurm", hosts="n1:2,n2:2", np=2):
         refuse_other_hosts(values, environment)
     refuse_other_hosts({**values, "hosts": "localhost:2"}, environment)
     refuse_other_hosts(values, {**environment, "SLURM_JOB_NODELIST": "n1", "SLURM_TASKS_PER_NODE": "2"})
