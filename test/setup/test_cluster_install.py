@@ -8,7 +8,7 @@ import pytest
 from clean_shell import copy_sources, typed
 from page_blocks import blocks
 
-BUILD, INSTALL, _ = blocks("docs/cluster_install.md", "sh")
+_, BUILD, INSTALL = blocks("docs/cluster_install.md", "sh")
 
 
 @pytest.mark.slow  # it compiles all
