@@ -204,7 +204,9 @@ def main(words: list[str]) -> int:
         document = launch(ranks, words, chosen.limit)
         add_ratios(document["rows"])
         rows += document["rows"]
-        runs.append({"ranks": ranks} | document["facts"])
+        spreads = sorted(row["spread"] for row in document["rows"])
+        spread = f"{spreads[len(spreads) // 2]:.0%} in the middle, {spreads[-1]:.0%} at worst"
+        runs.append({"ranks": ranks} | document["facts"] | {"spread": spread})
         print(f"\n{ranks} ranks; {report.machine_text(document['facts'])}")
         print(table_of(document["rows"]), flush=True)
     if chosen.out:

@@ -14,7 +14,6 @@ from page_blocks import arguments_of
 pytest.importorskip("torch", reason="the benchmark trains with torch, which is not installed")
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = ROOT / "docs" / "benchmarks.md"
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import scaling  # noqa: E402 -- of the folder of benchmarks
 import trained_models  # noqa: E402
@@ -229,12 +228,11 @@ def test_figures_that_were_written_are_shown_again_with_a_picture(
     files = [tmp_path / f"{count}.json" for count in (2, 4)]
     for path, count in zip(files, (2, 4), strict=True):
         path.write_text(json.dumps({"machine": {"cores": 2}, "runs": [made_up(count)]}))
-    page = tmp_path / "page.md"
-    page.write_text(PAGE.read_text())
-    words = ["--shown", *map(str, files), "--plots", str(tmp_path), "--into", str(page)]
-    assert scaling.main(words) == 0
-    shown = capsys.readouterr().out.strip()
-    assert shown in page.read_text() and "2 hosts, 1gbit" in shown and "4 hosts, 1gbit" in shown
+    joined = str(tmp_path / "joined.json")
+    assert scaling.main(["--shown", *map(str, files), "--plots", str(tmp_path), "--out", joined]) == 0
+    shown = capsys.readouterr().out
+    assert "2 hosts, 1gbit" in shown and "4 hosts, 1gbit" in shown
+    assert scaling.main(["--shown", joined]) == 0 and capsys.readouterr().out == shown
     picture = (tmp_path / "scaling.svg").read_text()
     assert "<svg" in picture
 
