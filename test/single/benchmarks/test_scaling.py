@@ -142,10 +142,9 @@ def test_the_table_has_a_line_for_each_contender() -> None:
 
 
 def test_runs_of_several_numbers_of_hosts_are_put_side_by_side() -> None:
-    page = tables.page_of({"machine": {"cores": 2}, "runs": [made_up(4), made_up(2)]}, ["scaling.svg"])
-    assert "**vgg16, hosts, 1gbit: samples/s (linearity)**" in page
-    assert re.search(r"\| DDP +\| 0\.563 \(0\.28\) \| 1\.13 \(0\.28\) \|", page)
-    assert page.endswith("![scaling](scaling.svg)\n")
+    text = tables.text_of({"machine": {"cores": 2}, "runs": [made_up(4), made_up(2)]})
+    assert "**vgg16, hosts, 1gbit: samples/s (linearity)**" in text
+    assert re.search(r"\| DDP +\| 0\.563 \(0\.28\) \| 1\.13 \(0\.28\) \|", text)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +238,7 @@ def test_figures_that_were_written_are_shown_again_with_a_picture(
 
 def test_the_commands_of_the_page_are_understood() -> None:
     commands = arguments_of("benchmarks/scaling.py", "docs/benchmarks.md")
-    assert len(commands) == 6
+    assert len(commands) == 4
     for words in commands:
         chosen = scaling.arguments(words)
         assert chosen.shown or scaling.plan(chosen)
