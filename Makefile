@@ -119,7 +119,7 @@ bench: $(VENV)/.tests ## codecs, allreduce and the engine beside memcpy, MPI and
 gpu-wheels: ## fetch what `make gpu-report` needs on a machine without a network
 	@$(PYTHON) benchmarks/gpu_report.py --wheels
 
-gpu-report: ## what one GPU can show, into docs/benchmarks.md; goes on where it was (GPU_REPORT="more options")
+gpu-report: ## what one GPU can show; goes on where it was (GPU_REPORT="more options")
 	@$(PYTHON) benchmarks/gpu_report.py $(GPU_REPORT)
 
 test-sanitize: $(VENV)/.tests ## test/single under AddressSanitizer, UBSan and ThreadSanitizer

@@ -10,16 +10,14 @@ Starts mpirun of its own environment once per number of ranks. docs/benchmarks.m
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import launched
 import report
 from on_gpus import allreduce as gpu_allreduce
 
@@ -28,7 +26,6 @@ RIVALS = ("MPI", "gloo")
 YARDSTICK = "memcpy"  # of all ranks at the same moment: the limit of what goes through memory
 NAMES = (*RIVALS, YARDSTICK, "none", "fp16", "bf16", "bit16", "bit8")
 GPU_NAMES = ("NCCL", "gloo", YARDSTICK, "none", "bit16", "bit8", "int8")
-RESULT_VARIABLE = "ALLREDUCE_BENCHMARK_RESULT"  # tells the ranks where rank 0 writes its records
 
 
 def mpirun() -> str:
@@ -40,8 +37,8 @@ def mpirun() -> str:
     return found
 
 
-def command(ranks: int, words: list[str]) -> list[str]:
-    """The command line for one run, with Open MPI 5's settings for ranks of one host."""
+def mpirun_for(ranks: int) -> list[str]:
+    """The launcher of one run, with Open MPI 5's settings for ranks of one host."""
     settings = ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
     # osc: the shared window needs no UCX, whose component prints an error where there is no such fabric.
     for name, value in (("pml", "ob1"), ("btl", "self,sm,tcp"), ("osc", "^ucx")):
@@ -50,38 +47,14 @@ def command(ranks: int, words: list[str]) -> list[str]:
         settings.append("--allow-run-as-root")
     if ranks > len(os.sched_getaffinity(0)):
         settings += ["--mca", "mpi_yield_when_idle", "1"]
-    return [mpirun(), "-np", str(ranks), *settings, "-x", RESULT_VARIABLE, sys.executable, __file__, *words]
+    return [mpirun(), "-np", str(ranks), *settings, "-x", launched.RESULT]
 
 
 def launch(
     ranks: int, words: list[str], limit: float, settings: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Run the ranks and return rank 0's document, whose existence, not mpirun's exit code, proves success.
-
-    settings: environment variables for the ranks.
-    """
-    with tempfile.TemporaryDirectory(prefix="allreduce-") as folder:
-        result = Path(folder) / "result.json"
-        environment = os.environ | {RESULT_VARIABLE: str(result), **(settings or {})}
-        process = subprocess.Popen(command(ranks, words), env=environment)
-        try:
-            code = process.wait(timeout=limit)
-        except subprocess.TimeoutExpired:
-            process.terminate()
-            process.wait()
-            raise SystemExit(
-                f"allreduce.py: {ranks} ranks did not finish within {limit:g} s (--limit)"
-            ) from None
-        except KeyboardInterrupt:
-            process.terminate()
-            process.wait()
-            raise
-        if code != 0 or not result.exists():
-            raise SystemExit(
-                f"allreduce.py: the run with {ranks} ranks failed, mpirun's exit code was {code}"
-            )
-        document: dict[str, Any] = json.loads(result.read_text())
-        return document
+    """Run the ranks and return rank 0's document. settings: environment variables for the ranks."""
+    return launched.document_of(mpirun_for(ranks), __file__, words, limit, settings or {})
 
 
 Index = dict[tuple[int, str, str], dict[str, Any]]
@@ -184,12 +157,12 @@ def arguments(words: list[str]) -> argparse.Namespace:
 
 def main(words: list[str]) -> int:
     chosen = arguments(words)
-    if RESULT_VARIABLE in os.environ:
+    if launched.RESULT in os.environ:
         import allreduce_worker
 
         limits = (chosen.rounds[0], chosen.rounds[1])
         plan = allreduce_worker.Plan(chosen.only, chosen.sizes, chosen.seconds, limits, chosen.device)
-        allreduce_worker.run(plan, os.environ[RESULT_VARIABLE])
+        allreduce_worker.run(plan, os.environ[launched.RESULT])
         return 0
     if chosen.device == "cuda":
         return gpu_allreduce.main(chosen, words, launch)
@@ -204,7 +177,9 @@ def main(words: list[str]) -> int:
         document = launch(ranks, words, chosen.limit)
         add_ratios(document["rows"])
         rows += document["rows"]
-        runs.append({"ranks": ranks} | document["facts"])
+        spreads = sorted(row["spread"] for row in document["rows"])
+        spread = f"{spreads[len(spreads) // 2]:.0%} in the middle, {spreads[-1]:.0%} at worst"
+        runs.append({"ranks": ranks} | document["facts"] | {"spread": spread})
         print(f"\n{ranks} ranks; {report.machine_text(document['facts'])}")
         print(table_of(document["rows"]), flush=True)
     if chosen.out:

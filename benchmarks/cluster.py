@@ -2,8 +2,8 @@
 
     python benchmarks/cluster.py                                    # everything; about half an hour, as root
     python benchmarks/cluster.py --parts allreduce --hosts 2 --sizes 104857600 --only gloo bit8
-    python benchmarks/cluster.py --out cluster.json --plots docs --into docs/benchmarks.md
-    python benchmarks/cluster.py --shown allreduce.json training.json --into docs/benchmarks.md
+    python benchmarks/cluster.py --out docs/measured/cluster.json --plots docs
+    python benchmarks/cluster.py --shown docs/measured/cluster.json
 
 Makes the hosts itself, out of namespaces (horovod.made_hosts). docs/benchmarks.md defines every column.
 """
@@ -68,7 +68,6 @@ def arguments(words: list[str]) -> argparse.Namespace:
     option("--limit", type=float, default=600.0, help="seconds after which a job is ended (default 600)")
     option("--out", default="", help="also write the figures to this JSON file")
     option("--plots", default="", help="also draw them as cluster_*.svg, into this folder")
-    option("--into", default="", help="page whose results of this benchmark are replaced")
     option("--shown", nargs="+", metavar="FILE", help="measure nothing: show what --out has written")
     option("--quick", action="store_true", help="tiny sizes and models, once: shows that it runs, no more")
     chosen = parser.parse_args(words)
@@ -150,20 +149,16 @@ def joined(documents: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def publish(document: dict[str, Any], chosen: argparse.Namespace) -> None:
-    """Print the figures, and bring them where they were asked for."""
+    """Print the tables; write the plots and the JSON file that the options name."""
     from on_hosts import tables
 
-    pictures: list[Path] = []
     if chosen.plots:
         from on_hosts import plots
 
-        pictures = plots.draw(document, chosen.plots)
-    text = tables.page_of(document, [path.name for path in pictures])
-    print(text, end="")
+        plots.draw(document, chosen.plots)
+    print(tables.text_of(document))
     if chosen.out:
         report.write_json(chosen.out, document)
-    if chosen.into:
-        report.replace_part(Path(chosen.into), "benchmarks/cluster.py", text.strip())
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Does compression cost anything? Trains two tasks with each, over several seeds, beside float32 and float16.
 
-    python benchmarks/convergence.py --plots docs --into docs/benchmarks.md    # an hour of two cores
+    python benchmarks/convergence.py --plots docs --into docs/measured    # an hour of two cores
     python benchmarks/convergence.py --tasks language --compressions bit8 int4:error_feedback=1 --seeds 3
 
 A run is a task, a compression and a seed; runs of one seed see the same data and begin alike, so they are
@@ -22,8 +22,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import report
-from convergence_results import BASELINE, Results, limit_of, section
+from convergence_results import BASELINE, Results, limit_of, section, write_csv
 from convergence_statistics import paired
 from convergence_tasks import TASKS
 
@@ -63,7 +62,7 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
     )
     option("--out", type=Path, default=HERE.parent / "runs" / "convergence", help="folder of finished runs")
     option("--plots", type=Path, help="draw convergence_*.svg into this folder")
-    option("--into", type=Path, help="page whose results of this benchmark are replaced")
+    option("--into", type=Path, help="write convergence_<task>.csv, the tables' rows, into this folder")
     option("--finished-only", action="store_true", help="train nothing; show what --out has already")
     option("--time-limit", type=float, default=600, help="seconds for one run")
     return parser.parse_args(words)
@@ -168,15 +167,14 @@ def too_wide(args: argparse.Namespace, results: Results) -> list[Run]:
 def main(words: list[str]) -> int:
     args = parse_arguments(words)
     results = collect(args)
-    text = section(results)
-    print(f"\n{text}")
+    print(f"\n{section(results)}")
     if args.plots:
         import convergence_plots
 
         args.plots.mkdir(parents=True, exist_ok=True)
         convergence_plots.draw(results, args.plots)
-    if args.into:
-        report.replace_part(args.into, "benchmarks/convergence.py", text)
+    for task, by_compression in results.items() if args.into else ():
+        write_csv(args.into / f"convergence_{task}.csv", task, by_compression)
     return 0
 
 

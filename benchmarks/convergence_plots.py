@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import mean
 
 import pictures
-from convergence_results import BASELINE, UNIT, Record, Results, label, limit_of
+from convergence_results import BASELINE, UNIT, By, Results, label, limit_of
 from convergence_statistics import paired
 from convergence_tasks import TASKS
 from matplotlib import pyplot
@@ -18,7 +18,6 @@ from pictures import GREY
 from horovod.lab.intervals import estimate
 
 POINTS = 100  # of a curve: each is the mean of the steps up to it
-By = dict[str, dict[int, Record]]  # runs by compression and seed
 
 
 def draw(results: Results, folder: Path) -> list[Path]:

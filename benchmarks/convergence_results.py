@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
 
@@ -15,7 +16,9 @@ from horovod.lab.intervals import Estimate, estimate
 BASELINE = "none"
 LINK_BYTES_PER_SECOND = 1e9 / 8
 Record = dict[str, Any]  # what convergence_worker.py writes
-Results = dict[str, dict[str, dict[int, Record]]]  # by task, compression and seed
+By = dict[str, dict[int, Record]]  # by compression and seed
+Results = dict[str, By]  # by task
+Table = tuple[list[str], list[list[str]]]  # headings and rows
 
 # Largest mean difference that is allowed, by how a task is judged: percent of a loss, points of an accuracy.
 LIMITS = {
@@ -61,17 +64,17 @@ def final_row(task: str, compression: str, runs: dict[int, Record], baseline: di
     return [*cells, conclusion(task, compression, difference), str(len(runs))]
 
 
-def final_table(task: str, by_compression: dict[str, dict[int, Record]]) -> str:
+def final_table(task: str, by_compression: By) -> Table:
+    """Headings and rows: the final loss and accuracy, and their distance from float32's."""
     judged_by = TASKS[task].judged_by
     headings = ["compression", "loss", "accuracy, %", f"st. dev. of {judged_by}", "float32, same seeds"]
     headings += [f"difference, {UNIT[judged_by]}", "within limit", "seeds"]
     baseline = by_compression[BASELINE]
-    rows = [final_row(task, name, runs, baseline) for name, runs in by_compression.items()]
-    return report.table(headings, rows)
+    return headings, [final_row(task, name, runs, baseline) for name, runs in by_compression.items()]
 
 
-def cost_table(task: str, by_compression: dict[str, dict[int, Record]]) -> str:
-    """Steps to the target, bytes sent by then and what a link takes for them: the middle one of all seeds."""
+def cost_table(task: str, by_compression: By) -> Table:
+    """Headings and rows: steps and bytes to the target, and the seconds of a link: medians over the seeds."""
     judged_by, target = TASKS[task].judged_by, TASKS[task].target
     rows = []
     for name, runs in by_compression.items():
@@ -83,12 +86,10 @@ def cost_table(task: str, by_compression: dict[str, dict[int, Record]]) -> str:
         reached = [f"{steps:.0f}", f"{sent / 1e6:.2f}", f"{sent / LINK_BYTES_PER_SECOND:.2f}"]
         rows.append([name, f"{per_step / 1e3:.1f}", *(["never", "", ""] if math.isnan(steps) else reached)])
     shown = f"loss {target:g}" if judged_by == "loss" else f"{100 * target:g} %"
-    return report.table(
-        ["compression", "KB per step", f"steps to {shown}", "MB by then", "s at 1 Gbit/s"], rows
-    )
+    return ["compression", "KB per step", f"steps to {shown}", "MB by then", "s at 1 Gbit/s"], rows
 
 
-def setup_line(task: str, by_compression: dict[str, dict[int, Record]]) -> str:
+def setup_line(by_compression: By) -> str:
     """What all runs of a task have in common, and whether their ranks agreed."""
     records = [run for runs in by_compression.values() for run in runs.values()]
     first = records[0]
@@ -105,6 +106,14 @@ def section(results: Results) -> str:
     """The results of all tasks as Markdown."""
     parts = []
     for task, by_compression in results.items():
-        parts += [f"#### Task {task}", setup_line(task, by_compression), final_table(task, by_compression)]
-        parts += [cost_table(task, by_compression)]
+        found = [final_table(task, by_compression), cost_table(task, by_compression)]
+        parts += [f"#### Task {task}", setup_line(by_compression), *(report.table(*each) for each in found)]
     return "\n\n".join(parts)
+
+
+def write_csv(path: Path, task: str, by_compression: By) -> None:
+    """Write both tables of a task as one: a row for each compression."""
+    (headings, rows), (more, costs) = final_table(task, by_compression), cost_table(task, by_compression)
+    path.unlink(missing_ok=True)
+    joined = [row + cost[1:] for row, cost in zip(rows, costs, strict=True)]
+    report.write_csv(path, headings + more[1:], joined)

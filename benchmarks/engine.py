@@ -9,19 +9,15 @@ docs/benchmarks.md defines every column.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
+import launched
 import report
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
-
-RESULT_VARIABLE = "ENGINE_BENCHMARK_RESULT"
 
 
 def gradient_sizes() -> list[int]:
@@ -29,23 +25,6 @@ def gradient_sizes() -> list[int]:
     import resnet
 
     return [parameter.numel() for parameter in resnet.build("resnet50").parameters()][::-1]
-
-
-def launch(ranks: int, words: list[str], limit: float) -> dict[str, Any]:
-    """Run the ranks under horovodrun, by mpirun as they use mpi4py, and return what rank 0 wrote."""
-    with tempfile.TemporaryDirectory(prefix="engine-") as folder:
-        result = Path(folder) / "result.json"
-        launcher = [sys.executable, "-m", "horovod.runner", "--launcher", "mpi", "-np", str(ranks)]
-        done = subprocess.run(
-            [*launcher, sys.executable, __file__, *words],
-            env=os.environ | {RESULT_VARIABLE: str(result)},
-            timeout=limit,
-            check=False,
-        )
-        if done.returncode != 0 or not result.exists():
-            raise SystemExit(f"engine.py: the run with {ranks} ranks failed, exit code {done.returncode}")
-        document: dict[str, Any] = json.loads(result.read_text())
-        return document
 
 
 def tables(document: dict[str, Any]) -> str:
@@ -92,14 +71,14 @@ def main(words: list[str]) -> int:
     chosen = parser.parse_args(words)
     if chosen.quick:
         chosen.rounds = chosen.steps = 2
-    if RESULT_VARIABLE in os.environ:
+    if launched.RESULT in os.environ:
         import engine_worker
 
         engine_worker.run(gradient_sizes(), chosen.rounds, chosen.steps)
         return 0
     facts = report.machine()
     print(f"{chosen.np} ranks. {report.machine_text(facts)}", flush=True)
-    document = launch(chosen.np, words, chosen.limit)
+    document = launched.document_of(launched.horovodrun(chosen.np), __file__, words, chosen.limit, {})
     print(tables(document))
     if chosen.out:
         figures = {"benchmark": "engine", "machine": facts, "ranks": chosen.np} | document

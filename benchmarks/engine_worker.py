@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
+import launched
 import report
 import torch
 from mpi4py import MPI
@@ -89,5 +88,5 @@ def run(sizes: Sequence[int], rounds: int, count: int) -> None:
     if hvd.rank() == 0:
         by_kind = [step for ranks in zip(*gathered, strict=True) for step in ranks]
         document = {"latency": rows, "steps": by_kind}
-        Path(os.environ["ENGINE_BENCHMARK_RESULT"]).write_text(json.dumps(document))
+        report.write_json(os.environ[launched.RESULT], document)
     hvd.shutdown()

@@ -4,10 +4,10 @@
     python3 benchmarks/gpu_report.py                        # where the GPU is: build, do what is not done yet
     python3 benchmarks/gpu_report.py --minutes 9            # the same, as far as it gets in 9 minutes
     python3 benchmarks/gpu_report.py --part codec --again   # one part, whether done or not
-    python benchmarks/gpu_report.py --write-docs            # only the page, from a folder brought back
+    python benchmarks/gpu_report.py --shown FILE            # tables of a report.json; measures nothing
 
 The folder --out keeps report.json, the record of each part that has ended, and report.log, all that they
-have printed. docs/benchmarks.md says how it is used.
+have printed. docs/measured/gpu.json is such a report.json; docs/benchmarks.md says how it is used.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from on_gpus import parts, prepared
 from on_gpus.parts import PARTS, ROOT, Part, Record
 
 OUT = ROOT / "build" / "gpu_report"
-PAGE = ROOT / "docs" / "benchmarks.md"
-PROGRAM = "benchmarks/gpu_report.py"
 
 
 def read_records(out: Path) -> dict[str, Record]:
-    file = out / "report.json"
+    return read_report(out / "report.json")
+
+
+def read_report(file: Path) -> dict[str, Record]:
     found: dict[str, Record] = json.loads(file.read_text()) if file.exists() else {}
     return found
 
@@ -67,13 +68,6 @@ def measure(chosen: argparse.Namespace, python: Path, deadline: float) -> None:
         print(f"{part.name}: {record['outcome']}, {record['seconds']:.0f} s", flush=True)
 
 
-def write_page(out: Path, page: Path) -> None:
-    from on_gpus.section import section
-
-    report.replace_part(page, PROGRAM, section(read_records(out)))
-    print(f"written: {page}")
-
-
 def arguments(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="What one GPU can show, in parts, on from where they were.")
     option = parser.add_argument
@@ -82,35 +76,35 @@ def arguments(words: list[str]) -> argparse.Namespace:
     option("--part", nargs="+", choices=names, default=names, metavar="NAME", help="only these (see --list)")
     option("--again", action="store_true", help="also what is done already")
     option("--minutes", type=float, default=float("inf"), help="begin no part that may end later, but one")
-    option("--page", type=Path, default=PAGE, help="whose section is written (default docs/benchmarks.md)")
     option("--installed", action="store_true", help="build nothing: this Python has the package")
     option("--quick", action="store_true", help="tiny sizes: shows that it runs, measures nothing")
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--list", action="store_true", help="print the parts and how they have ended, no more")
     only.add_argument("--wheels", action="store_true", help="fetch what is carried into build/gpu_wheels")
-    only.add_argument("--write-docs", action="store_true", help="write the page from --out, no more")
+    only.add_argument("--shown", type=Path, metavar="FILE", help="print the tables of a report.json, no more")
     chosen = parser.parse_args(words)
-    chosen.out, chosen.page = chosen.out.resolve(), chosen.page.resolve()
+    chosen.out = chosen.out.resolve()
     return chosen
 
 
 def do_parts(chosen: argparse.Namespace) -> None:
-    """Builds the package, does what is to be done, and has the Python that has it write the page."""
+    """Builds the package, does what is to be done, and has the Python that has it print the tables."""
     deadline = time.monotonic() + chosen.minutes * 60
     chosen.out.mkdir(parents=True, exist_ok=True)
     if to_do(chosen):
         python = Path(sys.executable) if chosen.installed else prepared.prepare(chosen.out / "report.log")
         measure(chosen, python, deadline)
-        where = ["--out", str(chosen.out), "--page", str(chosen.page)]
-        subprocess.run([str(python), __file__, "--write-docs", *where], check=True)
+        subprocess.run([str(python), __file__, "--shown", str(chosen.out / "report.json")], check=True)
 
 
 def carry_out(chosen: argparse.Namespace) -> int:
     if chosen.wheels:
         print(f"{prepared.fetch_wheels():.1f} MiB of {prepared.MOST_MIB:g} in {prepared.WHEELS}")
         return 0
-    if chosen.write_docs:
-        write_page(chosen.out, chosen.page)
+    if chosen.shown:
+        from on_gpus.section import section
+
+        print(section(read_report(chosen.shown)))
         return 0
     if not chosen.list:
         do_parts(chosen)

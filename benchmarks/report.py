@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import platform
@@ -97,11 +98,8 @@ def write_json(path: str, document: dict[str, Any]) -> None:
     partial.replace(target)
 
 
-def replace_part(page: Path, program: str, text: str) -> None:
-    """Puts `text` between the two lines of a page that name the program. Raises ValueError without them."""
-    marks = [f"<!-- {what} of what {program} writes -->" for what in ("begin", "end")]
-    before, begin, rest = page.read_text().partition(marks[0])
-    _, end, after = rest.partition(marks[1])
-    if not begin or not end:
-        raise ValueError(f"{page} has no lines {marks[0]!r} and {marks[1]!r}: nothing was written")
-    page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
+def write_csv(path: str | Path, headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Add rows to a CSV file; a new file begins with the headings."""
+    with Path(path).open("a", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerows([*([] if file.tell() else [headings]), *rows])

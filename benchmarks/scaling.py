@@ -3,7 +3,7 @@
     python benchmarks/scaling.py --models resnet50 mnist --processes 1 2 4    # of this host
     python benchmarks/scaling.py --models vgg16 --hosts 2 --rate 1gbit --w-over-c 2.6   # made hosts: as root
     python benchmarks/scaling.py --hosts 2 4 --list                           # what would run
-    python benchmarks/scaling.py --shown a.json b.json --plots docs --into docs/benchmarks.md
+    python benchmarks/scaling.py --shown docs/measured/scaling.json --plots docs
 
 docs/benchmarks.md defines every column.
 """
@@ -64,7 +64,6 @@ def arguments(words: list[str]) -> argparse.Namespace:
     option("--link-seconds", type=float, default=2.0, help="of each measurement of the wire (default 2)")
     option("--out", default="", help="also write the figures to this JSON file")
     option("--plots", default="", help="also draw them as scaling.svg, into this folder")
-    option("--into", default="", help="page whose results of this benchmark are replaced")
     option("--list", action="store_true", help="print what would run, and run nothing")
     option("--shown", nargs="+", metavar="FILE", help="measure nothing: show what --out has written")
     option("--quick", action="store_true", help="tiny models, one round: shows that it runs, no more")
@@ -163,16 +162,14 @@ def not_near(found: Record, task: Record) -> str:
 
 
 def publish(document: Record, chosen: argparse.Namespace) -> None:
-    """Print the figures, and bring them where they were asked for."""
-    pictures: list[Path] = []
+    """Print the tables; write the plots and the JSON file that the options name."""
     if chosen.plots:
         from scaled import plots
 
-        pictures = plots.draw(document, chosen.plots)
-    text = tables.page_of(document, [path.name for path in pictures])
-    print(text, end="")
-    if chosen.into:
-        report.replace_part(Path(chosen.into), "benchmarks/scaling.py", text.strip())
+        plots.draw(document, chosen.plots)
+    print(tables.text_of(document))
+    if chosen.out:
+        report.write_json(chosen.out, document)
 
 
 def main(words: list[str]) -> int:

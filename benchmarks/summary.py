@@ -1,10 +1,8 @@
-"""Turns the JSON of codec.py and allreduce.py into the results section of docs/benchmarks.md.
+"""Print the JSON of codec.py and allreduce.py as short tables in Markdown.
 
-    python benchmarks/codec.py --out codec.json && python benchmarks/allreduce.py --out allreduce.json
-    python benchmarks/summary.py codec.json allreduce.json                             # print it
-    python benchmarks/summary.py codec.json allreduce.json --into docs/benchmarks.md   # replace it there
-
-Everything after the line MARK in the page is replaced: no figure in it is typed by hand.
+    python benchmarks/codec.py --out docs/measured/codec.json
+    python benchmarks/allreduce.py --out docs/measured/allreduce.json
+    python benchmarks/summary.py docs/measured/codec.json docs/measured/allreduce.json
 """
 
 from __future__ import annotations
@@ -18,8 +16,6 @@ from typing import Any
 import allreduce
 import codec
 import report
-
-MARK = "<!-- everything below is written by benchmarks/summary.py -->"
 
 
 def codec_section(document: dict[str, Any]) -> str:
@@ -40,10 +36,10 @@ def matrix(rows: list[dict[str, Any]], mode: str) -> str:
     for size in sorted({row["bytes"] for row in rows}):
         cells = [report.size_text(size)]
         for name in names:
-            ratio = allreduce.versus(index, size, name, mode)
-            text = report.time_text(index[size, name, mode]["seconds"])
-            shown = name not in allreduce.RIVALS and ratio is not None
-            cells.append(f"{text} ({ratio:.2f})" if shown else text)
+            row = index[size, name, mode]
+            shown = name not in allreduce.RIVALS and row["versus_best"] is not None
+            ratio = f" ({row['versus_best']:.2f})" if shown else ""
+            cells.append(report.time_text(row["seconds"]) + ratio)
         lines.append(cells)
     return report.table(["size", *names], lines)
 
@@ -53,11 +49,9 @@ def allreduce_sections(document: dict[str, Any]) -> list[str]:
     for run in document["runs"]:
         ranks = run["ranks"]
         rows = [row for row in document["rows"] if row["ranks"] == ranks]
-        spreads = sorted(row["spread"] for row in rows)
         parts += [
             f"### Allreduce of float32, {ranks} ranks on one host",
-            machine_line(document["machine"] | {k: v for k, v in run.items() if k != "ranks"})
-            + f" Spread: {spreads[len(spreads) // 2]:.0%} in the middle, {spreads[-1]:.0%} at worst.",
+            machine_line(document["machine"] | {k: v for k, v in run.items() if k != "ranks"}),
             "In place: median time, and in brackets the speed-up over the better of MPI and gloo.",
             matrix(rows, "in_place"),
             "Out of place, where Horovod allocates its result and MPI has it already:",
@@ -69,7 +63,6 @@ def allreduce_sections(document: dict[str, Any]) -> list[str]:
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description="Results of the benchmarks as Markdown.")
     parser.add_argument("documents", nargs="+", help="JSON written by codec.py --out or allreduce.py --out")
-    parser.add_argument("--into", default="", help="page whose part after the mark is replaced; else print")
     chosen = parser.parse_args(words)
     parts: list[str] = []
     for name in chosen.documents:
@@ -78,15 +71,7 @@ def main(words: list[str]) -> int:
             parts.append(codec_section(document))
         else:
             parts += allreduce_sections(document)
-    text = "\n\n".join(parts) + "\n"
-    if not chosen.into:
-        print(text, end="")
-        return 0
-    page = Path(chosen.into)
-    before, mark, _ = page.read_text().partition(MARK)
-    if not mark:
-        parser.error(f"{page} has no line {MARK!r}: nothing was written")
-    page.write_text(f"{before}{MARK}\n\n{text}")
+    print("\n\n".join(parts))
     return 0
 
 

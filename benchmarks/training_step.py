@@ -10,42 +10,18 @@ docs/benchmarks.md defines every column.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
+import launched
 import report
 
-RESULT_VARIABLE = "TRAINING_STEP_BENCHMARK_RESULT"
 MODELS = ("resnet50", "transformer")
 COMPRESSIONS = ("none", "fp16", "bf16", "bit16", "bit8", "int8", "int4")
 ALONE = "alone"  # each rank for itself: what a step takes without communication
 
 Row = dict[str, Any]
-
-
-def launch(chosen: argparse.Namespace, words: list[str]) -> dict[str, Any]:
-    """Run the ranks under horovodrun, by mpirun as they use mpi4py, and return what rank 0 wrote."""
-    with tempfile.TemporaryDirectory(prefix="training-step-") as folder:
-        result = Path(folder) / "result.json"
-        settings = {RESULT_VARIABLE: str(result)}
-        if chosen.transport:
-            settings["HOROVOD_GPU_TRANSPORT"] = chosen.transport
-        launcher = [sys.executable, "-m", "horovod.runner", "--launcher", "mpi", "-np", str(chosen.np)]
-        done = subprocess.run(
-            [*launcher, sys.executable, __file__, *words],
-            env=os.environ | settings,
-            timeout=chosen.limit,
-            check=False,
-        )
-        if done.returncode != 0 or not result.exists():
-            raise SystemExit(f"training_step.py: the ranks failed, exit code {done.returncode}")
-        document: dict[str, Any] = json.loads(result.read_text())
-        return document
 
 
 def table_of(rows: list[Row]) -> str:
@@ -117,10 +93,10 @@ def arguments(words: list[str]) -> argparse.Namespace:
 
 def main(words: list[str]) -> int:
     chosen = arguments(words)
-    if RESULT_VARIABLE in os.environ:
+    if launched.RESULT in os.environ:
         import training_step_worker
 
-        training_step_worker.run(chosen, os.environ[RESULT_VARIABLE])
+        training_step_worker.run(chosen, os.environ[launched.RESULT])
         return 0
     if chosen.device == "cuda":
         from on_gpus.place import why_no_gpu
@@ -134,7 +110,9 @@ def main(words: list[str]) -> int:
     print("time in collectives that adds nothing; x none = steps per second over those without compression;")
     print("checks = thread time of checks that nobody changes gradients while they are reduced, of a step's.")
     print(report.machine_text(facts), flush=True)
-    document = launch(chosen, words)
+    settings = {"HOROVOD_GPU_TRANSPORT": chosen.transport} if chosen.transport else {}
+    launcher = launched.horovodrun(chosen.np)
+    document = launched.document_of(launcher, __file__, words, chosen.limit, settings)
     add_communication(document["rows"])
     print(report.machine_text(document["facts"]))
     print(table_of(document["rows"]))

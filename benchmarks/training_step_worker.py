@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import copy
 import time
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
@@ -16,6 +15,7 @@ import torch
 import trained_models
 from on_gpus.place import CPU, Place, open_place
 from on_gpus.stages import settled
+from on_hosts.training import digest_of
 from torch import nn
 from torch.nn import functional
 
@@ -102,13 +102,6 @@ def check_seconds(model: nn.Module, repetitions: int = 50) -> float:
     return (time.thread_time() - begin) / repetitions
 
 
-def digest(model: nn.Module) -> int:
-    found = 0
-    for parameter in model.parameters():
-        found = zlib.crc32(parameter.detach().cpu().contiguous().numpy().data, found)
-    return found
-
-
 def rows_of(name: str, chosen: argparse.Namespace, place: Place) -> list[dict[str, Any]]:
     """A record of each contender. RuntimeError unless all ranks end with the same parameters."""
     torch.manual_seed(1)  # the same model on all ranks
@@ -120,7 +113,7 @@ def rows_of(name: str, chosen: argparse.Namespace, place: Place) -> list[dict[st
     measure(contenders, chosen.steps, chosen.rounds, place)
     rows = []
     for contender in contenders:
-        own = (contender.seconds, contender.collective_seconds, digest(contender.model))
+        own = (contender.seconds, contender.collective_seconds, digest_of(contender.model))
         seconds, collectives, digests = zip(*hvd.allgather_object(own), strict=True)
         if contender.name != ALONE and len(set(digests)) > 1:
             raise RuntimeError(f"{name} under {contender.name}: ranks ended with different parameters")

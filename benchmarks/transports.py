@@ -2,6 +2,7 @@
 
     python benchmarks/transports.py --hosts 2 --rate 1gbit            # 1 KB to 100 MB, some minutes
     python benchmarks/transports.py --latency                         # 8 bytes, to and fro
+    python benchmarks/transports.py --shown docs/measured/transports.csv
 
 Allreduces: jobs of horovodrun with HOROVOD_TRANSPORT=mpi and =tcp take turns. Printed are medians over all
 calls, their ratio with the range over rounds, and processor time of the engine for each GB of float32.
@@ -12,6 +13,7 @@ once at full speed, and once with pauses in which the other side falls asleep.
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import os
 import socket
@@ -21,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import report
 from on_hosts.jobs import environment
@@ -32,6 +34,10 @@ SIZES = (1000, 64_000, report.MEGA, 25 * report.MEGA, 100 * report.MEGA)
 COMPRESSIONS = ("none", "bit8", "int4")
 SECONDS_OF_A_CELL = 1.0  # roughly; at least three calls
 PINGS, BURSTS, PAUSE = 200, 15, 0.01
+HEADINGS = [
+    *("hosts", "rate", "bytes", "compression", "transport"),
+    *("seconds", "mpi_over_it", "lowest", "highest", "engine_seconds_per_gb"),
+]
 Cells: TypeAlias = (
     "dict[str, list[float]]"  # "1000 none" -> seconds of a call, seconds of the engine for each GB
 )
@@ -177,18 +183,34 @@ def allreduces(hosts: MadeHosts, chosen: argparse.Namespace) -> None:
     for number in range(chosen.rounds):
         turns = list(ways)[:: 1 if number % 2 == 0 else -1]
         rounds.append({name: cells_of(hosts, chosen, ways[name]) for name in turns})
-    rows = []
-    for cell in rounds[0]["mpi"]:
-        size, compression = cell.split()
-        line = [report.size_text(int(size)), compression]
-        for name in ways:
-            took = statistics.median(row[name][cell][0] for row in rounds)
-            ratios = [row["mpi"][cell][0] / row[name][cell][0] for row in rounds]
-            against = f" {statistics.median(ratios):.2f}x ({min(ratios):.2f}-{max(ratios):.2f})"
-            cost = statistics.median(row[name][cell][1] for row in rounds)
-            line.append(f"{report.time_text(took)}{'' if name == 'mpi' else against}, {cost:.2f} s/GB")
-        rows.append(line)
-    print(report.table(["size", "compression", *ways], rows, 2))
+    rows = [
+        [len(hosts.names), chosen.rate, *cell.split(), name, *figures(rounds, name, cell)]
+        for cell in rounds[0]["mpi"]
+        for name in ways
+    ]
+    print(table_of(rows))
+    if chosen.out:
+        report.write_csv(chosen.out, HEADINGS, rows)
+
+
+def figures(rounds: list[dict[str, Cells]], name: str, cell: str) -> list[float]:
+    """Medians over rounds: seconds, MPI's seconds over these, their range, the engine's seconds per GB."""
+    ratios = [row["mpi"][cell][0] / row[name][cell][0] for row in rounds]
+    seconds, cost = (statistics.median(row[name][cell][each] for row in rounds) for each in (0, 1))
+    return [seconds, statistics.median(ratios), min(ratios), max(ratios), cost]
+
+
+def table_of(rows: list[list[Any]]) -> str:
+    """A line for each size and compression, a column for each way; rows are those of the CSV file."""
+    lines: dict[tuple[str, ...], dict[str, str]] = {}
+    for hosts, rate, size, compression, way, seconds, ratio, lowest, highest, cost in rows:
+        against = "" if way == "mpi" else f" {float(ratio):.2f}x ({float(lowest):.2f}-{float(highest):.2f})"
+        engine = f", {float(cost):.2f} s/GB" if cost != "" else ""
+        line = lines.setdefault((f"{hosts} hosts, {rate}", report.size_text(int(size)), compression), {})
+        line[way] = f"{report.time_text(float(seconds))}{against}{engine}"
+    ways = list(next(iter(lines.values())))
+    cells = [[*place, *(line[way] for way in ways)] for place, line in lines.items()]
+    return report.table(["cables", "size", "compression", *ways], cells, 3)
 
 
 def main() -> None:
@@ -204,6 +226,8 @@ def main() -> None:
     option("--rounds", type=int, default=5)
     option("--connections", type=int, nargs="*", default=[], help="also with so many connections")
     option("--latency", action="store_true", help="of 8 bytes instead")
+    option("--out", default="", help="also add the figures to this CSV file")
+    option("--shown", metavar="FILE", help="measure nothing: show what --out has written")
     option("--rank", type=int, nargs="+", help=argparse.SUPPRESS)
     option("--ping", nargs=2, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
@@ -211,6 +235,10 @@ def main() -> None:
         return reductions(chosen.rank)
     if chosen.ping:
         return pings(int(chosen.ping[0]), Path(chosen.ping[1]))
+    if chosen.shown:
+        with open(chosen.shown, newline="") as file:
+            print(table_of([*csv.reader(file)][1:]))
+        return None
     rate = "none" if chosen.latency else chosen.rate
     with MadeHosts(chosen.hosts, rate=rate, rtt=chosen.rtt) as hosts:
         if chosen.latency:

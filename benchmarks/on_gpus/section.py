@@ -1,4 +1,4 @@
-"""The section of docs/benchmarks.md that says what was measured on a GPU, made of gpu_report.py's records."""
+"""Markdown of what was measured on a GPU, made of gpu_report.py's records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is printed of the measurements, and written to docs/benchmarks.md."""
+"""Tables of the measurements of benchmarks/cluster.py."""
 
 from __future__ import annotations
 
@@ -121,9 +121,8 @@ def sections(document: Record) -> list[tuple[str, str]]:
     return parts
 
 
-def page_of(document: Record, pictures: list[str]) -> str:
-    """Everything as Markdown; pictures: names of files beside the page."""
+def text_of(document: Record) -> str:
+    """All tables as Markdown."""
     parts = [f"Measured on: {report.machine_text(document['machine'])}."]
     parts += [f"**{title}**\n\n{table}" for title, table in sections(document)]
-    parts += [f"![{name.removesuffix('.svg').replace('_', ' ')}]({name})" for name in pictures]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(parts)

@@ -84,7 +84,7 @@ def digest_of(model: nn.Module) -> int:
     """The same on two ranks whose parameters have the same bytes."""
     digest = 0
     for parameter in model.parameters():
-        digest = zlib.crc32(parameter.detach().contiguous().numpy().data, digest)
+        digest = zlib.crc32(parameter.detach().cpu().contiguous().numpy().data, digest)
     return digest
 
 

@@ -86,7 +86,8 @@ def run_of(documents: list[Record], task: Record) -> Record:
         "ratio": wire / compute if compute else None,
         "serial_ratio": wire / serial if serial else None,
     }
-    return about | found | {"wire": wire, "compute": compute, **ratios, "rows": rows}
+    found |= {"steps": len(rows[0]["samples"]), "wire": wire, "compute": compute, **ratios}
+    return about | found | {"rows": rows}
 
 
 def row_of(name: str, visits: list[Record], task: Record) -> Record:

@@ -1,4 +1,4 @@
-"""What is printed of the figures, and written to docs/benchmarks.md."""
+"""Tables of benchmarks/scaling.py: its plan and its figures."""
 
 from __future__ import annotations
 
@@ -126,14 +126,14 @@ def choices(run: Record) -> list[str]:
 
 def run_section(run: Record) -> str:
     parts = [f"**{title(run)}**", run_table(run), *choices(run)]
-    steps = len(run["rows"][0]["samples"])
+    steps = run["steps"]
     load = f"load of the machine {run['load_before']:.2f} before, {run['load']:.2f} after"
     parts.append(f"{steps} timed step{'s' * (steps > 1)} of each contender; {load}.")
     return "\n\n".join(parts)
 
 
-def page_of(document: Record, pictures: list[str]) -> str:
-    """Everything as Markdown; pictures: names of files beside the page."""
+def text_of(document: Record) -> str:
+    """All tables as Markdown."""
     parts = [f"Measured on: {report.machine_text(document['machine'])}."]
     parts += [run_section(run) for run in document["runs"]]
     for runs in families(document["runs"]):
@@ -141,8 +141,7 @@ def page_of(document: Record, pictures: list[str]) -> str:
             first = runs[0]
             across = "one host" if first["kind"] == "processes" else f"hosts, {first['rate']}"
             parts.append(f"**{first['model']}, {across}: samples/s (linearity)**\n\n{matrix(runs)}")
-    parts += [f"![{name.removesuffix('.svg').replace('_', ' ')}]({name})" for name in pictures]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(parts)
 
 
 def plan_table(jobs: list[Record]) -> str:

@@ -1,4 +1,4 @@
-"""benchmarks/cluster.py runs on hosts, with --quick, and its figures reach the page: not its speed."""
+"""benchmarks/cluster.py and transports.py run on hosts, and show their figures again: not their speed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import rig
 from page_blocks import arguments_of
 
 BENCHMARKS = rig.ROOT / "benchmarks"
-PAGE = rig.ROOT / "docs" / "benchmarks.md"
 sys.path.insert(0, str(BENCHMARKS))
 import cluster as benchmark  # noqa: E402 -- of the folder of benchmarks
 
@@ -35,7 +34,7 @@ def test_the_commands_of_the_page_are_understood() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(330)  # some 30 s on two cores that have nothing else to do
-def test_every_part_runs_and_reaches_the_page(hosts_can_be: None, tmp_path: Path) -> None:
+def test_every_part_runs_and_is_shown_again(hosts_can_be: None, tmp_path: Path) -> None:
     pytest.importorskip("mpi4py", reason="MPI_Allreduce is called through mpi4py, which is not installed")
     out, trained = tmp_path / "out.json", ["DDP PowerSGD", "bit8"]
     options = ("--quick", "--only", "MPI", "gloo half", "int4", "--trained", *trained, "--out", str(out))
@@ -49,21 +48,20 @@ def test_every_part_runs_and_reaches_the_page(hosts_can_be: None, tmp_path: Path
     assert [(row["contender"], row["hosts"]) for row in figures["scaling"]] == [
         ("alone", 1), ("DDP PowerSGD", 2), ("bit8", 2),
     ]  # fmt: skip
-    (tmp_path / "page.md").write_text(PAGE.read_text())
     pytest.importorskip("matplotlib", reason="plots are drawn with matplotlib, which is not installed")
-    run("cluster.py", "--shown", str(out), "--plots", str(tmp_path), "--into", str(tmp_path / "page.md"))
+    assert run("cluster.py", "--shown", str(out), "--plots", str(tmp_path)) == shown
     drawn = {path.name for path in tmp_path.glob("cluster_*.svg")}
     assert drawn == {f"cluster_{part}.svg" for part in benchmark.PARTS}
-    page = (tmp_path / "page.md").read_text()
-    assert shown.strip() in page and all(f"]({name})" in page for name in drawn)
 
 
 @pytest.mark.timeout(200)
-def test_transports_are_compared(hosts_can_be: None) -> None:
+def test_transports_are_compared(hosts_can_be: None, tmp_path: Path) -> None:
     """benchmarks/transports.py: with one size and one round, and 8 bytes to and fro."""
-    said = run("transports.py", "--bytes", "1000", "--rounds", "1", "--connections", "2")
+    out = str(tmp_path / "out.csv")
+    said = run("transports.py", "--bytes", "1000", "--rounds", "1", "--connections", "2", "--out", out)
+    assert run("transports.py", "--shown", out) == said
     rows = [line.split("|")[1:-1] for line in said.splitlines()[2:]]
-    assert [row[1].strip() for row in rows] == ["none", "bit8", "int4"]
-    assert all(len(row) == 5 and "s/GB" in cell for row in rows for cell in row[2:])
+    assert [row[2].strip() for row in rows] == ["none", "bit8", "int4"]
+    assert all(len(row) == 6 and "s/GB" in cell for row in rows for cell in row[3:])
     said = run("transports.py", "--latency")
     assert re.search(r"^8 bytes, asleep: socket .* us, tcp .* us, [\d.]+x$", said, re.MULTILINE)

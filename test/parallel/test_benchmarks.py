@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import sys
 import zipfile
@@ -15,6 +16,8 @@ from horovod import _native
 
 pytest.importorskip("ml_dtypes", reason="benchmarks/codec.py compares with ml_dtypes, which is not installed")
 pytest.importorskip("mpi4py", reason="benchmarks/allreduce.py compares with mpi4py, which is not installed")
+
+MEASURED = BENCHMARKS.parent / "docs" / "measured"
 
 
 def test_codec_prints_every_contender_with_its_size_and_error(tmp_path: Path) -> None:
@@ -56,45 +59,49 @@ def test_allreduce_checks_and_times_everybody(ranks: int, tmp_path: Path) -> Non
         assert row["nmse"] < (1.6e-3 if row["contender"] == "bit8" else 1e-5)
 
 
-def test_summary_fills_the_page_from_the_figures(tmp_path: Path) -> None:
+def test_summary_prints_the_figures(tmp_path: Path) -> None:
     speed, sums = tmp_path / "codec.json", tmp_path / "allreduce.json"
     run("codec.py", "--quick", "--out", str(speed))
     run("allreduce.py", "--quick", "--np", "2", "--out", str(sums), "--only", "MPI", "none", "bit8")
-    page = tmp_path / "page.md"
-    text = (BENCHMARKS.parent / "docs" / "benchmarks.md").read_text()
-    page.write_text(text)
-    run("summary.py", str(speed), str(sums), "--into", str(page))
-    before, mark, after = page.read_text().partition(
-        "<!-- everything below is written by benchmarks/summary.py -->"
-    )
-    assert text.startswith(before + mark)
+    shown = run("summary.py", str(speed), str(sums)).stdout
     rows = {(row["bytes"], row["contender"], row["mode"]): row for row in document(sums)["rows"]}
     wanted = f"({rows[1000, 'none', 'in_place']['versus_best']:.2f})"
-    line = next(row for row in cells(after) if row[0] == "1 KB")
+    line = next(row for row in cells(shown) if row[0] == "1 KB")
     assert line[2].endswith(wanted)
-    assert len([row for row in cells(after) if row[0] == "100 KB"]) == 2  # in place, and out of place
-    assert "bit8/128" in after
+    assert len([row for row in cells(shown) if row[0] == "100 KB"]) == 2  # in place, and out of place
+    assert "bit8/128" in shown
 
 
-def test_the_numbers_that_the_page_opens_with_are_those_of_its_tables() -> None:
-    text = (BENCHMARKS.parent / "docs" / "benchmarks.md").read_text()
-    opening, _, rest = text.partition("\n## ")
-    training = {row[0]: row for row in cells(rest.partition("W/C = 4.5**")[2].partition("\n**")[0])}
+def test_the_page_opens_with_measured_numbers() -> None:
+    opening = (BENCHMARKS.parent / "docs" / "benchmarks.md").read_text().partition("\n## ")[0]
+    cluster = document(MEASURED / "cluster.json")
+    steps, slower = (
+        {row["contender"]: row["samples_per_second"] for row in rows} for rows in cluster["training"]
+    )
+    wanted = [steps["bit8"] / steps["DDP"], steps["bit8"], steps["DDP"], steps["int4"]]
     said = re.search(
         r"is (\S+) times as fast.* on (\S+) pictures .* on (\S+) with DDP; .* on (\S+)\.\n",
         opening,
         re.DOTALL,
     )
-    assert said
-    assert [training["bit8"][5], training["bit8"][1], training["DDP"][1], training["int4"][1]] == [
-        *said.groups()
-    ]
-    sums = {row[2]: row for row in cells(rest) if row[:2] == ["2 hosts, 1gbit", "100 MiB"]}
-    said = re.search(r"takes (\d+ ms) with `bit8` and (\d+ ms) without .* is (\S+) times", opening, re.DOTALL)
-    assert said
-    assert [sums["bit8"][3], sums["none"][3], sums["bit8"][6]] == [*said.groups()]
-    accuracy, loss = (row[5] for row in cells(rest) if row[0] == "bit8" and row[-2].startswith("yes"))
-    assert f"by {loss} %" in opening and f"by {accuracy} points" in opening
+    assert said and [*map(float, said.groups())] == pytest.approx(wanted, rel=5e-3)
+    assert f"it is {slower['bit8'] / slower['DDP']:.2f} times as fast" in opening
+    sums = {row["contender"]: row for row in cluster["allreduce"] if row["hosts"] == 2}
+    said = re.search(r"takes (\d+) ms with `bit8` and (\d+) ms without .* is (\S+) times", opening, re.DOTALL)
+    wanted = [1e3 * sums["bit8"]["seconds"], 1e3 * sums["none"]["seconds"], sums["bit8"]["times_limit"]]
+    assert said and [*map(float, said.groups())] == pytest.approx(wanted, rel=5e-3)
+    for task, unit in (("language", "%"), ("mnist", "points")):
+        with (MEASURED / f"convergence_{task}.csv").open() as file:
+            (row,) = (row for row in csv.DictReader(file) if row["compression"] == "bit8")
+        assert f"by {row[f'difference, {unit}']} {unit}" in opening
+
+
+@pytest.mark.parametrize("program", ["cluster", "scaling", "transports", "gpu_report", "summary"])
+def test_what_was_measured_is_shown(program: str) -> None:
+    files = {"summary": ["codec.json", "allreduce.json"], "gpu_report": ["gpu.json"]}
+    names = files.get(program, [f"{program}.{'csv' if program == 'transports' else 'json'}"])
+    words = [*([] if program == "summary" else ["--shown"]), *(str(MEASURED / name) for name in names)]
+    assert len(cells(run(f"{program}.py", *words).stdout)) >= 6
 
 
 def test_allreduce_names_what_it_does_not_know() -> None:

@@ -1,4 +1,4 @@
-"""benchmarks/gpu_report.py: its parts, their ends, what is resumed, what is carried, and what the page says.
+"""benchmarks/gpu_report.py: its parts, their ends, what is resumed, what is carried, and what is shown.
 
 The whole of it runs on the emulated GPU, is killed in the middle, and goes on. Speed is never checked.
 """
@@ -154,30 +154,16 @@ def test_tests_that_did_not_run_are_not_done(tmp_path: Path) -> None:
     assert parts.outcome(0, None, 9) == "failed with exit code 0"
 
 
-def test_the_page_says_what_is_missing_and_what_has_failed(fakes: list[Part], tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    begin, end = (f"<!-- {word} of what {gpu_report.PROGRAM} writes -->" for word in ("begin", "end"))
-    page.write_text(f"before\n{begin}\n{end}\nafter\n")
-    gpu_report.write_page(tmp_path, page)
-    empty = page.read_text()
-    assert empty == f"before\n{begin}\n\nNot measured on a GPU yet.\n\n{end}\nafter\n"
+def test_missing_and_failed_parts_are_shown(fakes: list[Part], tmp_path: Path) -> None:
+    assert section.section(gpu_report.read_records(tmp_path)) == "Not measured on a GPU yet."
     options = chosen(tmp_path)
     options.part = ["bad"]
     measured(options)
-    for _ in range(2):
-        gpu_report.write_page(options.out, page)
-        text = page.read_text()
-        assert text.count("### On a GPU: bad") == 1
-        assert "Not measured on a GPU yet: `good`, `slow`." in text
-        assert "GPU: GPU of a test, driver: 1.2, CUDA: 13.0, torch: 2.11, commit: abc." in text
-        assert "```text\nno such kernel\n```" in text
-        assert "mulated" not in text and text.endswith(f"{end}\nafter\n")
-
-
-def test_the_page_has_a_place_for_it() -> None:
-    text = (ROOT / "docs" / "benchmarks.md").read_text()
-    for word in ("begin", "end"):
-        assert text.count(f"<!-- {word} of what {gpu_report.PROGRAM} writes -->") == 1
+    text = section.section(gpu_report.read_records(options.out))
+    assert text.count("### On a GPU: bad") == 1
+    assert "Not measured on a GPU yet: `good`, `slow`." in text
+    assert "GPU: GPU of a test, driver: 1.2, CUDA: 13.0, torch: 2.11, commit: abc." in text
+    assert "```text\nno such kernel\n```" in text and "mulated" not in text
 
 
 def test_wheels_are_for_the_other_machine_and_may_not_be_too_large(tmp_path: Path) -> None:
@@ -263,12 +249,10 @@ def environment(mark: str) -> dict[str, str]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # where the emulated CUDA has to be built; seconds otherwise
 def test_on_the_emulated_gpu_it_is_killed_and_goes_on(tmp_path: Path) -> None:
-    page, out = tmp_path / "benchmarks.md", tmp_path / "out"
-    original = (ROOT / "docs" / "benchmarks.md").read_text()
-    page.write_text(original)
+    out = tmp_path / "out"
     names = ["codec", "host", "nccl"]
     mark = launching.fresh_mark()
-    where = ["--installed", "--quick", "--out", str(out), "--page", str(page)]
+    where = ["--installed", "--quick", "--out", str(out)]
     command = [sys.executable, str(BENCHMARKS / "gpu_report.py"), *where, "--part", *names]
     with subprocess.Popen(command, env=environment(mark)) as process:
         while not (out / "report.json").exists():
@@ -278,16 +262,14 @@ def test_on_the_emulated_gpu_it_is_killed_and_goes_on(tmp_path: Path) -> None:
         assert process.wait(60) == 128 + 15
     assert not launching.processes_of(mark)
     first = gpu_report.read_records(out)
-    assert list(first) == ["codec"] and page.read_text() == original
+    assert list(first) == ["codec"]
 
     again = subprocess.run(command, env=environment(mark), capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stdout + again.stderr
     records = gpu_report.read_records(out)
     assert records["codec"] == first["codec"]
     assert {name: record["outcome"] for name, record in records.items()} == dict.fromkeys(names, "done")
-    before, mark_line, rest = page.read_text().partition("<!-- begin of what benchmarks/gpu_report.py")
-    written, end, after = rest.partition("<!-- end of what benchmarks/gpu_report.py")
-    assert original.startswith(before + mark_line) and original.endswith(end + after)
+    written = again.stdout
     for name in names:
         assert f"### On an emulated GPU: {name}" in written
     assert written.count(section.EMULATED) == written.count(section.QUICK) == len(names)

@@ -14,7 +14,6 @@ from page_blocks import arguments_of
 pytest.importorskip("torch", reason="the benchmark trains with torch, which is not installed")
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = ROOT / "docs" / "benchmarks.md"
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import scaling  # noqa: E402 -- of the folder of benchmarks
 import trained_models  # noqa: E402
@@ -143,10 +142,9 @@ def test_the_table_has_a_line_for_each_contender() -> None:
 
 
 def test_runs_of_several_numbers_of_hosts_are_put_side_by_side() -> None:
-    page = tables.page_of({"machine": {"cores": 2}, "runs": [made_up(4), made_up(2)]}, ["scaling.svg"])
-    assert "**vgg16, hosts, 1gbit: samples/s (linearity)**" in page
-    assert re.search(r"\| DDP +\| 0\.563 \(0\.28\) \| 1\.13 \(0\.28\) \|", page)
-    assert page.endswith("![scaling](scaling.svg)\n")
+    text = tables.text_of({"machine": {"cores": 2}, "runs": [made_up(4), made_up(2)]})
+    assert "**vgg16, hosts, 1gbit: samples/s (linearity)**" in text
+    assert re.search(r"\| DDP +\| 0\.563 \(0\.28\) \| 1\.13 \(0\.28\) \|", text)
 
 
 @pytest.mark.parametrize(
@@ -229,19 +227,18 @@ def test_figures_that_were_written_are_shown_again_with_a_picture(
     files = [tmp_path / f"{count}.json" for count in (2, 4)]
     for path, count in zip(files, (2, 4), strict=True):
         path.write_text(json.dumps({"machine": {"cores": 2}, "runs": [made_up(count)]}))
-    page = tmp_path / "page.md"
-    page.write_text(PAGE.read_text())
-    words = ["--shown", *map(str, files), "--plots", str(tmp_path), "--into", str(page)]
-    assert scaling.main(words) == 0
-    shown = capsys.readouterr().out.strip()
-    assert shown in page.read_text() and "2 hosts, 1gbit" in shown and "4 hosts, 1gbit" in shown
+    joined = str(tmp_path / "joined.json")
+    assert scaling.main(["--shown", *map(str, files), "--plots", str(tmp_path), "--out", joined]) == 0
+    shown = capsys.readouterr().out
+    assert "2 hosts, 1gbit" in shown and "4 hosts, 1gbit" in shown
+    assert scaling.main(["--shown", joined]) == 0 and capsys.readouterr().out == shown
     picture = (tmp_path / "scaling.svg").read_text()
     assert "<svg" in picture
 
 
 def test_the_commands_of_the_page_are_understood() -> None:
     commands = arguments_of("benchmarks/scaling.py", "docs/benchmarks.md")
-    assert len(commands) == 6
+    assert len(commands) == 4
     for words in commands:
         chosen = scaling.arguments(words)
         assert chosen.shown or scaling.plan(chosen)
