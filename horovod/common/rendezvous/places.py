@@ -76,7 +76,7 @@ def by_environment(launch: Launch, environment: Mapping[str, str], ranks: Sequen
 
 
 def on_first_host(launch: Launch, environment: Mapping[str, str], ranks: Sequence[int]) -> StoreRendezvous:
-    """A store on the first host, at a port made of the job's identity, unless MASTER_ADDR or MASTER_PORT is set.
+    """A store on the first host, at a port made of the job's identity; MASTER_ADDR, MASTER_PORT override.
 
     ValueError: the launcher does not name the hosts, or rank 0 is not on the first.
     """
