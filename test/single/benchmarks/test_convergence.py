@@ -1,4 +1,4 @@
-"""benchmarks/convergence.py without training: its statistics, its conclusions, and which runs it asks for."""
+"""Tests benchmarks/convergence.py without training: its statistics, conclusions and requested runs."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_labels_leave_out_the_names_of_options() -> None:
 
 
 def record(**values: Any) -> dict[str, Any]:
-    """What a run leaves, as far as tables and plans look at it."""
+    """The parts of a run's result that tables and plans read."""
     always = {"loss": 2.0, "accuracy": 0.5, "steps": 10, "ranks": 2, "batch": 16, "learning_rate": 0.1}
     cost = {"data": "a text", "seconds": 1.0, "bytes_sent": 1000, "identical": True, "curve": []}
     return always | cost | values

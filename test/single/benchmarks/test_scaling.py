@@ -1,4 +1,4 @@
-"""benchmarks/scaling.py: its arithmetic, tables, plan and pictures, on figures made up for it."""
+"""Tests the arithmetic, tables, plan and pictures of benchmarks/scaling.py on made-up figures."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_ranks_that_end_with_different_parameters_are_no_result() -> None:
     with pytest.raises(figures.WrongResult, match=r"DDP, vgg16, 2 hosts: the ranks ended with different"):
         figures.run_of(ranks, TASK | {"bytes_per_second": 100e6})
     ranks = documents()
-    ranks[1]["contenders"]["alone"]["digests"] = [8]  # nobody told them of each other
+    ranks[1]["contenders"]["alone"]["digests"] = [8]  # these ranks do not communicate
     figures.run_of(ranks, TASK | {"bytes_per_second": 100e6})
 
 

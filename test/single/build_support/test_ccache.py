@@ -1,4 +1,4 @@
-"""How the build uses ccache: where it is installed, unless something else is asked for."""
+"""The build uses ccache if it is installed, unless the environment says otherwise."""
 
 from __future__ import annotations
 

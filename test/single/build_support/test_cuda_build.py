@@ -1,4 +1,4 @@
-"""How the build chooses a CUDA, over toolkits that are shell scripts, and what --check-build says of it."""
+"""How the build chooses a CUDA toolkit, and how --check-build reports it. The toolkits are shell scripts."""
 
 # private: _simd_level: a machine with another processor
 

@@ -1,4 +1,4 @@
-"""What a build in a clone has for developers, and no other has. CMake is one that makes empty files."""
+"""Parts that only a developer build in a clone has. A script that creates empty files replaces CMake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks, scales and whole runs of the NumPy codecs: edges, special values, error bounds, sizes, refusals."""
+"""Blocks, scales and whole arrays of the NumPy codecs: edges, special values, error bounds, sizes, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Python in docs/wire_format.md runs, and tables there and in docs/compression.md are true."""
+"""Runs the Python code of docs/wire_format.md and checks the tables there and in docs/compression.md."""
 
 from __future__ import annotations
 

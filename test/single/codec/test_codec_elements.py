@@ -1,4 +1,4 @@
-"""One element at a time: the NumPy codec's formats against outside judges (ml_dtypes, NumPy's half)."""
+"""Compares elements of the NumPy codec's formats with independent code (ml_dtypes, NumPy's float16)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ inputs = pytest.mark.parametrize("x", FLOAT32_INPUTS.values(), ids=FLOAT32_INPUT
 
 
 def judged(x: NDArray[np.float32], dtype: Any) -> NDArray[Any]:
-    """The outside judge's conversion, which overflows to infinity or NaN where ours saturates."""
+    """The reference's conversion, which overflows to infinity or NaN; ours saturates."""
     with np.errstate(over="ignore", invalid="ignore"):
         return x.astype(dtype)
 

@@ -1,4 +1,4 @@
-"""int8 and int4 in NumPy: scales, special values, error bounds, rotation and Lloyd-Max levels."""
+"""The NumPy codecs int8 and int4: scales, special values, error bounds, rotation and Lloyd-Max levels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The native codecs, at every instruction set this machine runs, byte for byte against the NumPy twin."""
+"""Compares the native codecs with the NumPy twin, byte for byte, at every instruction set of this machine."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_bit8_elements_under_scale_one(x: Float32s, block_size: int, fmt: Any, r
     ],
 )
 def test_scales_over_the_whole_range(block_size: int, name: str) -> None:
-    """Each block lies in a binade of its own, with the sweep's edge mantissas at its largest element."""
+    """Each block is in a different binade, with the sweep's edge mantissas as its largest element."""
     sweep = np.unique(np.abs(float32_sweep()))  # which has both signs of each
     largest = sweep[np.isfinite(sweep)][::29]
     below = np.random.default_rng(3).uniform(-1, 1, (largest.size, block_size)).astype(np.float32)
@@ -108,7 +108,7 @@ def test_all_256_codes_decode_at_every_scale(level: str, block_size: int, varian
     run = np.concatenate([scales, codes])
     expected = named_codec(codec.name).decode(run, codes.size)
     values = decode(codec, run, codes.size)
-    # Where scale and code are both NaN, which of the two gives the sign is left to the processor.
+    # If scale and code are both NaN, the processor chooses the one that gives the sign.
     plain = named_codec(codec.name).decode(np.concatenate([np.full_like(scales, 127), codes]), codes.size)
     both = (scales.repeat(block_size) == 255) & np.isnan(plain)
     assert np.isnan(values[both]).all()

@@ -1,4 +1,4 @@
-"""Stochastic rounding: the random numbers, what depends on them, and that the errors average out."""
+"""Stochastic rounding: the random numbers, their inputs, and that the mean error tends to 0."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def mean_errors(codec: Any, x: Float32s) -> tuple[NDArray[np.float64], NDArray[n
 
 
 def steps(name: str, x: Float32s) -> NDArray[np.float64]:
-    """The distance between the two values that each element may become; 0 where a rotation mixes many."""
+    """The distance between the two possible results of each element; 0 if a rotation mixes many elements."""
     rows = np.abs(x.reshape(8, -1).astype(np.float64))
     amax = rows.max(axis=1, keepdims=True)
     if "hadamard" in name:

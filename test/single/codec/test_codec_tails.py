@@ -1,6 +1,6 @@
-"""Runs of every short length, and lengths around whole vectors: at every instruction set, to the byte.
+"""Arrays of every short length and of lengths near whole vectors, byte for byte at every instruction set.
 
-Kernels work in vectors of 4 to 64 elements, and do what is left over otherwise; the NumPy twin does not.
+Kernels process vectors of 4 to 64 elements and treat the remainder separately; the NumPy twin does not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Adasum against its definition, pair by pair, in NumPy."""
+"""Compares Adasum with its definition, pair by pair, in NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an allreduce loses end to end: set by the codec and the route, and not by the number of ranks."""
+"""The end-to-end error of an allreduce depends on the codec and the route, not on the number of ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Error feedback of the core, against a slow twin in NumPy and by what defines it."""
+"""Compares the core's error feedback with a slow NumPy twin and with its definition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feedback as an object of Python, and what becomes of residuals when other ranks encode their elements."""
+"""Feedback as a Python object, and the residuals of elements that another rank now encodes."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_in_a_smaller_set_residuals_stay_with_who_still_encodes_the_elements() -
         if rank == 3:
             return
         sent = residual(feedback, "sent")[1]
-        # What is encoded as contribution is zero: the result is what residuals of results are left.
+        # The encoded contribution is zero: the result consists of the remaining residuals of results.
         got = step(engine, -sent, feedback, process_set=three)
         want = np.zeros(count, np.float32)
         for owner in range(3):

@@ -1,4 +1,4 @@
-"""The Average of integers is that of the numbers, whatever their sum, on every route."""
+"""The Average of integers is exact on every route, even if their sum overflows the dtype."""
 
 from __future__ import annotations
 

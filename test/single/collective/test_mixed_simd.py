@@ -1,4 +1,4 @@
-"""Hosts with different processors make one job: results do not depend on the instruction set."""
+"""A job of hosts with different processors: results do not depend on the instruction set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The route of an allreduce is a pure function of sizes, places and costs, and says why."""
+"""The route of an allreduce is a pure function of sizes, places and costs, and reports its reason."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_the_choice_is_the_cheapest_of_its_explanation() -> None:
 
 
 def test_a_slow_network_sends_fewer_bytes() -> None:
-    """Where messages are dear, one round; where bytes are, scattering."""
+    """One round if messages are expensive; scattering if bytes are."""
     facts = _native.PlanFacts()
     facts.ranks, facts.hosts, facts.bytes, facts.wire_bytes = 4, 4, 100_000, 100_000
     costs = _native.LinkCosts()

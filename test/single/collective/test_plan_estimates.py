@@ -1,6 +1,6 @@
-"""What a route is estimated to take: rounds, bytes on a cable and passes over memory, each counted by itself.
+"""The estimated time of a route: rounds, bytes on a cable and passes over memory, counted separately.
 
-One cost is set to 1 and the others to 0: then an estimate is how often that cost is paid.
+Each test sets one cost to 1 and the others to 0: the estimate is then how often that cost is paid.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ BYTES, WIRE = 1 << 20, 1 << 18
 GPU = {"on_gpu": True, "has_nccl": True, "op": 1}
 ONE_HOST: dict[str, Any] = {"ranks": 4, "hosts": 1, "most_on_a_host": 4, "carriers": 4}
 HOSTS: dict[str, Any] = {"ranks": 12, "hosts": 3, "most_on_a_host": 4, "carriers": 2}
-KINDS = {  # where there are several routes to choose from
+KINDS = {  # settings that allow several routes
     "window": ONE_HOST | {"shares_memory": True},
     "messages inside a host": ONE_HOST | {"sums_can_travel": True},
     "messages": HOSTS | {"sums_can_travel": True},

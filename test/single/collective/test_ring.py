@@ -1,6 +1,6 @@
-"""The ring: sums go from rank to rank, and then the results. Ranks as threads that exchange messages.
+"""The ring, with ranks as threads that exchange messages: sums pass from rank to rank, then the results.
 
-That it gives what NumPy says, test_collectives.py asks.
+test_collectives.py compares its results with NumPy's.
 """
 
 from __future__ import annotations

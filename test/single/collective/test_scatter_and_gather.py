@@ -1,4 +1,4 @@
-"""Alltoall, reduce-scatter and grouped allgather: what each rank gets, by every route."""
+"""The results of alltoall, reduce-scatter and grouped allgather on each rank, by every route."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class TestReducescatter:
 
     @pytest.mark.parametrize("codec", ["bit16", "bit8"])
     def test_compressed(self, size: int, shares_memory: bool, codec: str) -> None:
-        """Each contribution is quantised once, in blocks that begin where a rank's rows do."""
+        """Each contribution is quantised once, in blocks that begin with a rank's rows."""
 
         def program(rank: int, engine: _native.Engine) -> None:
             for name in ("float16", "bfloat16", "float32", "float64"):
@@ -220,7 +220,7 @@ class TestReducescatter:
 
 @pytest.mark.parametrize("codec", [None, "bit8"])
 def test_a_long_reducescatter_goes_in_chunks(codec: str | None) -> None:
-    """Slices of more than 4 MiB, whose lengths are no multiple of anything."""
+    """Slices of more than 4 MiB with odd lengths."""
 
     def program(rank: int, engine: _native.Engine) -> None:
         xs = [numbers(r, 2_500_001, np.float32) for r in range(2)]

@@ -1,4 +1,4 @@
-"""A worker's channel to its agent: what it asks and hears, and who has one. The driver's part is real."""
+"""A worker's channel to its agent: requests, answers, and which workers have one. The driver is real."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_some_of_them_meet(launcher: Launcher) -> None:
 
 @pytest.fixture
 def ends() -> Iterator[tuple[socket.socket, AgentChannel]]:
-    """An agent's end, which nobody serves, and a channel."""
+    """The agent's end, which does not answer, and a channel."""
     ours, theirs = socket.socketpair()
     yield ours, AgentChannel(theirs)
     ours.close()

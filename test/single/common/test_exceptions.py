@@ -1,4 +1,4 @@
-"""Whose fault an error is: decided by its class, or by the words of those who have no classes."""
+"""Whether an error follows another rank's failure: by its class, or by its text if it has no such class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several ranks in one process: whatever is kept of a job belongs to the one that the thread has entered."""
+"""Several ranks in one process: the state of a job belongs to the job that the thread has entered."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_another_torch_is_warned_of_once(
 
 
 def test_jobs_at_the_same_time_are_apart() -> None:
-    """The same names, and unnamed operations that are counted: neither job hears of the other."""
+    """Both use the same names, and counters for unnamed operations: the jobs do not affect each other."""
     totals: dict[int, list[tuple[float, float]]] = {}
 
     def job(size: int) -> None:

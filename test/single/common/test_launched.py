@@ -1,4 +1,4 @@
-"""What launchers say in the environment: a world of one is made only where nothing speaks of more ranks."""
+"""How launchers show in the environment: a world of one is made only if nothing indicates more ranks."""
 
 import os
 import re
@@ -117,7 +117,7 @@ FOUR_TASKS = "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4"
         ("HOROVOD_RANK=0 HOROVOD_SIZE=1 HOROVOD_AGENT=9:1:2", 0, 1, AGENT),
         (f"HOROVOD_RANK=1 HOROVOD_SIZE=3 HOROVOD_AGENT=9:1:2 {FOUR_TASKS}", 1, 3, AGENT),
         (f"HOROVOD_RANK=1 HOROVOD_SIZE=2 HOROVOD_AGENT=9:1:2 RANK=1 WORLD_SIZE=2 {WORKER}", 1, 2, AGENT),
-        # srun torchrun, where srun serves PMI or PMIx to each task
+        # srun torchrun, if srun provides PMI or PMIx to each task
         (f"RANK=5 WORLD_SIZE=8 {WORKER} {FOUR_TASKS} PMIX_RANK=1 PMIX_SERVER_URI41=x", 5, 8, STORE),
         (f"RANK=5 WORLD_SIZE=8 {WORKER} {FOUR_TASKS} PMI_RANK=1 PMI_SIZE=4", 5, 8, STORE),
     ],

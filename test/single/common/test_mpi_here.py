@@ -1,4 +1,4 @@
-"""Which MPI a wheel for everybody takes: folders that are made here, and environments of launchers."""
+"""Which MPI library a portable wheel loads, with folders made here and the environments of launchers."""
 
 from __future__ import annotations
 

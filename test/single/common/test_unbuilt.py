@@ -1,4 +1,4 @@
-"""A clone that is not built, inside of which Python imports its sources instead of the installation."""
+"""An unbuilt clone, in which Python imports the clone's sources instead of the installation."""
 
 import os
 import re
@@ -54,7 +54,7 @@ def clone(fitting_clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def typed(clone: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    """In the clone, where this package stands for what is installed."""
+    """Run in the clone, with this package as the installed one."""
     return subprocess.run(
         [sys.executable, *words],
         cwd=clone,

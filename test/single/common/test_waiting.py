@@ -1,4 +1,4 @@
-"""horovod.common.waiting: how long callers were blocked, what they say meanwhile, and who may go on."""
+"""horovod.common.waiting: how long callers were blocked, their messages meanwhile, and which may continue."""
 
 import math
 import time
@@ -61,7 +61,7 @@ def test_waiting_is_counted_until_the_next_job() -> None:
     assert waiting.blocked_microseconds() > second
     third = waiting.blocked_microseconds()
     time.sleep(PAUSE)
-    assert waiting.blocked_microseconds() == third  # no clock runs while nobody waits
+    assert waiting.blocked_microseconds() == third  # the clock runs only during a wait
     jobs.current().belongings.forget()
     assert waiting.blocked_microseconds() == 0
 

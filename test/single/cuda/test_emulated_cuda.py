@@ -1,4 +1,4 @@
-"""The emulated CUDA and the core's Device over it: streams, events, memory, kernels, errors."""
+"""The emulated CUDA, and the core's Device on it: streams, events, memory, kernels, errors."""
 
 import ctypes
 import os
@@ -18,7 +18,7 @@ from device_trials import Gpu, address_of, refused_there, trials  # noqa: E402
 
 import build  # noqa: E402
 
-build.library_path()  # where it cannot be built, nothing here can be: also what processes of their own do
+build.library_path()  # the import fails if the emulation cannot be built; child processes need it too
 FLAG_TIME = 0.05  # seconds in which a kernel that did not wait would have run
 
 
@@ -207,7 +207,7 @@ from device_trials import *
 
 
 def run(program: str, **environment: str) -> str:
-    """What a program says in a process of its own, with an environment that the emulation reads once."""
+    """The output of a program in a new process, as the emulation reads its environment only once."""
     code = IN_A_PROCESS.format(emulation=str(EMULATION)) + program
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -1,6 +1,6 @@
 """The emulated NCCL through the core's Communicator: processes, errors, abort.
 
-What it computes and moves, test_device_collectives.py asks through the engine.
+test_device_collectives.py tests its results through the engine.
 """
 
 import os
@@ -34,7 +34,7 @@ def emulated_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def on_ranks(size: int, work: Callable[[Communicator], T]) -> list[T]:
-    """What the work gave on each rank, each a thread with a GPU of its own."""
+    """The result of the work on each rank; a rank is a thread with its own GPU."""
     unique = make_id()
 
     def one(rank: int) -> T:

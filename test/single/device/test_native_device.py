@@ -1,4 +1,4 @@
-"""A GPU by itself, as benchmarks use it (native.Device): messages and sums are those of the CPU's codecs."""
+"""One GPU as benchmarks use it (native.Device): messages and sums equal those of the CPU's codecs."""
 
 from __future__ import annotations
 

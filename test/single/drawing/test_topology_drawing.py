@@ -1,4 +1,4 @@
-"""The drawings: the text compared whole, the SVG by what is in it and where."""
+"""Drawings of a topology: compares the whole text, and the elements of the SVG and their positions."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def paths(drawing: str, kind: str) -> list[ElementTree.Element]:
 
 
 def rectangles(drawing: str, kind: str = "") -> list[tuple[float, ...]]:
-    """(x, y, width, height) of each box, or of those of a class; "-": without cards, which are a stack."""
+    """(x, y, width, height) of each box, or of a class of boxes; "-": without cards, which are stacked."""
     found = []
     for box in elements(drawing, "rect"):
         name = box.get("class", "")
@@ -286,9 +286,9 @@ def touches(x: float, y: float, line: Segment) -> bool:
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_wires_lead_from_one_part_to_another(name: str) -> None:
-    """Each end is at the edge of a box, or on another wire: else it would hang in the air.
+    """Each end touches the edge of a box, or another wire.
 
-    Where cables end, a network's corners are round: they reach into it a little.
+    Cables reach slightly into a network's box, as its corners are round.
     """
     drawing = picture(name)
     edges: list[Segment] = []
@@ -299,7 +299,7 @@ def test_wires_lead_from_one_part_to_another(name: str) -> None:
         x, y, width = (float(box.get(key, "")) for key in ("x", "y", "width"))
         edges += [(x, y, x + width, y + 10)] if box.get("rx") == "10" and width > svg.WIDTH - 10 else []
     wires = segments(drawing, "pcie", "nvlink", "cable", "between")
-    assert bool(wires) == (name != "nasty")  # of which nobody knows what hangs on what
+    assert bool(wires) == (name != "nasty")  # its connections are unknown
     for number, (left, top, right, bottom) in enumerate(wires):
         others = edges + wires[:number] + wires[number + 1 :]
         for x, y in ((left, top), (right, bottom)):

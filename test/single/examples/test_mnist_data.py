@@ -1,4 +1,4 @@
-"""The examples' data loader on files made here: what it accepts, refuses, downloads; and the digits."""
+"""The examples' data loader, on files made here: accepted and refused files, downloads, and the digits."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def never_said(line: str) -> None:
     raise AssertionError(f"said: {line}")
 
 
-# Where the files are found
+# Locations of the files
 
 
 @pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gzip"])
@@ -117,7 +117,7 @@ def test_the_real_shapes_are_mnists(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-# What is refused: every message names the file and what was expected
+# Refused files: every message names the file and the expected content
 
 
 def refusal(data: ModuleType, folder: Path, allow_digits: bool = False) -> str:

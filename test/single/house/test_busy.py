@@ -1,4 +1,4 @@
-"""Time limits that grow with the load."""
+"""Time limits that grow with the load of the machine."""
 
 from __future__ import annotations
 

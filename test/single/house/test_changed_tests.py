@@ -42,7 +42,7 @@ def test_each_folder_of_the_package_has_tests() -> None:
 
 
 def test_each_folder_of_tests_is_one_of_the_package() -> None:
-    """Or named here; and no test lies beside the folders, where no change would select it."""
+    """Other folders are named here. All tests are in folders, as changes select folders."""
     others = {HOUSE, *OTHERS.values(), "test/single/build_support", "test/single/support"}
     named = others.union(*map(of_folder, folders_of_the_package()))
     data = {"test/single/torch/stored_checkpoints"}

@@ -1,4 +1,4 @@
-"""CHANGELOG.md: what is under way is no release, and each kind of change has one heading in each version."""
+"""CHANGELOG.md: unreleased changes have no version; and a version has one heading for each kind of change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warnings are errors: g++'s where the package is built, clang's in scripts/check_cpp.py."""
+"""Compiler warnings are errors: g++'s in the package's build, clang's in scripts/check_cpp.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parsers of what came from elsewhere, given inputs that nobody wrote: test/fuzz/README.md."""
+"""Runs the parsers of external input on generated inputs: see test/fuzz/README.md."""
 
 from __future__ import annotations
 

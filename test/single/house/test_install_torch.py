@@ -1,4 +1,4 @@
-"""scripts/install_torch.sh: which PyTorch it asks pip for. A script plays Python, and notes what comes."""
+"""Which PyTorch scripts/install_torch.sh requests from pip. A script in Python's place logs its arguments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ esac
 def run(
     folder: Path, *options: str, stdout: int = subprocess.PIPE, **settings: str
 ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    """What the script said, and with which arguments pip was started."""
+    """The script's output, and pip's arguments."""
     python, asked = folder / "python", folder / "asked"
     python.write_text(PYTHON)
     python.chmod(0o755)

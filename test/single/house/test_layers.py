@@ -1,4 +1,4 @@
-"""Holds the arrows of docs/architecture.md: who may include or import whom. The table there is the rule."""
+"""Checks includes and imports against the arrows in docs/architecture.md. The table there is the rule."""
 
 import ast
 import re
@@ -32,10 +32,10 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
     "lab": "horovod.runner horovod.made_hosts rich horovod.torch torch "
     "horovod.common horovod.drawing horovod.topology numpy jinja2 markupsafe matplotlib",
 }
-# May only shrink: what is mended goes from here.
+# May only shrink: remove a circle once it is fixed.
 KNOWN_CIRCLES = [{"horovod.torch.gradient_listener", "horovod.torch.shared_parameters"}]
 HEAVY = ("torch", "numpy", "horovod.torch", "horovod._native")
-LIGHT: dict[str, set[str]] = {  # module -> those of its own that may load what is heavy
+LIGHT: dict[str, set[str]] = {  # module -> its submodules that may load heavy modules
     "horovod.runner": {"horovod.runner.agents.warm_server"},
     # what `import torch` runs, in every process
     "horovod.torch_autoload": set(),
@@ -183,7 +183,7 @@ def test_what_starts_often_loads_nothing_heavy(light: str) -> None:
 
 
 def circles(graph: dict[str, set[str]]) -> list[set[str]]:
-    """What imports itself by others (Tarjan's strongly connected components)."""
+    """Circles of imports (Tarjan's strongly connected components)."""
     number: dict[str, int] = {}
     lowest: dict[str, int] = {}
     waiting: list[str] = []
@@ -246,7 +246,7 @@ def test_the_table_names_every_folder() -> None:
 
 
 def test_every_folder_of_python_is_a_package() -> None:
-    """An installation has no others, where the source tree imports them all the same."""
+    """An installation lacks other folders, although they can be imported from the source tree."""
     folders = {path.parent for path in (ROOT / "horovod").rglob("*.py")}
     assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
 

@@ -1,4 +1,4 @@
-"""What `make` does after a change. A script plays Python, and notes what it is asked to do."""
+"""The commands of `make` after a change. A script replaces Python and logs its arguments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def by_hand() -> dict[str, str]:
 
 
 def asked(venv: Path, *options: str) -> list[str]:
-    """What the package's target asks Python to do; `-W FILE` is make's way to say that FILE has changed."""
+    """The commands that the package's target gives Python; `-W FILE` makes make treat FILE as changed."""
     notes = venv / "asked"
     notes.unlink(missing_ok=True)
     subprocess.run(

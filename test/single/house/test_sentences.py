@@ -1,4 +1,4 @@
-"""Shows all sentences that errors say, in sentences.txt, and holds that code gives them their facts.
+"""Lists the sentences of all errors in sentences.txt and checks that the code supplies their facts.
 
 After a change of a sentence, `make generated` writes the file again.
 """
@@ -92,7 +92,7 @@ def test_each_sentence_is_raised_with_the_facts_that_it_names() -> None:
 
 
 def said_in_core() -> Iterator[tuple[str, str, str, str]]:
-    """Where the core says a sentence: file and line, its code, the statement, the file's text."""
+    """The core's uses of a sentence: file and line, its code, the statement, the file's text."""
     for path in sorted(NATIVE.rglob("*")):
         if path.suffix not in (".cc", ".cu", ".h") or path.name == "sentences.h":
             continue

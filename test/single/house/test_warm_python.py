@@ -1,4 +1,4 @@
-"""Programs in forks of a process that has loaded torch: they see and do what they would without that."""
+"""Programs in forks of a process that has loaded torch behave as in a fresh process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""House rules about text: none of a rule's files has what it forbids, and each rule would notice that."""
+"""House rules about text: no file breaks a rule, and each rule detects a violation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Rule(NamedTuple):
     files: str  # folders or files
     pattern: str
     breach: str  # a line that the pattern has to find
-    home: str = "(?!)"  # the pattern of paths where it may be
+    home: str = "(?!)"  # pattern of the paths that may contain it
 
 
 TEXTS = "horovod benchmarks examples scripts docs README.md CONTRIBUTING.md"

@@ -1,4 +1,4 @@
-"""Doing runs, doing again what other programs disturbed, and what `python -m horovod.lab` says of it."""
+"""Doing runs, repeating runs that other programs disturbed, and the output of `python -m horovod.lab`."""
 
 # private: _MadeHostsOnDemand, _Work, _hosts_of, _run: a run without a launcher, and hosts that are not made
 
@@ -31,7 +31,7 @@ PLANS = [plan(2, name, seed) for name in ("none", "bit8") for seed in (1, 2)]
 
 
 class Said:
-    """A display that keeps what it is told."""
+    """A display that records its calls."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -76,7 +76,7 @@ def doing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tupl
 
 
 def shares(out: Path) -> dict[str, float]:
-    """What others took during the run in each folder."""
+    """The load by other processes during the run in each folder."""
     found = {}
     for path in sorted((out / "runs").iterdir()):
         load = folders.load_in(path)
@@ -268,7 +268,7 @@ def test_runs_find_this_copy_of_the_package_first(monkeypatch: pytest.MonkeyPatc
 
 
 class MadeUp:
-    """Hosts that nobody makes, and what was asked of them."""
+    """Hosts that do not exist, with a record of requests."""
 
     asked: list[str]
 
@@ -374,7 +374,7 @@ def test_what_keeps_a_report_away_is_said(
 
     assert lab(conduct=lambda *_: ["np2-none", "serial"]) == 1
     assert "no report: 2 of 3 runs failed (np2-none, serial)" in said()
-    assert lab() == 1  # no run was done, so there is no log
+    assert lab() == 1  # without a run there is no log
     assert "no report: " in said()
     with folders.only_one_lab(tmp_path / "out"):
         assert lab() == 2

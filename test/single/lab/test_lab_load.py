@@ -1,4 +1,4 @@
-"""How busy others are: what the kernel's clocks say, less what this process and its descendants did."""
+"""The load by other processes: the kernel's clocks minus the time of this process and its descendants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lab's plans: which runs there are, the names of their folders, and what is refused."""
+"""The lab's plans: their runs, the names of the runs' folders, and refused plans."""
 
 from __future__ import annotations
 

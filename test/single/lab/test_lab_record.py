@@ -1,4 +1,4 @@
-"""The recorder of a user's script, in a world of one: what it writes, and what it does not mind."""
+"""The recorder of a user's script, in a world of one: its output, and the calls that it tolerates."""
 
 # private: _SENT, _WAITED: the counters that a record reads, without a job that counts
 
@@ -85,7 +85,7 @@ class Counting:
 def test_what_a_step_waited_and_sent_is_the_difference_of_counters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is counted between steps, as while a model is tested, is no step's."""
+    """Waits and bytes between steps, as in a test of the model, belong to no step."""
     counters = {record._WAITED: 250_000, record._SENT: 100}
     monkeypatch.setattr(record, "basics", Counting(**counters))
     monkeypatch.setenv("HOROVOD_COMPRESSION", " bit8 ")

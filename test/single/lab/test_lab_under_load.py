@@ -1,7 +1,7 @@
-"""What a report makes of labs on a busy machine: simulated ones, in which a busy loop starts and stops.
+"""Reports on simulated labs on a busy machine, on which a busy loop starts and stops.
 
-Whether compression pays is known here, as it is put in: noise must not be called a benefit, and a benefit has
-to be found. benchmarks/lab_under_load.py does the like with real labs.
+The true gain of compression is an input: a report must find it, and must not call noise a gain.
+benchmarks/lab_under_load.py does the same with real labs.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from horovod.lab.report.comparison import Conclusion, pairs
 from horovod.lab.results import table
 from horovod.lab.runs import Epoch, Plan, Run
 
-LABS, FEW = 1000, 300  # the former where it is about few of them
-COMPRESSIONS = {"none": 4000, "bit16": 2000, "bit8": 1000}  # and the bytes that it sends
+LABS, FEW = 1000, 300  # LABS for tests of rare events
+COMPRESSIONS = {"none": 4000, "bit16": 2000, "bit8": 1000}  # compression -> bytes sent
 COMPUTING, WAITING = 6.0, 4.0  # seconds of a run that nothing disturbs
 CHANCE = 0.01  # of these: a standard deviation
 SLOWED, TAKEN = 2.0, 0.4  # by a loop on one of two cores: all wait for its rank; what it takes of both cores
 
 
 class Machine:
-    """Has a clock, and bursts of load whose beginnings and ends nobody foresees."""
+    """A machine with a clock and random bursts of load."""
 
     def __init__(self, seed: int, mean_quiet: float, mean_burst: float) -> None:
         self.dice, self.now, self.is_busy = random.Random(seed), 0.0, False

@@ -1,4 +1,4 @@
-"""What making hosts says and refuses before there is any: neither root nor a network is needed for that."""
+"""Output and errors of made hosts before any host exists, which requires neither root nor a network."""
 
 # private: _is_left_over: a process of another machine's hosts
 

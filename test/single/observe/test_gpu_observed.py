@@ -1,4 +1,4 @@
-"""What is told of GPUs and of operations on them."""
+"""Reports on GPUs and on their operations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TestTimeline:
             time.sleep(0.2)
             gate.open()
             engine.wait(handle)
-            engine.stop_timeline()  # when it has heard of the end
+            engine.stop_timeline()  # after it has seen the end
 
         on_ranks(2, program, settings=settings)
         events: list[dict[str, Any]] = json.loads((tmp_path / "trace.json").read_text())
@@ -129,11 +129,11 @@ def test_what_gpus_take_is_measured_once_and_known_alike(capfd: pytest.CaptureFi
     first, second = measured(deterministic=False)
     assert first == second != repr(_native.GpuCosts())
     assert first.split(", ")[2] == repr(_native.GpuCosts()).split(", ")[2]  # there is one host
-    assert measured(deterministic=True) == []  # nothing is said of what nobody has measured
+    assert measured(deterministic=True) == []  # without a measurement there is no report
 
 
 def test_cpu_tensors_open_no_cuda() -> None:
-    """And a GPU's, where this package has no CUDA, says so."""
+    """A GPU's tensor gets an error that names the cause, if this package has no CUDA."""
     command = [sys.executable, "-c", CPU_ONLY]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -192,7 +192,7 @@ assert contexts() == [2], f"the core made contexts on {contexts()}"
 
 
 def test_only_the_gpu_of_the_rank_gets_a_context() -> None:
-    """One takes some 500 MB, and those of all ranks of a host would come together on its first GPU."""
+    """A context takes about 500 MB, and the contexts of all ranks of a host would be on its first GPU."""
     folder = str(Path(__file__).resolve().parents[1] / "support")
     environment = os.environ | {"PYTHONPATH": folder + os.pathsep + os.environ.get("PYTHONPATH", "")}
     environment["EMULATED_CUDA_DEVICES"] = "8"  # whatever other tests have asked for

@@ -1,4 +1,4 @@
-"""What the core measures: processor time of its thread, and what links cost, which all ranks agree on."""
+"""Measurements of the core: its thread's processor time, and the costs of links, on which all ranks agree."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ USUAL = figures(_native.LinkCosts())
 
 @pytest.mark.parametrize("hosts", [[0, 0, 0], [0, 0, 1], [0, 1, 2]], ids=["one", "two", "three"])
 def test_all_ranks_measure_the_same(hosts: list[int]) -> None:
-    """The slowest that any has seen; of a network only where there is one."""
+    """The slowest measurement of any rank; a network's cost only if the job has a network."""
     settings = tcp_settings(deterministic=False)
     found = [figures(world.links) for world in tcp_worlds(3, hosts, settings)]
     assert found[0] == found[1] == found[2]

@@ -1,4 +1,4 @@
-"""The stall inspector: who is missing where, said in time, and the end of a job that would wait for ever."""
+"""The stall inspector reports missing ranks in time and ends a job that would wait for ever."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_it_is_said_again_after_each_such_while(capfd: pytest.CaptureFixture[str
 
 
 def test_what_is_asked_for_in_time_is_not_named(capfd: pytest.CaptureFixture[str]) -> None:
-    """A new operation has a while of its own; one that has been carried out is no longer missed."""
+    """A new operation has its own time limit; a completed one is not missing any more."""
     with stepped_engines(2, settings_with()) as engines:
         ask(engines, {0: ["old"]})
         said_after(capfd, engines[0], 40)
@@ -184,7 +184,7 @@ class TestEnd:
 
 
 def test_ranks_that_have_joined_are_not_missed(capfd: pytest.CaptureFixture[str]) -> None:
-    """Who has run out of data waits for the others as long as they work; that is no stall."""
+    """A rank without data left waits for the others while they work; this is not a stall."""
     with stepped_engines(3, settings_with(shut_down=120)) as engines:
         joins = [engines[rank].join() for rank in (0, 2)]
         ask(engines, {0: [], 2: []})

@@ -1,4 +1,4 @@
-"""The timeline is valid JSON at any moment and tells what was negotiated and done."""
+"""The timeline is valid JSON at any moment and shows negotiations and operations."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
 
 
 def continued(path: Path, tensors: tuple[str, ...]) -> list[dict[str, Any]]:
-    """What a file has after another engine, as of a process that was told of nothing, has gone on with it."""
+    """The file's events after another engine, as in a restarted process, has continued it."""
     with stepped_engines(1, traced(Path("DYNAMIC"))) as [engine]:
         engine.start_timeline(str(path), continues=True)
         x = np.ones(3, np.float32)
@@ -273,4 +273,4 @@ def test_spans_of_no_tensor(tmp_path: Path) -> None:
     assert loss["dur"] == pytest.approx(250_000, abs=2) and loss["args"] == {"why": "rank 1"}
     assert 0 <= loss["ts"] < 5e6 and leave["ts"] == 0, "before the file began there is nothing"
     with stepped_engines(1) as [engine]:
-        engine.note_span("LOSS", began, 0.25)  # nobody wants it
+        engine.note_span("LOSS", began, 0.25)  # it is not requested

@@ -1,4 +1,4 @@
-"""The last lines of horovodrun, from notes alone."""
+"""The last lines of horovodrun, computed from notes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from horovod.runner.closing import Closing
 
 
 def lines(asked: str, *notes: str, quiet: bool = False) -> list[str]:
-    """What is said after notes, which ranks 0 and 1 tell in turns."""
+    """The last lines after these notes, which ranks 0 and 1 write in turns."""
     last = Closing(asked, quiet)
     for number, note in enumerate(notes):
         last.hear(number % 2, f"note {note}")

@@ -1,4 +1,4 @@
-"""What people type by mistake, and what they read then: of horovodrun, before any rank is started."""
+"""Mistakes in the command line, and horovodrun's messages before it starts any rank."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def test_accepted(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 
 def named_in_the_tree() -> dict[str, str]:
-    """Each HOROVOD_ name of the product's sources -> a file that has it; CMake has names of its own."""
+    """Each HOROVOD_ name of the package's sources -> a file that has it. CMake has its own names."""
     folders = ("horovod", "build_support", "scripts", "deploy", "benchmarks", "examples", ".ci", ".github")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
     files += [ROOT / name for name in ("setup.py", "Makefile", "Dockerfile")]
@@ -303,7 +303,7 @@ COMPLETED = (
 
 
 def test_bash_completes_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of this folder's files bash itself knows, which is asked where the script has nothing."""
+    """bash itself completes files of this folder if the script has no completion."""
     script = tmp_path / "completions"
     script.write_text(command_line.completion("bash"))
     asks = f"source {script}\n" + "".join(

@@ -1,4 +1,4 @@
-"""``--bind auto``, on made /sys trees of machines that are not here."""
+"""``--bind auto`` on simulated /sys trees of other machines."""
 
 import os
 from pathlib import Path

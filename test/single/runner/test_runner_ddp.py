@@ -1,4 +1,4 @@
-"""`horovodrun --ddp`: what ranks of torch.distributed are told, and where they meet."""
+"""`horovodrun --ddp`: the environment of torch.distributed's ranks, and their meeting place."""
 
 import socket
 from importlib.metadata import EntryPoint

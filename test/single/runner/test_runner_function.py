@@ -1,4 +1,4 @@
-"""horovod.run without a job: its parameters, and how functions travel to ranks, and results back."""
+"""horovod.run without a job: its parameters, and the transport of functions and results."""
 
 # private: _called, _called_in_elastic_job, _check_elastic, _end, _job: a step of a run, without a job
 # private: _elastic_results, _options, _results: a step of a run, without a job
@@ -82,7 +82,7 @@ BY_SCRIPT = {"host_discovery_script": "x"}
     ],
 )
 def test_wrong_parameters_are_refused(parameters: dict[str, Any], code: str, named: str) -> None:
-    """By their names, where horovodrun names flags."""
+    """The error names parameters; horovodrun's error names flags."""
     with refused(WrongArgument, code) as error:
         horovod.run(nothing, **parameters)
     assert named in str(error.value) and "--" not in str(error.value)
@@ -177,7 +177,7 @@ RAISED: list[Exception] = []
 
 
 def told_of(error: Exception) -> dict[str, Any]:
-    """What a rank whose function raises this sends."""
+    """The message of a rank whose function raises this."""
     RAISED[:] = [error]
     return dict(called(raise_it)[1])
 
@@ -379,7 +379,7 @@ def test_a_job_whose_own_process_says_nothing(monkeypatch: pytest.MonkeyPatch) -
     answering(monkeypatch, "sys.exit(7)")
     assert run_function._job({}, b"") == ({"error": "the job's own process ended with code 7"}, {})
     monkeypatch.setattr(run_function, "_START_JOB", "import sys; sys.stdin.close(); sys.exit(3)")
-    assert run_function._job({}, bytes(1 << 20))[0]["error"].endswith("ended with code 3")  # nobody reads it
+    assert run_function._job({}, bytes(1 << 20))[0]["error"].endswith("ended with code 3")  # it is not read
 
 
 def test_an_interrupt_ends_the_jobs_own_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

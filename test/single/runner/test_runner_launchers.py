@@ -338,7 +338,7 @@ def test_shared_memory_has_room_for_so_many_ranks(tmp_path: Path, monkeypatch: p
 def test_the_exit_code_is_mpiruns(
     does: str, code: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """And so are its words; ours is that about the launcher, where nobody asked for it."""
+    """The output is mpirun's, too, except the line about a launcher that the user did not choose."""
     mpirun = tmp_path / "mpirun"
     mpirun.write_text(f'#!/bin/sh\necho "$@"\necho its trouble >&2\n{does}\n')
     mpirun.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Who is to blame for a job's end: reports of ranks, notes of their scripts, and hosts that fell silent."""
+"""The cause of a job's end, from reports of ranks, notes of their scripts, and silent hosts."""
 
 import os
 
@@ -13,7 +13,7 @@ SHUT_DOWN = "note follows - Horovod has been shut down: this rank or another cal
 
 
 def outcome(*reports: tuple[int, str], ranks: int = 3, without: tuple[int, ...] = ()) -> Outcome:
-    """Of ranks that have all called hvd.init(), but for those `without` it; each on a host of its own."""
+    """The outcome of ranks that have called hvd.init(), except those in `without`; each on its own host."""
     result = Outcome(ranks)
     for rank in range(ranks):
         result.take(rank, f"started host{rank} 100")
@@ -77,7 +77,7 @@ def test_followers_come_first_and_are_not_blamed() -> None:
 
 def test_of_several_faults_the_first_is_blamed() -> None:
     assert blamed((2, "ended 7 0"), (1, "killed 9 0"), (0, SHUT_DOWN), (0, "ended 1 0"))[0] == 7
-    # What writes no notes may follow unseen.
+    # A rank without notes may have failed as a consequence, without evidence.
     assert outcome((2, "ended 7 0"), (1, "killed 9 0"), without=(0, 1, 2)).conclusion(0)[0] == 137
 
 
@@ -134,7 +134,7 @@ def test_a_rank_that_ended_without_init() -> None:
 
 
 def test_a_rank_that_left_while_another_is_in_init() -> None:
-    """It had joined, so nobody waits in hvd.init() for it."""
+    """It had joined, so no rank waits for it in hvd.init()."""
     job = outcome((0, "note joining"), (1, "note joining"), (1, "note joined"), without=(0, 1, 2))
     job.take(1, "ended 0 0")
     said = "rank 1 on host host1 ended with code 0 before the others were done with it"
@@ -257,7 +257,7 @@ def test_notes_go_to_the_pipe_that_was_named_and_nowhere_else(monkeypatch: pytes
 
 
 def test_what_is_said_in_a_ranks_name() -> None:
-    """By its job: nobody else is there to say it."""
+    """The job writes it, as the rank cannot."""
     outcome = Outcome(3)
     for rank, host in enumerate("abb"):
         outcome.take(rank, f"started {host} {rank}")

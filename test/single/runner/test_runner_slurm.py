@@ -93,7 +93,7 @@ def test_where_a_job_runs(tmp_path: Path) -> None:
     assert job_hosts_of({"np": 1, "hosts": "localhost:1"}, environment).hosts == (Host("localhost", 1),)
     with refused(errors.too_few_slots, np=6, slots=5):
         job_hosts_of({"np": 6}, environment)
-    # hosts of an allocation are asked with srun where there is one
+    # an allocation's hosts are reached by srun if it exists
     srun = tmp_path / "srun"
     srun.write_text("#!/bin/sh\n")
     srun.chmod(0o755)

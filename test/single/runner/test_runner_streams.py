@@ -1,4 +1,4 @@
-"""What ranks write is shown line by line, and arrives whole, whatever kind of stream horovodrun is given."""
+"""The output of ranks is shown line by line and complete, whatever kind of stream horovodrun writes to."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ OUT, ERR = OUTPUT, ERROR
 
 
 def shown(*written: tuple[int, bytes, bytes], **options: Any) -> tuple[bytes, bytes]:
-    """What comes to (standard output, standard error) of these pieces of (rank, kind, data)."""
+    """(standard output, standard error) after these pieces of (rank, kind, data)."""
     streams = io.BytesIO(), io.BytesIO()
     output = RankOutput(12, *streams, **options)
     for piece in written:
@@ -225,7 +225,7 @@ def test_what_is_no_ranks_is_passed_on_at_once_and_as_it_is() -> None:
 
 
 def test_a_stream_that_fails_is_named_and_then_written_nowhere(tmp_path: Path) -> None:
-    """By its path too, where it is a file to which the shell has sent it."""
+    """The error names the path, too, if the shell redirected the stream to a file."""
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "wb", buffering=0) as stream:
@@ -253,14 +253,14 @@ def test_horovodrun_says_a_line_or_nothing(
 
 
 def writer(**options: Any) -> tuple[Writer, int, int]:
-    """(a writer of two ranks, where its standard output is read, standard error)."""
+    """(a writer of two ranks, the read end of its standard output, of its standard error)."""
     (out, out_end), (err, err_end) = os.pipe(), os.pipe()
     streams = (open(end, "wb", buffering=0) for end in (out_end, err_end))  # noqa: SIM115 -- the Writer's
     return Writer(RankOutput(2, *streams, **options)), out, err
 
 
 def closed(one: Writer, *pipes: int) -> list[bytes]:
-    """What is left in the pipes when the writer has ended."""
+    """The content of the pipes after the writer has ended."""
     one.end()
     assert one.has_ended(20)
     one.close()

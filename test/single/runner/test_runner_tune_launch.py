@@ -1,4 +1,4 @@
-"""``horovodrun --tune-launch``: what is tried, how it is compared, and what the script says of its steps."""
+"""``horovodrun --tune-launch``: the trials, their comparison, and the script's report of its steps."""
 
 # private: _Jobs, _Probe, _Stopped, _words: jobs that are stood in for, and a signal at this moment
 
@@ -71,7 +71,7 @@ def test_the_words_of_the_job() -> None:
 
 
 def test_a_candidate_whose_job_fails_is_out() -> None:
-    """Also where it is the job without it, for once. What others gain is kept and shown."""
+    """Also if the failed job is the default one. Gains of other candidates are kept and shown."""
     asked: list[str] = []
 
     def measure(variables: Mapping[str, str]) -> float:
@@ -218,7 +218,7 @@ def test_the_config_file_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 class _Elsewhere:
-    """A sys.stdout that a script has put in its place, as those that write logs do."""
+    """A sys.stdout that a script has replaced, for example to write a log."""
 
     def write(self, _: str) -> None: ...
     def flush(self) -> None: ...

@@ -1,4 +1,4 @@
-"""The schedule: what is gathered, agreed, remembered, fused and refused; ranks are stepped or are threads."""
+"""The schedule: gathering, agreement, cache, fusion and errors; ranks are stepped or are threads."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""When submissions are announced and which of them share a bucket, at the limits to the byte and millisecond.
+"""When submissions are announced and which share a bucket, at the limits to the byte and millisecond.
 
-Worlds of one rank without a thread, whose clock is the argument of step().
+The worlds have one rank and no thread; the argument of step() is the clock.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def test_one_submission_waits_for_a_cycle() -> None:
 
 
 def announced_after(times: Sequence[float]) -> float:
-    """Milliseconds after the first submission, to a half, where one is made at each of the times."""
+    """When submissions at these times are announced: milliseconds after the first, to 0.5 ms."""
     with stepped_engines(1, settings()) as [engine]:
         arrays = [elements(1) for _ in times]
         at, next_one = 0.0, 0
@@ -172,7 +172,7 @@ ALIKE: dict[str, Any] = {"op": SUM, "prescale": 1.0, "postscale": 1.0, "codec": 
     ids=str,
 )
 def test_tensors_that_differ_in_one_thing_never_share_one(other: dict[str, Any]) -> None:
-    """And those that differ in none do, with others between them."""
+    """Equal tensors share a bucket, even with others between them."""
     with stepped_engines(1, settings()) as [engine]:
         kept = []
         for number in range(4):

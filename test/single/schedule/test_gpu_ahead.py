@@ -1,4 +1,4 @@
-"""A host may be far ahead of its GPU: what is too much at once waits its turn, and nobody else does."""
+"""A host far ahead of its GPU: only operations over the limit wait."""
 
 from __future__ import annotations
 

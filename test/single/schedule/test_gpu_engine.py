@@ -1,4 +1,4 @@
-"""GPU tensors through the engine: order between streams, what may go together, joins, failures, the end."""
+"""GPU tensors in the engine: order between streams, fusion, joins, failures, shutdown."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class TestOrder:
 
 class TestTogether:
     def test_a_gpu_on_one_rank_and_none_on_another(self) -> None:
-        """Every rank hears who has it where, and the next operation works."""
+        """The error tells every rank the place of each tensor, and the next operation works."""
 
         def program(rank: int, engine: _native.Engine) -> None:
             for _ in range(2):
@@ -378,7 +378,7 @@ class TestEnd:
     def test_a_failure_on_the_gpu_ends_all_ranks(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Between submissions: nobody asks the engine, and it finds out. Streams go on."""
+        """The engine notices it between submissions, without a call. Streams continue."""
         words = tmp_path / "async"
         monkeypatch.setenv("EMULATED_NCCL_ASYNC_FILE", str(words))
 

@@ -1,6 +1,6 @@
 """Ranks that promised to start the same operations in one order.
 
-They begin what all know before the others have asked for it; who breaks the order is told.
+They begin known operations before the other ranks request them; a rank that breaks the order gets an error.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def test_another_size_of_what_is_known_ends_the_job(any_engines: Engines) -> Non
 
 @pytest.mark.parametrize("leaver", [0, -1])
 def test_who_leaves_is_not_waited_for(any_engines: Engines, leaver: int) -> None:
-    """Where others have begun what it will never ask for."""
+    """Also if others have begun an operation that it will never request."""
     know(any_engines, "a")
     others = any_engines[1:] if leaver == 0 else any_engines[:-1]
     arrays = [np.ones(3, np.float32) for _ in others]
@@ -230,7 +230,7 @@ def test_nothing_is_begun_where_there_are_other_sets() -> None:
 @pytest.mark.parametrize("late", [0, 1])
 @pytest.mark.parametrize("over", ["window", "tcp"])
 def test_whom_others_wait_for_is_named(over: str, late: int, capfd: pytest.CaptureFixture[str]) -> None:
-    """Also where the coordinator itself has begun what another does not ask for."""
+    """Also if the coordinator itself has begun an operation that another rank does not request."""
     engines = engines_of(2, over=over, stall_check_time_seconds=1.0, stall_shutdown_time_seconds=2.0)
     know(engines, "a")
     array = np.ones(3, np.float32)
@@ -330,7 +330,7 @@ def test_what_is_held_is_announced_together() -> None:
 
 
 class Program:
-    """What all ranks do alike, drawn at random: sums, in groups and in rounds, gathers, barriers."""
+    """A random program, the same on all ranks: sums, in groups and in rounds, gathers, barriers."""
 
     NAMES = "abcdefgh"
 
@@ -346,7 +346,7 @@ class Program:
         self.sizes = {name: rng.choice([1, 3, 1000, 40_000]) for name in self.NAMES}
 
     def run(self, engine: _native.Engine, rank: int, seed: int) -> None:
-        """With waits and pauses of this rank's own; AssertionError where a sum is wrong."""
+        """Run with this rank's own waits and pauses; AssertionError if a sum is wrong."""
         rng = random.Random(seed)
         pending: dict[str, tuple[int, np.ndarray]] = {}
         for number, (what, names, all_wait) in enumerate(self.lines):

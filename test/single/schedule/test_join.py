@@ -1,4 +1,4 @@
-"""Join: until all ranks have, one that has run out of data changes nothing in the others' allreduces."""
+"""Join: a rank without data left changes nothing in the others' allreduces, until all ranks have joined."""
 
 from __future__ import annotations
 
@@ -198,9 +198,9 @@ class TestKnownRequests:
         on_ranks(3, program)
 
     def test_a_number_that_was_forgotten_when_its_rank_joined(self) -> None:
-        """Rank 1 announces "x" by a number, and joins, before it hears that the number means nothing.
+        """Rank 1 announces "x" by a number, and joins, before it learns that rank 0 has forgotten the number.
 
-        What tells it, the response on a request with a very long name, arrives in pieces, one with each step.
+        The response after a request with a very long name arrives in pieces, one in each step.
         """
         settings = _native.Settings()
         settings.cache_capacity = 1
@@ -262,7 +262,7 @@ class TestOrder:
         assert all(result == results[0] for result in results)
 
     def test_operations_pending_on_the_rank_that_joins(self) -> None:
-        """They wait for those who have not joined, and are done without the others."""
+        """They wait for ranks that have not joined, and are done without the others."""
 
         def program(rank: int, engine: _native.Engine) -> None:
             xs = {name: np.full(4, rank, np.int32) for name in "abc"}

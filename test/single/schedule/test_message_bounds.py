@@ -1,6 +1,6 @@
-"""What a message may say at most: read and written again to the byte, or refused with its sender's name.
+"""Limits of messages: a message is read and written again to the byte, or refused with its sender's name.
 
-Bytes are made here by hand, as another build would make them.
+The tests make the bytes by hand, as another build would.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def test_batches_that_cannot_be(how: str) -> None:
 
 @pytest.mark.parametrize("kind", range(SHUTDOWN + 1))
 def test_who_responds_to_nothing(kind: int) -> None:
-    """What is carried out, or given up waiting for, is some operation; the others need none."""
+    """Kinds that run an operation, or release a rank from it, must name one; other kinds need none."""
     message = response(kind=kind)
     if kind in (RUN, RELEASE, ASK_OF_PASS):
         is_refused(message, "responds to nothing", testing.rewritten_responses)

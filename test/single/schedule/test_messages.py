@@ -1,4 +1,4 @@
-"""Messages that no rank of this build writes: refused, naming the sender, before anything is done."""
+"""Messages that no rank of this build writes are refused at once, with their sender's name."""
 
 from __future__ import annotations
 

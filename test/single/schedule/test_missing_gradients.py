@@ -1,4 +1,4 @@
-"""What rank 0 answers about gradients that a rank lacks at the end of its backward pass."""
+"""Rank 0's answers about gradients that a rank lacks at the end of its backward pass."""
 
 from __future__ import annotations
 

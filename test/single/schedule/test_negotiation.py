@@ -1,4 +1,4 @@
-"""What ranks announce and hear, without engines: between them is a transport; their clock is an argument."""
+"""Messages between ranks, without engines: the transport is real, and the clock is an argument."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Ranks:
 
 
 def allreduce(name: str, size: int = 3) -> Any:
-    """Of as many bytes, which nobody reads here."""
+    """An allreduce of `size` bytes, which are never read."""
     return testing.Submission.allreduce(name, [_native.Tensor(0, 0, [size], 0)], _native.Reduction())
 
 

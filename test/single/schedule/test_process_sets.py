@@ -1,4 +1,4 @@
-"""Process sets: who takes part, whose turn it is, and who waits for whom."""
+"""Process sets: their members, the order of operations, and which ranks wait for which."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What callers have handed over, until it is announced: by itself, on a clock that is an argument."""
+"""Submissions of callers before they are announced, without an engine; the clock is an argument."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def submissions(rank: Any) -> Any:
 
 
 def allreduce(name: str, size: int = 1) -> Any:
-    """Of as many bytes, which nobody reads here."""
+    """A submission of `count` bytes, which are never read."""
     return testing.Submission.allreduce(name, [_native.Tensor(0, 0, [size], 0)], _native.Reduction())
 
 

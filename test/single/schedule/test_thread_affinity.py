@@ -1,4 +1,4 @@
-"""HOROVOD_THREAD_AFFINITY: on which core each rank's engine runs, or why it cannot."""
+"""HOROVOD_THREAD_AFFINITY: the core on which each rank's engine runs, or the reason why it cannot."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def engine_threads() -> set[int]:
 
 
 def cores_of(affinity: str, hosts: Sequence[int] = (0,)) -> list[set[int]]:
-    """Where the engine of each rank may run."""
+    """The cores on which each rank's engine may run."""
     settings = _native.Settings()
     settings.thread_affinity = affinity
     found, engines = [], []

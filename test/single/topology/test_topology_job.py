@@ -1,4 +1,4 @@
-"""Which job `horovodrun --topology` starts, and what it refuses."""
+"""The job that `horovodrun --topology` starts, and the options that it refuses."""
 
 # private: _joined: hosts that are not here
 

@@ -1,4 +1,4 @@
-"""Drawings and tables in Chinese: everything that is said has a translation, and no English is left."""
+"""Drawings and tables in Chinese: every sentence has a translation, and no English is left."""
 
 # private: _CHINESE: all texts that there are
 
@@ -33,7 +33,7 @@ ENGLISH_WORD = re.compile(r"(?<![\w-])[a-z]{3,}(?![\w-])|Socket|Network|Topology
 
 
 def english_in(text: str, host: Host) -> list[str]:
-    """What is left of a text without what makers call their things."""
+    """English words in a text, except names of products."""
     for nic in host.nics:
         text = text.replace(words.nic_model(nic) or " ", " ")
     return ENGLISH_WORD.findall(text.replace(host.name, ""))

@@ -1,4 +1,4 @@
-"""What is read off a machine: trees of /proc and /sys, and answers of NVML, of machines made up."""
+"""Facts read from a machine: trees of /proc and /sys, and NVML's answers, of simulated machines."""
 
 # private: _ARM: each processor of the list
 
@@ -277,7 +277,7 @@ def test_a_driver_that_fails_is_noted(tmp_path: Path) -> None:
 
 
 def opened_with(module: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What there is to be asked where `import pynvml` gives this; None: it fails."""
+    """The result of opening NVML if `import pynvml` gives `module`; None: the import fails."""
     monkeypatch.setitem(sys.modules, "pynvml", module)
     with nvml.opened() as found:
         return found

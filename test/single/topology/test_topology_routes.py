@@ -1,4 +1,4 @@
-"""Routes of a topology are the core's own, from facts that the core would have; and what is said of them."""
+"""Routes of a topology are the core's own, computed from the core's facts; and their descriptions."""
 
 # private: _facts: what the core is asked, which a route does not show
 

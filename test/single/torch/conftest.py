@@ -1,4 +1,4 @@
-"""Jobs that tests of horovod.torch run in."""
+"""Jobs in which tests of horovod.torch run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Error feedback from a checkpoint: what is damaged is named when it is loaded, and what fits is kept."""
+"""Error feedback from a checkpoint: loading names the damaged entries and keeps the valid ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GRADIENT = torch.ones(4, 8)
 
 
 def kept() -> dict[str, Any]:
-    """What a checkpoint has of a parameter that top-k has compressed."""
+    """A checkpoint's entry of a parameter compressed with top-k."""
     residuals = Residuals(is_kept=True)
     feedback = residuals.of("w", GRADIENT, Compression.topk)
     assert feedback is not None
@@ -108,7 +108,7 @@ def remembered(q: Any) -> dict[str, Any]:
 
 
 def memory_of(q: Any, compressor: Any) -> list[str]:
-    """What is said when training goes on with this compressor where PowerSGD had left ``q``."""
+    """Warnings when training continues with this compressor after PowerSGD had stored ``q``."""
     memory = Memory()
     Checkpoint(Residuals(is_kept=True), memory, Peers()).load_state_dict(remembered(q), ["w"])
     with warnings.catch_warnings(record=True) as told:

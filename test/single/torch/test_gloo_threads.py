@@ -1,4 +1,4 @@
-"""At its exit, and in destroy_process_group(), a process of torch waits for gloo's threads only."""
+"""At exit and in destroy_process_group(), a process of torch waits for gloo's threads only."""
 
 import hashlib
 import subprocess

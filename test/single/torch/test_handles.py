@@ -1,4 +1,4 @@
-"""horovod.torch.handles, over engines that do what a test says: what is kept, waited for, and let go of."""
+"""horovod.torch.handles, over engines that tests control: objects that it keeps, waits for and releases."""
 
 from __future__ import annotations
 

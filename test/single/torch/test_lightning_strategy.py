@@ -54,7 +54,7 @@ def set_up(lightning: Any, model: Any, accumulate: int = 1, **options: Any) -> A
     return strategy
 
 
-# ---- who and where ----
+# ---- ranks and devices ----
 
 
 def test_ranks_are_where_horovod_says(lightning: Any) -> None:
@@ -159,8 +159,8 @@ def test_batch_norm_is_synchronised_where_asked_and_in_training(
 def test_steps_are_those_of_the_mean_gradient_which_is_clipped_later(
     lightning: Any, accumulated: int
 ) -> None:
-    """What Lightning does between the backward pass and the step sees what all ranks have found, also
-    when an epoch ends before as many batches have been accumulated as should be.
+    """Lightning's code between the backward pass and the step sees reduced gradients, even if an epoch ends
+    before the configured number of batches is accumulated.
     """
 
     def trained() -> tuple[float, float, float]:

@@ -1,4 +1,4 @@
-"""What people get wrong in scripts, and what is printed of the error: five lines at most."""
+"""Common mistakes in scripts, and the error that is printed: five lines at most."""
 
 from __future__ import annotations
 
@@ -476,7 +476,7 @@ def test_two_threads_of_a_rank_with_one_name() -> None:
 
 
 def test_an_uncaught_error_is_shown_so() -> None:
-    """By the hook that importing the package leaves; in full where it is asked for, or is of another kind."""
+    """By the hook that the import installs; in full on request, or for errors of other kinds."""
     script = """
 import os, sys, horovod.torch as hvd
 try:

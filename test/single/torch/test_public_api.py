@@ -1,4 +1,4 @@
-"""Horovod's public names, signatures, classes and helpers, as scripts rely on them: without a launcher."""
+"""Horovod's public names, signatures, classes and helpers, as scripts use them, without a launcher."""
 
 import ast
 import inspect
@@ -306,7 +306,7 @@ GATHERING = {
 
 
 def test_records_do_not_change() -> None:
-    """A frozen one cannot be changed by whoever it was handed to, and is equal to those that say the same."""
+    """A caller cannot change a frozen record, and records with equal fields are equal."""
     is_frozen = {}
     for path in Path(horovod.__file__).parent.rglob("*.py"):
         source = path.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Memory of results: used again when nobody refers to it, never before, and not kept without limit."""
+"""Memory of results is reused once nothing refers to it, never before, and the amount kept is limited."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def saved_by_autograd(y: torch.Tensor) -> Callable[[], torch.Tensor]:
     return gradient
 
 
-# What is held of a result, and how its values are read.
+# References to a result that a script may hold, and how to read their values.
 HOLDERS: dict[str, Callable[[torch.Tensor], Any]] = {
     "tensor": lambda y: y,
     "view": lambda y: y[7:],

@@ -1,6 +1,6 @@
-"""SyncBatchNorm without company: conversion of models, errors, and the kernels it is made of.
+"""SyncBatchNorm in a world of one: conversion of models, errors, and its kernels.
 
-What it computes with real ranks is tested in test/parallel/ranks/test_sync_batch_norm.py.
+test/parallel/ranks/test_sync_batch_norm.py tests its results with several ranks.
 """
 
 import copy

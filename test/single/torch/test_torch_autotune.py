@@ -145,7 +145,7 @@ def test_compression_may_be_given_up_where_that_is_allowed(monkeypatch: pytest.M
 
 @pytest.mark.parametrize(("size", "first"), [(3, 1), (2, 0)])
 def test_a_rank_that_runs_out_of_data(size: int, first: int) -> None:
-    """It joins, and goes on with the others' settings. While that is rank 0 nobody decides."""
+    """It joins, and continues with the others' settings. While rank 0 has joined, no settings change."""
 
     def work() -> tuple[list[float], list[Any]]:
         training, told = Training(compression="bit8"), []
@@ -289,7 +289,7 @@ def test_random_optimizers_and_joins(seed: int, decided: None, monkeypatch: pyte
 
 
 def test_who_does_not_lead_takes_what_is_found_too(decided: None) -> None:
-    """At the end of its own steps, also when it has led before."""
+    """At the end of its own steps, even if it has led before."""
 
     def work() -> list[int]:
         first, second = Training(compression="bit8"), Training(named="b.", compression="bit8")
@@ -300,7 +300,7 @@ def test_who_does_not_lead_takes_what_is_found_too(decided: None) -> None:
         assert tuner is not None
         while tuner._under_way is not None or tuner.decision.settings == left_with:
             second.steps(1)
-        tuner._due = 10**9  # as where the search has ended
+        tuner._due = 10**9  # as if the search has ended
         sent = []
         for training in (first, second):
             training.steps(1)
@@ -327,7 +327,7 @@ def test_short_epochs_measure_whole_steps() -> None:
 
 
 def test_another_optimizer_leads_when_the_first_makes_no_steps_any_more() -> None:
-    """On all ranks at the same step, also where only one of them still has the first."""
+    """On all ranks at the same step, even if only one of them still has the first."""
 
     def work() -> tuple[str, list[float]]:
         first = Training()
@@ -394,7 +394,7 @@ def test_what_is_wrong_all_ranks_hear_of_when_they_meet(name: str, monkeypatch: 
 
 
 def test_a_log_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All ranks hear of it. A file that is there stays as it is, and none is left behind."""
+    """All ranks raise the error. An existing file is unchanged, and no new file remains."""
     monkeypatch.setenv("HOROVOD_AUTOTUNE_LOG", str(tmp_path / "none" / "log.json"))
     heard = in_threads(2, _said_by_init(native.local_worlds(2)))
     assert heard[0] == heard[1]

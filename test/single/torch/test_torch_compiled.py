@@ -1,4 +1,4 @@
-"""torch.compile of models and steps that use this package: together, as what it imports takes long."""
+"""torch.compile of models and steps that use this package. They share a file because the imports are slow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Python face does differently for tensors on a GPU, without one: refusals, twins that agree."""
+"""The Python interface for GPU tensors, tested without a GPU: refused input, and twins that agree."""
 
 # private: _largest: the choice on a GPU beside that on the CPU
 

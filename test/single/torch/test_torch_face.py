@@ -1,4 +1,4 @@
-"""horovod.torch without a launcher: names, errors before init, naming of operations, a job of one."""
+"""horovod.torch without a launcher: names, errors before init, names of operations, a world of one."""
 
 # private: _leave_at_exit: the end of a process, without one
 

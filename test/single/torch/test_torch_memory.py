@@ -1,4 +1,4 @@
-"""What a program does with memory that an operation has, and what autograd learns of the operation."""
+"""Changes that a program makes to an operation's memory, and the operation's effect on autograd."""
 
 # private: _incrementing: a torch that has no such function
 
@@ -119,7 +119,7 @@ class TestMemoryInFlight:
 
     @pytest.mark.parametrize("start", [hvd.allreduce_async_, lambda x: hvd.broadcast_async_(x, 0)])
     def test_replaced(self, unhurried: None, start: Callable[[Any], int]) -> None:
-        """The core has written where the tensor was; that memory was kept, and the job goes on."""
+        """The core has written to the tensor's former memory, which was kept; the job continues."""
         x, y = torch.ones(8), torch.ones(8)
         handle = start(x)
         x.set_(torch.zeros(8))

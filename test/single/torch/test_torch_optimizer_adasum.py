@@ -1,7 +1,7 @@
-"""DistributedOptimizer with op=Adasum alone: what is asked of the engine, and what becomes of parameters.
+"""DistributedOptimizer with op=Adasum alone: its requests to the engine, and the parameters afterwards.
 
-In the mirrored job every rank has the same data, and the Adasum of equal tensors is the tensor: a step is
-the step that the wrapped optimizer makes alone.
+In the mirrored job every rank has the same data, and the Adasum of equal tensors is the tensor: a step equals
+the step of the wrapped optimizer alone.
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""DistributedOptimizer alone, from wrapping to deletion: what scripts look at, change and copy in between."""
+"""DistributedOptimizer alone, from wrapping to deletion: scripts inspect, change and copy it in between."""
 
 import copy
 import gc
@@ -95,7 +95,7 @@ def test_ranks_that_freeze_differently_cannot_number_groups(
 
 @pytest.mark.parametrize("passes", [1, 2])
 def test_gradients_of_a_closure(passes: int, engine: MirroredEngine) -> None:
-    """Also those of fewer passes than are counted: the step is made with them."""
+    """Also after fewer passes than configured: the step uses their gradients."""
     model = make_model()
     optimizer = wrapped(model, backward_passes_per_step=passes)
 

@@ -1,4 +1,4 @@
-"""Gradients that are touched between backward() and step(): reduced by then, or an error that says so."""
+"""Gradients accessed between backward() and step() are reduced by then, or an error explains why not."""
 
 # private: _finish_pass: the moment at which a pass waits
 

@@ -1,4 +1,4 @@
-"""A training that goes on from one rank's checkpoint gives the same bits, with everybody's error feedback."""
+"""Training resumed from one rank's checkpoint gives the same bits, with the error feedback of all ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several optimizers in one script, of which a backward pass reaches some only, on ranks that are threads."""
+"""Several optimizers in one script, with backward passes that reach only some; ranks are threads."""
 
 from __future__ import annotations
 

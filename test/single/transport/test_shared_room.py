@@ -1,4 +1,4 @@
-"""Memory that ranks of a host share: how much of it, and what is said where there is no room."""
+"""Memory that ranks of a host share: its size, and the error if there is not enough room."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ void trial_no_room_left(size_t bytes, int ranks, char* text) {
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """The source by itself: where it is used there has to be an MPI."""
+    """The source compiled alone, as its users need an MPI."""
     folder = tmp_path_factory.mktemp("shared_room")
     (folder / "wrapper.cc").write_text(WRAPPER)
     words = ["g++", "-std=c++20", "-shared", "-fPIC", f"-I{NATIVE}", "-o", "library.so", "wrapper.cc"]
@@ -76,7 +76,7 @@ class TestCommit:
     def test_is_refused_where_the_system_has_less(
         self, library: ctypes.CDLL, pages: int, tmp_path: Path
     ) -> None:
-        """And the process goes on, which a store of its own there would end."""
+        """The process continues; a direct store to this memory would end it."""
         with (tmp_path / "segment").open("w+b") as file:
             file.truncate(2 * PAGE)
             memory = mmap.mmap(file.fileno(), 2 * PAGE)
@@ -134,7 +134,7 @@ class TestComplaint:
         assert said(library.trial_no_room_left, 2**50, 1).startswith("/dev/shm of ")
 
 
-# In a process of its own, where no memory of others is used again.
+# In a new process, which cannot reuse memory of other tests.
 SHARED = """
 from pathlib import Path
 from mmap import PAGESIZE

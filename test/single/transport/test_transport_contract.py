@@ -1,4 +1,4 @@
-"""What every transport promises (transport/transport.h), with threads as ranks."""
+"""The contract of every transport (transport/transport.h), with threads as ranks."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_transfers_of_all_sizes_in_both_directions(opened: Worlds) -> None:
 
 
 def test_who_sends_may_come_long_before_who_receives(opened: Worlds) -> None:
-    """What nobody has asked for waits, and other transfers go on meanwhile."""
+    """Unrequested data waits, and other transfers continue meanwhile."""
     size = 8 << 20
 
     def body(world: native.World) -> None:
@@ -138,7 +138,7 @@ def test_who_sends_may_come_long_before_who_receives(opened: Worlds) -> None:
 
 
 def test_a_receiver_may_be_later_than_the_limit_of_silence() -> None:
-    """It lives, and says so: data for which it has no room yet is no reason to lose it."""
+    """A receiver without room is alive and sends signs of life: it is not lost."""
     size = 80 << 20  # more than the system keeps
     first, second = tcp_worlds(2, settings=tcp_settings(deterministic=True, tcp_timeout_seconds=2.0))
 

@@ -1,4 +1,4 @@
-"""What a tuning has found, kept in files for the next job."""
+"""Results of a tuning, stored in files for the next job."""
 
 import fcntl
 import json
@@ -88,7 +88,7 @@ def test_a_file_of_another_key(cache: Cache, warnings: list[str]) -> None:
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
 def test_what_is_no_file_counts_as_absent(kind: str, cache: Cache, warnings: list[str]) -> None:
-    """And nobody waits for a pipe's writer."""
+    """The read does not wait for a pipe's writer."""
     cache.folder.mkdir()
     path = cache.path(KEY)
     make = {"pipe": os.mkfifo, "device": lambda path: path.symlink_to("/dev/zero"), "folder": Path.mkdir}
@@ -107,7 +107,7 @@ def test_a_pipe_for_a_lock(cache: Cache, warnings: list[str]) -> None:
 
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_link_for_a_lock(is_there: bool, cache: Cache, warnings: list[str], tmp_path: Path) -> None:
-    """Nothing is made where it leads, nor is what is there locked."""
+    """The link's target is neither created nor locked."""
     target = tmp_path / "of somebody else"
     if is_there:
         target.write_text("mine")

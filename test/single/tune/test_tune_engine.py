@@ -1,4 +1,4 @@
-"""Settings that change while a job runs: on all ranks between the same two operations."""
+"""Settings that change while a job runs: all ranks change them between the same two operations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from horovod.common.exceptions import HorovodInternalError
 from horovod.common.options import CORE, OPTIONS
 
 NAME = "horovod.tune"
-# Of every setting that is tuned; other values where those are alike for these tensors, or take long.
+# Values of every tuned setting; replaced if they are equivalent for these tensors, or slow.
 CHOICES = {option.variable: option.tries for option in OPTIONS if option.part == CORE and option.tries} | {
     "HOROVOD_FUSION_THRESHOLD": ("0", "4096", "65536", "134217728"),
     "HOROVOD_CYCLE_TIME": ("0.1", "1", "3"),
@@ -54,7 +54,7 @@ def text_of(result: native.Result) -> str:
 
 
 def tuned(engines: list[native.Engine], lines: str) -> list[str]:
-    """What each rank hears when rank 0 says these."""
+    """The settings that each rank receives when rank 0 sends these."""
     handles = [engine.tune(NAME, lines if rank == 0 else "") for rank, engine in enumerate(engines)]
     assert all(ends_within(engine, handle) for engine, handle in zip(engines, handles, strict=True))
     return [text_of(engine.wait(handle)) for engine, handle in zip(engines, handles, strict=True)]

@@ -1,4 +1,4 @@
-"""The model that ranks configurations before any is tried."""
+"""The model that sorts configurations before any is tried."""
 
 import pytest
 from hypothesis import given

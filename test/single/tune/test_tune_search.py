@@ -1,4 +1,4 @@
-"""The search for the best settings, on made jobs whose true times are known."""
+"""The search for the best settings, on simulated jobs with known true times."""
 
 import statistics
 

@@ -1,4 +1,4 @@
-"""A job's tuning: what ranks agree on and when, without a core: ranks are objects, and times are made."""
+"""A job's tuning without a core: when ranks agree, and on what. Ranks are objects; times are made up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collectives of GPU tensors over NCCL give what the same route on the CPU gives, byte for byte."""
+"""Collectives of GPU tensors over NCCL give the same bytes as the same route on the CPU."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def assert_twins(
     hosts: Sequence[int] = (),
     **reduction: Any,
 ) -> None:
-    """All ranks have the same bytes, on GPUs those of the CPU, in place and elsewhere."""
+    """All ranks get the same bytes, and GPUs the CPU's, in place and out of place."""
 
     def on_cpu(rank: int, engine: _native.Engine) -> Arrays:
         return reduced(engine, xs_of(rank), None, True, **reduction)

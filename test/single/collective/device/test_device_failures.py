@@ -1,4 +1,4 @@
-"""What fails between GPUs is an error on every rank, with names, and nobody hangs."""
+"""A failure between GPUs raises an error that names the tensors on every rank, and no rank hangs."""
 
 from __future__ import annotations
 

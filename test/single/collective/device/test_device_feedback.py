@@ -1,4 +1,4 @@
-"""Error feedback of GPU tensors: on the GPU, with the values of the CPU, and home when asked for."""
+"""Error feedback of GPU tensors stays on the GPU, equals the CPU's, and is copied to the host on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The route of an allreduce of GPU tensors is a pure function of facts; so is what carries their bytes."""
+"""The route of an allreduce of GPU tensors, and its carrier, are pure functions of shared facts."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_deterministic_routes_do_not_depend_on_sizes(ranks: int, encoded: bool) 
 
 
 def test_deterministic_sums_have_one_order() -> None:
-    """NCCL's depends on where in a bucket an element lies; of two terms, and of integers, none matters."""
+    """NCCL's order depends on an element's place in its bucket; two terms, and integers, need no order."""
     for dtype in IN_FLOAT32:
         assert route(deterministic=True, ranks=4, dtype=DTYPES[dtype][0])[0] == "nccl scatter"
     assert route(deterministic=True, ranks=4, dtype=FLOAT64)[0] == "host"

@@ -1,6 +1,6 @@
-"""GPU tensors on the host's route, against the CPU's routes: the same bytes, wherever both quantise as often.
+"""GPU tensors on the host's route give the bytes of the CPU's routes if both quantise equally often.
 
-GPUs are emulated. Random numbers depend on names and how often each was used: the two never share an engine.
+GPUs are emulated. Random numbers depend on names and use counts, so the two never share an engine.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class TestFlatAllreduce:
 
     @pytest.mark.parametrize("count", [100, 100_000, 3_000_001])
     def test_in_one_host_the_window_is_all_the_memory_it_takes(self, count: int) -> None:
-        """But for tables; where ranks exchange messages, these need some, and room for those that arrive."""
+        """Except for tables. Messages need memory, and room for incoming messages."""
         everybody = threading.Barrier(2, timeout=60)
 
         def program(rank: int, engine: _native.Engine, gpu: int | None) -> int:

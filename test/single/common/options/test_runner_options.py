@@ -1,4 +1,4 @@
-"""The table of options, and what is made from it: command line, config file, environment, documentation."""
+"""The table of options, and its derivatives: command line, config file, environment, documentation."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Settings come from the environment, once, and what cannot be understood is refused by name."""
+"""Settings are read from the environment once; an invalid one raises an error with its name."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_what_the_core_reads_something_uses() -> None:
 
 
 def test_what_python_reads_something_uses() -> None:
-    folder = Path(horovod.__file__).parent  # the installed one, where a wheel is tested
+    folder = Path(horovod.__file__).parent  # the installed package, if a wheel is tested
     sources = [path for path in folder.rglob("*.py") if path.parent != folder / "common" / "options"]
     text = "\n".join(path.read_text() for path in sources)
     assert not [o.variable for o in OPTIONS if o.part == PYTHON and f'"{o.variable}"' not in text]
@@ -138,7 +138,7 @@ def test_what_cannot_be_understood_is_refused_by_name(monkeypatch: pytest.Monkey
 
 
 def values_of(option: Option) -> dict[str, object]:
-    """What stands in the environment -> what it means: the ends of numbers, and all words for yes and no."""
+    """Text in the environment -> value: the limits of numbers, and all words for yes and no."""
     if option.type == "bool":
         yes, no = ("1", "true", "yes", "on", "True"), ("0", "false", "no", "off", "NO")
         return {**dict.fromkeys(yes, True), **dict.fromkeys(no, False)}

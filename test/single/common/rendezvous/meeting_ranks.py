@@ -1,4 +1,4 @@
-"""Ranks of a rendezvous as threads: a store in memory, and what stands for the core's TCP."""
+"""Ranks of a rendezvous as threads, with a store in memory and a substitute for the core's TCP."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class MemoryStore(WaitingStore):
 
 @dataclass
 class Opened:
-    """A world, as far as the core was told of it."""
+    """The core's arguments for a world."""
 
     rank: int
     hosts: list[str]
@@ -149,13 +149,13 @@ def joining(store: Store, rank: int, size: int = 2, seconds: float = 5.0) -> Sto
 
 
 def errors_of(worlds: Sequence[Any]) -> set[str]:
-    """What all ranks raised."""
+    """The errors of all ranks."""
     assert all(isinstance(world, CannotStart) for world in worlds), worlds
     return set(map(str, worlds))
 
 
 def error_of(worlds: Sequence[Any]) -> CannotStart:
-    """What all ranks raised alike, as the first has it: others may have been told of it."""
+    """The first rank's error, whose text all ranks have; others may have received it as a report."""
     assert len(errors_of(worlds)) == 1
     error: CannotStart = worlds[0]
     return error

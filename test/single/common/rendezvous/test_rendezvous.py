@@ -1,4 +1,4 @@
-"""Ranks that no MPI has started meet in a store, and tell the core where each listens."""
+"""Ranks that MPI did not start meet in a store and give the core every rank's address."""
 
 # private: _absence, _answer_roll, _session, _tell_who_can_connect: a rank that stops half-way through meeting
 
@@ -237,7 +237,7 @@ def test_what_rank_0_has_not_packed(data: bytes) -> None:
 
 
 def two_at_once(store: MemoryStore, *ranks: int) -> list[str]:
-    """What each of these says, of two jobs of two ranks."""
+    """The result or error of each of these ranks, of two jobs of two ranks."""
     found = [joining(store, rank, seconds=3.0) for rank in ranks]
 
     def meets(number: int) -> str:
@@ -266,7 +266,7 @@ def test_two_jobs_in_one_store_at_once() -> None:
 
     name = f"{socket.gethostname()}, process {os.getpid()}"
     first = str(errors.two_first_ranks(process=name, place=PLACE))
-    # Side by side: whoever is refused by nobody waits for seconds.
+    # In parallel: a rank without an answer waits for seconds.
     for said in in_threads(5, lambda _: two_at_once(AtOnce(), 0, 1, 0, 1)):
         assert first in said[::2], said
         met = [text.startswith("[") for text in said]
@@ -307,7 +307,7 @@ def test_the_second_of_one_number_is_told() -> None:
 
 
 def test_two_processes_of_one_number() -> None:
-    """Who asks again with an earlier number lives, beside who asks with another."""
+    """A process that repeats its earlier number is alive, beside a process with another number."""
     store = MemoryStore()
     rank_0 = joining(store, 0, seconds=20.0)
     numbers = [b"a" * 32, b"b" * 32]
@@ -339,7 +339,7 @@ def test_a_job_goes_on_where_another_that_is_dead_has_called() -> None:
     "text", [b"\x1b[31mevil\x1b]0;title\x07 " + b"A" * 9, b"3872963401", b"", b"\xff\xfe", b"\x1b \r\n"]
 )
 def test_what_others_write_as_a_reason_is_shown_as_such(text: bytes) -> None:
-    """Nothing of it reaches a terminal as control characters, and a word alone is no error."""
+    """Control characters do not reach the terminal, and a word without a reason is refused."""
     store = MemoryStore()
     rank = joining(store, 1)
     rank._session = "s"

@@ -1,4 +1,4 @@
-"""Where ranks listen: a pure function of what all say of themselves."""
+"""The addresses on which ranks listen: a pure function of the facts that all ranks report."""
 
 # private: _known: speeds that no interface here has
 

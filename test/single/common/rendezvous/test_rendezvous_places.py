@@ -1,4 +1,4 @@
-"""Where ranks meet: a folder, torch's store, a step of Slurm's, what a script has, MPI."""
+"""Meeting places of ranks: a folder, torch's store, a Slurm step, a store of the script, MPI."""
 
 # private: _kept, _seconds: a shorter wait, and stores that a process keeps until it ends
 
@@ -117,7 +117,7 @@ def test_folders_that_are_none(tmp_path: Path) -> None:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, bool, float]]:
-    """What was asked of torch."""
+    """The calls of torch."""
     asked: list[tuple[str, int, bool, float]] = []
     store = MemoryStore()
 
@@ -199,7 +199,7 @@ def port() -> Iterator[int]:
 
 
 def torchs_own(port: int, rank: int) -> Any:
-    """What init_process_group() makes."""
+    """A substitute for the result of init_process_group()."""
     return next(dist.rendezvous(f"tcp://localhost:{port}", rank, 2, timeout=timedelta(seconds=10)))[0]
 
 

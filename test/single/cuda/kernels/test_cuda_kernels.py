@@ -1,4 +1,4 @@
-"""Encoding and decoding on a GPU (an emulated one): the CPU codecs' bytes, whatever sizes and places."""
+"""Encoding and decoding on an emulated GPU give the CPU codecs' bytes for all sizes and alignments."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_blocks(gpu: Gpu, buckets: list[Bucket], codec: str, block: int) -> None
 
 @pytest.mark.parametrize("name", NAMES)
 def test_whole_runs_in_place(gpu: Gpu, buckets: list[Bucket], name: str) -> None:
-    """Aligned memory and nothing special: the way of the bulk, which has forms of its own."""
+    """Aligned memory without special values takes the fast path, which has separate code."""
     assert_encodes(gpu, buckets, [Tensor(gradient_like(8192), gradient_like(8192, seed=2))], name)
 
 

@@ -1,4 +1,4 @@
-"""Sums, and moving elements, on a GPU (an emulated one): what the CPU makes of the same, to the bit."""
+"""Sums and copies of elements on an emulated GPU equal the CPU's results, bit for bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads a report back: its tables, from HTML and from Markdown, and which sentences it says."""
+"""Parses a report: its tables, from HTML and from Markdown, and its sentences."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def markdown_tables(page: str) -> list[Rows]:
 
 
 def shown(markdown: str) -> str:
-    """What a reader of GitHub sees of a cell."""
+    """The text of a cell as GitHub shows it."""
     text = re.sub(r"(?<!\\)\[((?:\\.|[^\]\\])*)\]\([^)]*\)", r"\1", markdown)
     text = re.sub(r"</?sup>", "", text)
     text = re.sub(r"\\(.)", r"\1", text)

@@ -1,4 +1,4 @@
-"""What a report says where there is little to say: few runs, equal figures, diverged training."""
+"""Reports on little data: few runs, equal figures, diverged training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report says of compression's price and gain: no more than seeds, bytes, waiting and load allow."""
+"""A report claims no more about compression's cost and gain than seeds, bytes, waiting and load allow."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_less_time_is_not_called_faster_by_as_much() -> None:
 
 
 def test_an_interval_is_of_the_paired_difference() -> None:
-    """What both runs of a seed have in common, here a machine that slows down, is no spread of it."""
+    """An effect on both runs of a seed, such as a slower machine, does not widen the interval."""
 
     def change(run: Run) -> Run:
         return replace(run, step_seconds=tuple(2**run.plan.seed * each for each in run.step_seconds))
@@ -175,7 +175,7 @@ def test_where_two_seeds_are_undisturbed_only_such_count() -> None:
 
 
 def test_an_interval_without_end_is_said_to_be_wide() -> None:
-    """Of two seeds that contradict each other, with 99.9 %: e to the power of a thousand is no float."""
+    """Two seeds contradict each other, at 99.9 %: e to the power of 1000 exceeds a float."""
 
     shares = {(name, seed): 0.5 for name in ("none", "bit8") for seed in (1, 2)}
 

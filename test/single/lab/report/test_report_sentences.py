@@ -1,4 +1,4 @@
-"""What a report says of its numbers is chosen by them: each test makes numbers, and reads the sentences."""
+"""A report chooses its sentences by its numbers: each test makes numbers and reads the sentences."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_where_as_many_steps_were_taken_nothing_is_said_of_fewer() -> None:
 
 
 def limited(step: float, wait: float, cores: int | None = 4, busy: float = 0.0, serial: bool = True) -> str:
-    """What is said of where a step of none × 4 goes, beside a serial step of 20 ms."""
+    """The sentence on how a step of none × 4 spends its time, compared with a serial step of 20 ms."""
 
     def change(run: Run) -> Run:
         run = replace(run, load=Load(0.0, busy if run.plan.ranks == 4 else busy / 25, 0.0))

@@ -1,4 +1,4 @@
-"""The two languages of the report say the same things, and nothing is said that nobody asks for."""
+"""The report has the same sentences in both languages, and the code uses each of them."""
 
 from __future__ import annotations
 

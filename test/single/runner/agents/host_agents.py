@@ -1,4 +1,4 @@
-"""A real agent of a host, with a test in the driver's place."""
+"""A real agent of a host, with a test as its driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of other hosts before a job starts: by a program in ssh's place, and of made agents."""
+"""Checks of other hosts before a job starts, by a substitute for ssh and by simulated agents."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_another_torch_or_python_is_warned_of() -> None:
 
 
 def test_a_launcher_without_ranks_may_have_another_pytorch() -> None:
-    """A login node's results differ from nobody's."""
+    """A login node computes no results that could differ."""
     driver = MadeDriver({"a": facts(PyTorch="2.4"), "b": facts("10.0.0.2/24", PyTorch="2.4")})
     assert preparation_of(driver).prepare(["a", "b"], (), ()).warnings == ()
     said = preparation_of(driver).prepare(["a", "b"], ["b"], ()).warnings[0]

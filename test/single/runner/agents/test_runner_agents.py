@@ -1,4 +1,4 @@
-"""A job of agents without a process: frames, the store, places, and what a job decides. And a real agent."""
+"""A job of agents without a process: frames, the store, places and decisions. Also a real agent."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ FRAMES = [
 
 
 def fed(parser: Any, data: bytes, step: int = 1 << 20) -> list[Any]:
-    """What it finds in a stream that comes in pieces of so many bytes."""
+    """The parser's results for a stream in pieces of `step` bytes."""
     pieces = (data[at : at + step] for at in range(0, len(data), step))
     return [found for piece in pieces for found in parser.feed(piece)]
 
@@ -237,7 +237,7 @@ def test_a_place_on_its_way() -> None:
 
 
 class Elastic(Decisions):
-    """Decisions as those of a job whose hosts come and go: whatever a test says."""
+    """Decisions of an elastic job, which the test makes."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[Any, ...]] = []
@@ -574,7 +574,7 @@ def test_why_a_membership_was_made_and_a_worker_is_stopped_is_said() -> None:
 
 
 def test_output_of_each_worker_has_a_label_of_its_own() -> None:
-    """Also where two live workers have begun as the same rank; and it is said when it is all there."""
+    """Also if two live workers began as the same rank; the end of each output is reported."""
     places = places_of([("a", 1), ("b", 1)])
     driver = Driver(is_elastic=True)
     begun = driver.begin(Start(0, "a", places[0]), Start(1, "b", places[1]))
@@ -691,7 +691,7 @@ def test_the_connection_of_ssh_is_found() -> None:
 
 @pytest.mark.parametrize("wanted", [["nosuch0"], ["nosuch0", "203.0.113.0/24"], ["10.0.0.0/99"]])
 def test_interfaces_that_are_not_there_are_named(wanted: list[str]) -> None:
-    """Also where all ranks are here, and would never ask for them."""
+    """Also if all ranks are on this host, which needs no network."""
     row = errors.wrong_value if "99" in wanted[0] else errors.no_such_network
     with refused(row, value=",".join(wanted)) as error:
         job_hosts.refuse_absent(wanted)

@@ -1,4 +1,4 @@
-"""The process that has loaded torch, and its agent: whom it serves, and what happens where it cannot."""
+"""The process that has loaded torch, and its agent: which ranks it serves, and the fallback if it cannot."""
 
 # private: _end_orphans, _has_orphans, _server, _workers: an agent in the middle of a takeover
 
@@ -103,7 +103,7 @@ class RestartingHost:
         agent.say(frames.frame(frames.ENVIRONMENT, packed_environment(variables)))
 
     def start(self, worker: int, cold: str) -> None:
-        """`cold`: what a shell does where there is no server."""
+        """`cold`: the shell command without a server."""
         words = ["sh", "-c", cold, "sh", "/", self._python, "a.py"]
         self._agent.say(Order(worker, words, {}).frame())
 
@@ -282,7 +282,7 @@ packed({"x": "y" * (3 << 20)})
 
 @pytest.mark.timeout(120)
 def test_a_script_finds_torch_as_a_process_of_its_own_would(tmp_path: Path) -> None:
-    """Threads, compiler, random numbers of its own, and errors without lines of this package."""
+    """Its own threads, compiler and random numbers, and tracebacks without lines of this package."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     told = {name: text for name, text in os.environ.items() if name not in ("OMP_NUM_THREADS", LEVEL)}

@@ -1,4 +1,4 @@
-"""When a job is ended, by whom, and what is said of it: reports and a made clock, without a process."""
+"""When a job is ended, by which rule, and its messages: reports and a simulated clock, without a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wrapper around each rank, and what it says."""
+"""The wrapper around each rank, and its reports."""
 
 import os
 import signal
@@ -200,7 +200,7 @@ wrapper.Rank.report = when_it_has_started
 
 
 def test_who_was_stopped_together_with_its_wrapper_is_not_ended() -> None:
-    """A scheduler stops all of a job, and lets the wrapper go on first: the stop has lasted for nobody."""
+    """A scheduler stops a whole job and continues the wrapper first: the time of the stop does not count."""
     limits = {"HOROVOD_ELASTIC": "1", "HOROVOD_TCP_TIMEOUT_SECONDS": "2", "HOROVOD_AGENT": "0"}
     script = "kill -STOP $$; echo went on"
     rank = Wrapper("sh", "-c", script, before="wrapper.time_limits.LONGEST_ROUND = 1.0", **limits)

@@ -1,4 +1,4 @@
-"""Elastic jobs with a made clock: the membership machine, and RestartJob."""
+"""Elastic jobs with a simulated clock: the membership machine, and RestartJob."""
 
 from __future__ import annotations
 

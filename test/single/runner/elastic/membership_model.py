@@ -1,6 +1,6 @@
-"""What the membership machine may do, and has to: its rules once more, for a driver and its workers."""
+"""A model of the membership machine: a second implementation of its rules, for a driver and its workers."""
 
-# private: _slots, _lost, _blacklist: they are told only by whom the machine starts
+# private: _slots, _lost, _blacklist: otherwise they show only in the workers that the machine starts
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Model:
         self.place: dict[int, Place] = {}
         self.members: list[int] = []  # of the last generation, by rank
         self.generation = self.resets = 0
-        self.out: dict[int, float] = {}  # since when; with those who do not know
+        self.out: dict[int, float] = {}  # since when; includes workers that do not know it
         self.told: dict[int, float] = {}  # when first
         self.stopped: set[int] = set()
         self.accused: dict[int, float] = {}
@@ -57,12 +57,12 @@ class Model:
         self.broken: float | None = None  # since when it lacks one that has failed
         self.losses = 0
         self.successes = 0  # of members
-        self.draining = False  # nobody is started any more, and slots are not given or taken
+        self.draining = False  # no worker is started any more, and slots do not change
         self.raised = False
         self.end: EndJob | None = None
         self.take(self.machine.tick())
 
-    # What the machine does.
+    # Actions of the machine.
 
     def take(self, actions: list[Action], fails: tuple[str, int | None] | None = None) -> None:
         """`fails`: the slot that has to, by this event; None for the slot: the host."""
@@ -105,7 +105,7 @@ class Model:
         return found
 
     def note_failures(self, failing: list[tuple[str, int | None]]) -> None:
-        """What these cost: slots, or hosts where it is None. The machine alone knows for how long."""
+        """Bar the slots of failures, or hosts if the slot is None. Only the machine knows for how long."""
         slots: set[tuple[str, int]] = set()
         hosts: set[str] = set()
         for host, slot in failing:
@@ -211,7 +211,7 @@ class Model:
             assert place.cross_rank == across.index(host)
 
     def check_local_ranks(self, local: dict[int, int]) -> None:
-        """Of the workers of a host. Each has the GPU of its first local rank, and nobody else has that."""
+        """Check a host's workers. Each has the GPU of its first local rank for itself."""
         assert sorted(local.values()) == list(range(len(local)))
         gpus = {worker: self.slot[worker] for worker in local if worker in self.place}
         assert len(set(gpus.values())) == len(gpus), "members' GPUs are their own"
@@ -260,7 +260,7 @@ class Model:
         assert says_so == bool(self.losses) or (says_so and not holders), "only where something has failed"
 
     def check_nothing_is_due(self) -> None:
-        """What can be done has been done: waiting would not make it better."""
+        """Check that no action is due: only events can change the state."""
         limits = self.limits
         assert self.waited() < limits.elastic_timeout and not self.is_complete(), "a membership is due"
         assert not self.is_short(), "the end is due: there are too few, and no others will come"
@@ -283,7 +283,7 @@ class Model:
             is_free = any(running[host] < self.slots[host] for host, _ in self.free() - taken)
             assert len(self.eligible()) >= most or not is_free, "a slot is free"
 
-    # What follows from the rules.
+    # Consequences of the rules.
 
     def usable(self) -> dict[str, int]:
         """Slots of hosts that may be used, the oldest first. Before the first membership none that failed."""
@@ -291,7 +291,7 @@ class Model:
         return {host: slots for host, slots in self.slots.items() if host not in barred}
 
     def free(self) -> set[tuple[str, int]]:
-        """Slots in which nobody has failed lately; before the first membership, never."""
+        """Slots without a recent failure; before the first membership, without any failure."""
         barred = self.barred if self.generation else set(self.slot_failed_at)
         return {(host, slot) for host, slots in self.usable().items() for slot in range(slots)} - barred
 
@@ -301,7 +301,7 @@ class Model:
         return sorted(running, key=lambda w: (0, self.place[w].rank) if w in self.place else (1, w))
 
     def eligible(self) -> list[int]:
-        """Who may be in the next membership, in its order."""
+        """Workers that may be in the next membership, in rank order."""
         kept = self.kept()
         if self.draining and self.generation:
             return [worker for worker in kept if worker in self.place]
@@ -318,7 +318,7 @@ class Model:
         return [*(w for w in found if w in self.place), *new][: self.limits.max_np]
 
     def is_complete(self) -> bool:
-        """Whether those that ask are a membership: all survivors, and newcomers where these are too few."""
+        """Whether the asking workers form a membership: all survivors, and newcomers if these are too few."""
         eligible = self.eligible()
         ready = [worker for worker in eligible if worker in self.asks]
         survivors = [worker for worker in eligible if worker in self.place or not self.generation]
@@ -332,7 +332,7 @@ class Model:
         return bool(asking) and (len(asking) == len(new) or is_long)
 
     def update(self) -> int:
-        """What members are to be told: 1, others come; 2, some have to go."""
+        """The update for members, a sum: 1, newcomers come; 2, some members must leave."""
         gone = set(self.members) & set(self.host) - set(self.eligible())
         update = self.have_newcomers_come() + 2 * bool(gone)
         if self.broken is None:
@@ -359,7 +359,7 @@ class Model:
         return 1 if self.successes else self.limits.min_np
 
     def asking(self) -> list[int]:
-        """Whose asking makes a membership necessary."""
+        """Workers whose requests require a new membership."""
         return [w for w in self.kept() if w in self.asks and (w in self.place or not self.generation)]
 
     def waited(self) -> float:
@@ -376,7 +376,7 @@ class Model:
         if worker in self.place and self.broken is None:
             self.broken = self.now
 
-    # What the world does.
+    # Events of the world.
 
     def advance(self, seconds: float) -> None:
         until, step = self.now + seconds, max(TICK, seconds / 50)
@@ -387,7 +387,7 @@ class Model:
                 self.check_patience()
 
     def check_patience(self) -> None:
-        """Who has to go and does not is stopped when its time is over."""
+        """A worker that must leave and does not is stopped after its time limit."""
         limits = self.limits
         for worker in set(self.host) - self.stopped:
             if worker in self.out:

@@ -1,6 +1,6 @@
-"""What the membership machine says, and its rarer rules: direct calls and a made clock.
+"""Messages and rare rules of the membership machine: direct calls and a simulated clock.
 
-The rules themselves are in `membership_model`, and `test_runner_elastic_random` asks about them.
+The rules are in `membership_model`; `test_runner_elastic_random` tests them.
 """
 
 from __future__ import annotations

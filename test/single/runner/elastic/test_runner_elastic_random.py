@@ -1,6 +1,6 @@
-"""Random events at the membership machine: what holds of every action, and that no job hangs.
+"""Random events for the membership machine: every action keeps the invariants, and no job hangs.
 
-A seed is a job: it draws its limits, its hosts and all that happens. HOROVOD_TEST_CASES: how many.
+A seed is a job: it determines limits, hosts and all events. HOROVOD_TEST_CASES is the number of seeds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ENDS = (End(), End(1), End(signal_number=9), End(127, reason="no such file"), En
 
 
 class World:
-    """What happens to one job."""
+    """The events of one job."""
 
     def __init__(self, seed: int) -> None:
         random.seed(seed)  # of the machine's cool-downs
@@ -99,7 +99,7 @@ class World:
     def host_is_lost(self) -> None:
         self.model.lose_host(self.draw.choice(HOSTS))
 
-    # Everybody does what is right from now on: the job runs, with nobody waiting in vain, or ends.
+    # From here on all workers behave correctly: the job runs, without waiting in vain, or ends.
 
     def settle(self) -> None:
         model = self.model
@@ -119,7 +119,7 @@ class World:
     def is_at_rest(self) -> bool:
         """All that run are members, hear each other, and have nothing to do but to train."""
         model = self.model
-        # Before hvd.init(); one that was stopped is no longer to be, which takes a moment.
+        # Hung before hvd.init(); a stopped worker still needs a moment to end.
         hung = {worker for worker in model.frozen if worker not in model.place} - model.stopped
         running = set(model.host) - hung
         is_whole = bool(running) and running == set(model.members) - set(model.out)
@@ -141,7 +141,7 @@ class World:
                 model.ask(worker)
 
     def miss(self, worker: int) -> None:
-        """Somebody misses one that hangs; where nobody is there who could, it goes on."""
+        """A member accuses a hanging worker; without any other member the worker continues."""
         model = self.model
         by = next((w for w in model.members if w in model.host and w not in model.frozen), None)
         if by is None:

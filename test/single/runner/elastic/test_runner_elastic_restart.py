@@ -1,4 +1,4 @@
-"""RestartJob: which processes are ended and started again, by direct calls and a made clock."""
+"""Which processes RestartJob ends and starts again, by direct calls and a simulated clock."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Job(Decided):
         return self.take(self.decisions.worker_ended(process, end))
 
     def terminated(self, *processes: int) -> list[Action]:
-        """They end, as they were told."""
+        """The processes end as requested."""
         return [action for process in processes for action in self.end(process, TERMINATED)]
 
     def says_it_leaves(self, process: int, commits: int = 1, is_lost: bool = True) -> None:
@@ -247,7 +247,7 @@ def test_success_after_a_restart() -> None:
 
 
 def something(job: Job, hosts: dict[str, int], draw: random.Random) -> None:
-    """What may happen to a job."""
+    """A random event of a job."""
     one = draw.choice(list(job.running))
     what = draw.random()
     if what < 0.5:
@@ -283,7 +283,7 @@ def end_well(job: Job) -> None:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_random_jobs_come_to_an_end(seed: int) -> None:
-    """Whatever happens: a process that is told ends, numbers are fresh, and the job ends in the end."""
+    """After any events, processes end on request, process numbers are never reused, and the job ends."""
     draw = random.Random(seed)
     hosts = {name: draw.randint(1, 2) for name in "abcd"}
     more: dict[str, Any] = {"hosts_may_come": True, "elastic_timeout": 60.0}

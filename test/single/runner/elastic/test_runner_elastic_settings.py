@@ -1,4 +1,4 @@
-"""What the options of elastic jobs say together."""
+"""Combinations of the options of elastic jobs."""
 
 from __future__ import annotations
 

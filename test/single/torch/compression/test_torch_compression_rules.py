@@ -1,4 +1,4 @@
-"""Which gradient is compressed how: rules by name, text, and the environment of scripts that say nothing."""
+"""How each gradient is compressed: rules by name, as text, and in the environment if a script sets none."""
 
 # private: _reducer: a copy has its rules there
 

@@ -1,4 +1,4 @@
-"""TopK and PowerSGD by hand: what they select and compute, to the bit, and what they refuse."""
+"""Direct calls of TopK and PowerSGD: their selection and results, bit for bit, and refused input."""
 
 # private: _reducer: whose memory it is, before it shows in a gradient
 

@@ -1,6 +1,6 @@
-"""`horovodrun --compression`, what the script says, and --compression-force: what is used, what rank 0 says.
+"""`horovodrun --compression`, the script's choice, --compression-force: which applies, and rank 0's message.
 
-Of DistributedOptimizer; test/parallel/ddp_ranks has the same table for DistributedDataParallel.
+This is for DistributedOptimizer; test/parallel/ddp_ranks has the same table for DistributedDataParallel.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def stepped(model: nn.Module, x: torch.Tensor, steps: int = 2, **options: Any) -
 
 
 def said_while(work: Callable[[], Any], ranks: int = 2) -> tuple[list[Any], list[str]]:
-    """What ``work`` returns in each rank of a job, and the lines that they have printed as errors."""
+    """The results of ``work`` in each rank of a job, and the lines that ranks printed to standard error."""
     with contextlib.redirect_stderr(io.StringIO()) as printed:
         results = run_ranks(ranks, work)
     return results, printed.getvalue().splitlines()
@@ -124,7 +124,7 @@ def test_what_it_is_not_about(environment: Callable[..., None]) -> None:
 
 def test_the_line_of_each_kind_of_compressor(environment: Callable[..., None]) -> None:
     class Quarter(hvd.compression.Compressor):
-        """Sends each fourth element: of a user, whom nobody has told how small it gets."""
+        """A user's compressor, which sends each fourth element and does not report its ratio."""
 
         combine = "gather"
 

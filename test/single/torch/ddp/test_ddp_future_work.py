@@ -1,4 +1,4 @@
-"""The Work over a reducer's future: all who ask get one, whose callbacks run in one thread, in order."""
+"""The Work over a reducer's future: every caller gets one, and its callbacks run in one thread, in order."""
 
 from __future__ import annotations
 

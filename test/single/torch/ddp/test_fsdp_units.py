@@ -1,6 +1,6 @@
-"""How gradients of a unit of FSDP are divided among compressors, reduced and told of: without FSDP itself.
+"""How gradients of an FSDP unit are divided among compressors, reduced and reported, without FSDP itself.
 
-Ranks are threads; real units, with two ranks, are in test/parallel/ddp_ranks/test_fsdp.py.
+Ranks are threads; test/parallel/ddp_ranks/test_fsdp.py has real units, with two ranks.
 """
 
 # private: _FirstStep, _Shard, _Unit, _arguments: shards without a mesh of devices
@@ -55,12 +55,12 @@ def two_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def chunks_of(rank: int, elements: int) -> torch.Tensor:
-    """What a rank has of every rank's chunk."""
+    """A rank's contributions to the chunks of all ranks."""
     return torch.from_numpy(np.random.default_rng(rank).standard_normal(2 * elements).astype(np.float32))
 
 
 def test_each_compressor_has_its_stretches_in_the_order_of_the_chunk() -> None:
-    """What is frozen is in no chunk."""
+    """Chunks have no frozen parameters."""
     trained = sum(SIZES.values()) - SIZES["frozen"]
     groups = reduce_scatter(shards())._groups(trained)
     assert [(group.name, group.codec and group.codec.name) for group in groups] == [
@@ -73,7 +73,7 @@ def test_each_compressor_has_its_stretches_in_the_order_of_the_chunk() -> None:
 
 
 def test_a_chunk_of_another_size_is_compressed_as_most_of_the_unit_is() -> None:
-    """A parameter without a gradient is left out of it, and nobody says which."""
+    """FSDP leaves out a parameter without a gradient, and does not report which."""
     unit = reduce_scatter(shards({**HOW, "a.weight": NONE}))
     with pytest.warns(UserWarning, match=r" 99 .*'a.weight'.* 643"):
         (whole,) = unit._groups(99)
@@ -88,7 +88,7 @@ def test_a_chunk_of_another_size_is_compressed_as_most_of_the_unit_is() -> None:
     ("op", "factor"), [(dist.ReduceOp.SUM, 1.0), (dist.ReduceOp.AVG, 0.5)], ids=["sum", "average"]
 )
 def test_sums_are_those_of_each_codec(op: Any, factor: float) -> None:
-    """Each rank decodes everybody's codes of its own chunk; what is not compressed is exact."""
+    """Each rank decodes all ranks' codes of its own chunk; uncompressed parameters are exact."""
     noted: list[Any] = []
     elements = sum(SIZES.values()) - SIZES["frozen"]
 

@@ -1,4 +1,4 @@
-"""hvd.elastic with workers as threads: what ranks have to agree on, and what becomes of those that do not."""
+"""hvd.elastic with workers as threads: facts on which ranks must agree, and ranks that do not agree."""
 
 # private: _member_of_what_is_formed, _saves: a meeting that fails, and commits without a state
 
@@ -93,7 +93,7 @@ def test_a_death_between_init_and_the_function_is_a_reset(kind: Any) -> None:
 def test_worlds_are_formed_as_long_as_ranks_are_lost(
     cause: str, is_restarting: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And horovodrun is told who, so that it forms none for ever with somebody who is not heard."""
+    """The worker reports the lost rank to horovodrun, which must not form worlds with it for ever."""
     job, channel, member = jobs.Job(), mock.Mock(generation=4), mock.Mock()
     facts = {"cause_class": cause, "ranks": [0]}
     deaths = [CannotStart("hvd.init() failed", code="silent", facts=facts) for _ in range(2 * MOST_ATTEMPTS)]
@@ -117,7 +117,7 @@ def test_worlds_are_formed_as_long_as_ranks_are_lost(
 @KINDS
 @pytest.mark.parametrize("comes", [True, False], ids=["another comes meanwhile", "nobody comes"])
 def test_ranks_leave_out_the_synchronisation_together(kind: Any, comes: bool) -> None:
-    """That hosts have gone is no reason to synchronise. Whether nobody has come, the new world knows."""
+    """Removed hosts do not require synchronisation. The new world knows whether a newcomer has come."""
     launcher = Launcher()
     synchronised: Counter[str] = Counter()
 
@@ -328,7 +328,7 @@ def test_the_launcher_is_told_that_it_would_come_again(
     told: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What one rank has run into alone may be its host's fault: then others go on without it."""
+    """An error on one rank alone may be its host's fault: then the others continue without it."""
     channel, job = mock.Mock(generation=1), mock.Mock()
     engine = job.member.engine
     engine.has_ended = has_ended

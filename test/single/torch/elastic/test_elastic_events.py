@@ -1,4 +1,4 @@
-"""What is told of resets: counters, the timeline. Workers are threads, as in test_elastic_worlds.py."""
+"""Reports of resets: counters, the timeline. Workers are threads, as in test_elastic_worlds.py."""
 
 # private: _untold: memory that must be let go
 
@@ -111,7 +111,7 @@ def test_a_timeline_that_a_script_has_begun_goes_on(tmp_path: Path, monkeypatch:
 
 
 def test_an_earlier_jobs_file_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on another host, where the new rank 0 has none of this job."""
+    """As on another host, on which the new rank 0 has no file of this job."""
     path = tmp_path / "trace.json"
     monkeypatch.setenv("HOROVOD_TIMELINE", str(path))
     hvd.init()

@@ -1,6 +1,6 @@
-"""run_fn, State and ObjectState, with objects that stand for a job's."""
+"""run_fn, State and ObjectState, with substitutes for a job's objects."""
 
-# private: _commits: numbers of commits are told to ranks only
+# private: _commits: numbers of commits are sent to ranks only
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_what_rank_0_knows_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     news = [(0, 0, 0)]
     state = ObjectState(bcast_object=lambda mine: news[0], get_rank=lambda: 1)
     state.on_hosts_updated(5, ADDED)
-    state.check_host_updates()  # rank 0 has not heard of it so far
+    state.check_host_updates()  # rank 0 has no report of it so far
     news[0] = (0, 5, ADDED)
     with pytest.raises(HostsUpdatedInterrupt):
         state.check_host_updates()
@@ -296,7 +296,7 @@ def test_the_commits_are_numbered() -> None:
 
 
 def test_a_world_that_has_failed_makes_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a GPU has done when its communicator was aborted must not be what all go back to."""
+    """A GPU's results after an aborted communicator must not become a commit."""
     state = of_objects(value=1)
     state.sync()
     job, member = mock.Mock(), mock.Mock()

@@ -1,4 +1,4 @@
-"""ElasticSampler: whatever happens to the number of ranks, an epoch is each sample once, but for padding."""
+"""ElasticSampler: an epoch has each sample once, except for padding, however the number of ranks changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from horovod.torch.elastic import ElasticSampler, sampler
 
 @dataclass
 class Place:
-    """Stands for ``basics``: where a sampler learns of its world."""
+    """Replaces ``basics``, from which a sampler reads its world."""
 
     at: int = 0
     of: int = 1
@@ -171,7 +171,7 @@ def test_with_a_data_loader(place: Place) -> None:
 
 
 def test_a_state_goes_back_between_two_worlds(alone: None) -> None:
-    """As where the next one was not formed: its ranks divide what is left, once there is one."""
+    """As if the next world was not formed: the ranks of a later world divide the remaining samples."""
     state = hvd.elastic.TorchState(sampler=ElasticSampler(range(20)), step=0)
     state.sampler.record_batch(0, 8)
     state.commit()

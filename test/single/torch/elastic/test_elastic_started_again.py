@@ -1,6 +1,6 @@
-"""Training in processes that are started again: workers are threads, each a host with a folder of commits."""
+"""Training in restarted processes: workers are threads, each a host with a folder of commits."""
 
-# private: _commits: numbers of commits are told to ranks only
+# private: _commits: numbers of commits are sent to ranks only
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may join a job over TCP: the handshake against its twin, and what strangers are answered."""
+"""Which connections may join a job over TCP: the handshake against its twin, and the answers to strangers."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_a_hello_cut_short(job: Job, length: int) -> None:
 
 @pytest.fixture
 def many_descriptors() -> Iterator[None]:
-    """More than the 1024 that a shell gives a process on most machines, where it may have more."""
+    """More than the usual soft limit of 1024 file descriptors, if the hard limit allows it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 4096
     if hard != resource.RLIM_INFINITY and hard < wanted:
@@ -198,7 +198,7 @@ def test_a_thousand_that_only_hold_connections(
 
 
 def test_what_a_rank_dials_has_to_know_the_secret_too() -> None:
-    """A stranger that listens where rank 0 should learns nothing, and is not joined."""
+    """A stranger that listens at rank 0's address learns nothing, and no rank joins it."""
     tcp = TcpJob(2)
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         heard: list[bytes] = []
@@ -311,8 +311,8 @@ def rank_1_says(frame: bytes, tcp: TcpJob) -> Iterator[None]:
 
 
 def test_an_answer_to_another_question_is_no_error_s_text() -> None:
-    """Of a rank 0 whose ranks are of two jobs: it has heard a digest of settings where ranks say whether they
-    can share memory. The number was all of an error.
+    """Rank 0 has ranks of two jobs and receives a digest of settings, not an answer about shared memory.
+    A bare number must not become the text of an error.
     """
 
     def misled(connection: socket.socket) -> None:
@@ -327,7 +327,7 @@ def test_an_answer_to_another_question_is_no_error_s_text() -> None:
 
 
 def test_a_rank_that_is_lost_before_the_job_began() -> None:
-    """The job could not be formed, for a reason that has a class of its own."""
+    """The job could not be formed, for a reason with its own class."""
     with rank_0_does(next_message) as tcp, refused(CannotStart, ranks=(0,), cause_class="LostRank") as caught:
         tcp.open_one(1, tcp_settings(transport="auto", deterministic=True))
     assert lost_ranks(caught.value) == (0,) and follows_others(caught.value)
@@ -373,7 +373,7 @@ def rank_0_does(this: Callable[[socket.socket], object]) -> Iterator[TcpJob]:
 
 
 def next_message(connection: socket.socket) -> bytes:
-    """The next that is no sign of life."""
+    """The next message, without signs of life."""
     while True:
         kind, _, length, _, _ = struct.unpack("<2I3Q", received(connection, 32))
         data = received(connection, length)
