@@ -41,7 +41,7 @@ def test_every_rank_has_the_same_facts(name: str) -> None:
 @pytest.mark.parametrize("more", range(3))
 @pytest.mark.parametrize("is_alike", [True, False])
 def test_a_sentence_names_as_many_ranks_and_values_as_one_of_python(is_alike: bool, more: int) -> None:
-    """The facts are of all ranks. `is_alike`: all but the first have one value; else each has its own."""
+    """The facts cover all ranks. `is_alike`: all ranks but the first have the same value; else all differ."""
     size = 16 + more + is_alike
     lengths = [1, *[2] * (size - 1)] if is_alike else [*range(1, size + 1)]
     error = disagreement("grad", lengths)[0]

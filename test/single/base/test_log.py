@@ -20,7 +20,7 @@ LINE = re.compile(
 
 
 def settings(level: str, hides_time: bool = True) -> _native.Settings:
-    """Of a rank that has something to say of each kind: its timeline's disk is full."""
+    """The log of a rank that writes a line at each level: its timeline's disk is full."""
     made = _native.Settings()
     made.log_level, made.log_hide_time, made.timeline = level, hides_time, "/dev/full"
     return made

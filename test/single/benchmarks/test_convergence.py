@@ -144,6 +144,6 @@ def test_language_sees_no_future() -> None:
     changed[:, 40:] = 0
     with torch.no_grad():
         before, after = model(text), model(changed)
-    # Other products, so other roundings, but of the same values.
+    # The same values in other products, so rounding differs.
     assert torch.allclose(before[:, :40], after[:, :40], atol=1e-5)
     assert not torch.allclose(before[:, 40:], after[:, 40:], atol=1e-2)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).resolve().parents[3]))  # last: a sanitized build may stand before it
+sys.path.append(str(Path(__file__).resolve().parents[3]))  # last, as a sanitized build may be before it
 
 from build_support import ccache
 

@@ -72,7 +72,7 @@ def test_elements(x: Float32s, name: str) -> None:
 @pytest.mark.parametrize("fmt", [E4M3, E5M2, E3M4], ids=lambda fmt: fmt.name)
 @pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
 def test_bit8_elements_under_scale_one(x: Float32s, block_size: int, fmt: Any, rounding: str) -> None:
-    """Led by the format's largest value, each block has scale 1, so that small elements are not lost."""
+    """Each block begins with the format's largest value, so its scale is 1 and small elements survive."""
     name = native.get_codec("bit8", block_size, variant=fmt.name, rounding=rounding).name
     assert_is_the_twin(name, in_blocks_of_scale_one(x, block_size, fmt.max_value))
 
@@ -131,7 +131,7 @@ def test_all_integer_codes_decode_at_scales_of_every_kind(level: str, block_size
     codes = np.resize(np.arange(256, dtype=np.uint8), code_bytes)
     run = np.concatenate([scales.view(np.uint8), codes])
     expected = named_codec(codec.name).decode(run, count)
-    # An infinite scale times a zero code is NaN, of the processor's own sign.
+    # An infinite scale times a zero code is NaN, with a sign chosen by the processor.
     own = np.isnan(expected) & np.isinf(scales).repeat(block_size)
     values = decode(codec, run, count)
     assert np.isnan(values[own]).all()

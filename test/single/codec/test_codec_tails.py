@@ -18,7 +18,7 @@ LONGEST = 70
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_left_over_of_vectors(name: str) -> None:
-    """Guards before and after each output stay as they are; addresses are odd ones."""
+    """Guards before and after each output do not change; addresses are odd."""
     twin = named_codec(name)
     codecs = [native.codec_named(name, level=level) for level in LEVELS]
     everything, start = with_specials(gradient_like(LONGEST)), gradient_like(LONGEST, seed=4)

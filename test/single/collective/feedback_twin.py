@@ -20,7 +20,7 @@ CODEC = f"bit8/{BLOCK}"
 
 
 def draw_key(name: str, use: int) -> int:
-    """Of the random numbers for the time number ``use`` that ``name`` is reduced: FNV-1a, SplitMix64."""
+    """The key of random numbers for reduction number ``use`` of ``name``: FNV-1a, SplitMix64."""
     key = 0xCBF29CE484222325
     for byte in name.encode():
         key = (key ^ byte) * 0x100000001B3 & MASK64
@@ -111,7 +111,7 @@ def bit8() -> _native.Codec:
 
 
 def each(size: int) -> list[list[int]]:
-    """Every rank contributes by itself."""
+    """Parties of which each is one rank."""
     return [[rank] for rank in range(size)]
 
 
@@ -137,7 +137,7 @@ def step(
     codec: _native.Codec | None = None,
     **how: Any,
 ) -> Array:
-    """A blocking out-of-place allreduce with feedback, and bit8 if nothing else is said."""
+    """A blocking out-of-place allreduce with feedback; the default codec is bit8."""
     out = np.empty_like(x)
     reduction = _native.Reduction(codec=codec or bit8(), **how)
     engine.wait(engine.allreduce(name, [tensor(x, out, feedback)], reduction, process_set))

@@ -81,7 +81,7 @@ class TestAllreduce:
 
     @pytest.mark.parametrize("codec", ["", "bit16", "bit8"])
     def test_a_group_is_reduced_tensor_by_tensor(self, place: Place, codec: str) -> None:
-        """Blocks never straddle two tensors, wherever a bucket is cut; empty and 0-dim members are right."""
+        """Blocks never cross tensors, wherever a bucket is cut; empty and 0-dim members are correct."""
         shapes = [(3,), (), (0, 5), (127,), (129, 3), (1,), (place.large(codec),), (2, 2, 2)]
 
         def program(rank: int, engine: _native.Engine) -> None:

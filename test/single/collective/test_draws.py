@@ -81,7 +81,7 @@ def contribution(rank: int, use: int, member: int = 0) -> Array:
 
 @pytest.mark.parametrize("shares_memory", WORLDS)
 def test_each_reduction_of_a_name_draws_other_numbers(shares_memory: bool) -> None:
-    """Ranks draw apart from each other, too."""
+    """Ranks draw different numbers, too."""
 
     def program(rank: int, engine: _native.Engine) -> list[Array]:
         return [allreduce(engine, "x", X, codec=stochastic(7)) for _ in range(3)]
@@ -114,7 +114,7 @@ def test_members_of_a_group_draw_apart_and_process_sets_count_for_themselves() -
 
 
 def test_feedback_counts_by_itself_and_can_be_told() -> None:
-    """So a job that is resumed from a checkpoint draws what it would have drawn."""
+    """A job resumed from a checkpoint draws the same numbers as an uninterrupted job."""
     x = numbers(0, 500, np.float32)
 
     def program(rank: int, engine: _native.Engine, uses: int, steps: int) -> list[Array]:

@@ -26,7 +26,7 @@ CODECS = ["bit16", f"bit8/{BLOCK}", f"int8/{BLOCK}", f"int4/{BLOCK}", f"int4/{BL
 
 
 def gradients(rank: int, factor: float, steps: int = 12) -> list[Array]:
-    """Of each step; ``factor`` times as large in that of the outlier, on rank 1 alone."""
+    """The gradient of each step; in the outlier's step rank 1's is ``factor`` times as large."""
     xs = [numbers(rank, COUNT, np.float32, k) for k in range(steps)]
     xs[OUTLIER] *= np.float32(factor if rank == 1 else 1)
     return xs
@@ -57,7 +57,7 @@ def test_an_outlier_is_over_with_its_step(codec: str, size: int) -> None:
 
 
 def test_gradients_that_stay_larger_become_usual() -> None:
-    """And have error feedback again: what is applied is what was given, but for the residuals."""
+    """Error feedback works again: the results equal the inputs, except for the residuals."""
     small = [gradients(rank, 1.0, 30) for rank in range(2)]
     xs = [[x * np.float32(1 if k < 5 else 1e5) for k, x in enumerate(of_rank)] for of_rank in small]
 
@@ -158,7 +158,7 @@ def test_a_gpu_decides_as_the_host_does(way: Way, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_checkpoint_knows_what_is_usual() -> None:
-    """Resumed before the outlier, training goes on as if it had never stopped; older checkpoints load too."""
+    """Resumed before the outlier, training continues as if uninterrupted; older checkpoints load too."""
     xs = matrices(1e10)
 
     def go_on(residuals: Residuals, steps: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -178,7 +178,7 @@ def test_a_checkpoint_knows_what_is_usual() -> None:
 
 
 def test_the_usual_follows_the_loss_scale() -> None:
-    """Before its parameter has turned up, and after."""
+    """Both before and after the first use of the parameter."""
     residuals = Residuals(is_kept=True)
     residuals.follow(2.0)
     residuals.rescale()

@@ -57,7 +57,7 @@ def test_one_memory_and_two_ranks_need_no_ring(shares_memory: bool) -> None:
 
 
 def test_many_at_a_time_beside_other_operations() -> None:
-    """Messages of buckets that follow each other do not mix."""
+    """Messages of consecutive buckets do not mix."""
 
     def program(rank: int, engine: _native.Engine) -> None:
         xs = [np.full(50_000 + 1000 * i, rank + i, np.float32) for i in range(20)]

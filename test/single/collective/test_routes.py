@@ -33,7 +33,7 @@ def want(xs: list[Any], layout: str, codec: str, op: int) -> Any:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("codec", ["", "bit8"])
 def test_random_groups_of_tensors(layout: str, codec: str) -> None:
-    """Sizes around the borders of blocks, runs and steps; every rank gets the bits of the oracle."""
+    """Sizes around the borders of blocks, runs and steps; every rank gets the oracle's bits."""
     size = 5
     near = st.builds(
         lambda k, unit, off: max(0, k * unit + off),

@@ -29,7 +29,7 @@ RANKS = 3
 
 
 class Launcher:
-    """A driver and an agent in one, for workers that are threads."""
+    """A driver and an agent combined, for workers that are threads."""
 
     def __init__(self, ranks: int) -> None:
         self._job = Job(FixedJob([("a", ranks)]), ["true"])
@@ -134,7 +134,7 @@ def ends() -> Iterator[tuple[socket.socket, AgentChannel]]:
 
 
 def test_who_is_out_is_told_why(ends: tuple[socket.socket, AgentChannel]) -> None:
-    """Elastic jobs do so; the answer is given here before it is asked for."""
+    """As in elastic jobs; here the answer comes before the question."""
     ours, channel = ends
     ours.sendall(packed({"id": 1, "ok": {"out": "its host is going"}}))
     with refused(errors.out_of_the_job, why="its host is going"):

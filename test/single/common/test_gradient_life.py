@@ -66,7 +66,7 @@ def test_a_forgotten_gradient_waits_again() -> None:
 
 
 class Ranks:
-    """The machines of several ranks, and the account that rank 0 has of them, all in one thread.
+    """The machines of several ranks, and rank 0's view of them, all in one thread.
 
     ``reduced`` counts, by rank and parameter, the contributions in which the rank has taken part.
     """

@@ -79,7 +79,7 @@ def test_jobs_at_the_same_time_are_apart() -> None:
     "compression", [hvd.Compression.none, hvd.Compression.bit8, hvd.Compression.powersgd]
 )
 def test_training(compression: object) -> None:
-    """Hooks, the end of the backward pass and what compressors remember are each rank's own."""
+    """Each rank has its own hooks, end of the backward pass, and memory of compressors."""
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 64))
     state = model.state_dict()
 
@@ -102,7 +102,7 @@ def test_training(compression: object) -> None:
 
 
 def test_a_gradient_is_reduced_for_the_job_of_the_forward_pass() -> None:
-    """Also when the backward pass runs on a thread that has entered no job, as autograd's threads of GPUs."""
+    """Also if the backward pass runs on a thread without a job, as autograd's GPU threads."""
 
     def work() -> torch.Tensor:
         x = torch.full((2,), 1.0 + hvd.rank(), requires_grad=True)

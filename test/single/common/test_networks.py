@@ -51,7 +51,7 @@ def test_hosts_in_networks_of_their_own() -> None:
         "10.3.0.7/32",
     ]
     assert list(map(str, networks.routed([b, c], launcher))) == ["10.2.0.6/32", "10.3.0.7/32"]
-    # a host behind address translation says an address that none of its interfaces has
+    # a host behind address translation reports an address that none of its interfaces has
     translated = host(("eth0", "192.168.0.2/24"), at="80.1.2.3", came_from="10.1.0.5")
     assert networks.routed([launcher, translated], launcher) == []
 

@@ -18,7 +18,7 @@ BELOW = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[
 
 
 class Pipe:
-    """As a rank's wrapper has it: read from, and named in the environment of the rank."""
+    """A pipe as a rank's wrapper has it, named in the environment of the rank."""
 
     def __init__(self) -> None:
         self.source, self.target = os.pipe()

@@ -73,7 +73,7 @@ def test_two_ranks_on_one_gpu_are_refused() -> None:
 
 
 def fail_and_abort(own: Communicator, count: int) -> tuple[str, bool, str]:
-    """A sum that does not end: what failure() says, whether the stream stood still, what it says later."""
+    """A sum that hangs: failure()'s result, whether the stream was blocked, and failure()'s later result."""
     memory = own.gpu.allocate(4 * 1000)
     own.allreduce(memory, memory, count, 6)
     event = own.gpu.record(own.stream)
@@ -177,7 +177,7 @@ own.destroy()
     ],
 )
 def test_every_call_that_fails_is_named(function: str, call: str, gpu: str) -> None:
-    """Two ranks in one process, of which the first makes the call that fails; then the process goes on."""
+    """Two ranks in one process; the first makes the failing call, and the process continues."""
     program = f"""
 import threading
 unique = make_id() if {function!r} != "ncclGetUniqueId" else b""

@@ -130,7 +130,7 @@ def rectangles(drawing: str, kind: str = "") -> list[tuple[float, ...]]:
 
 
 def boxes(drawing: str) -> list[tuple[str, float, float, float, float]]:
-    """(text, left, top, right, bottom) of every text, as wide as in the widest of usual fonts."""
+    """(text, left, top, right, bottom) of every text, in the widest of usual fonts."""
     found = []
     for element in elements(drawing, "text"):
         size, x, y = (float(element.get(name, "")) for name in ("font-size", "x", "y"))
@@ -142,7 +142,7 @@ def boxes(drawing: str) -> list[tuple[str, float, float, float, float]]:
 
 
 def test_one_is_singular_in_all_that_is_said_of_a_host() -> None:
-    """In the drawings of one core, and of two."""
+    """The wires in the drawings of one core, and of two."""
     for count, thread, core in ((1, "1 thread", "1 core"), (2, "2 threads", "2 cores")):
         host = Host("h", (Socket(0, "X", count, count, None),), None, count)
         shown = text.drawing((host,), None)
@@ -231,7 +231,7 @@ def test_texts_of_the_svg_are_apart_and_inside(name: str) -> None:
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_texts_are_inside_their_boxes(name: str) -> None:
-    """A text that begins in a box, as a host's or a socket's, ends there."""
+    """A text that begins in a box, such as a host or a socket, ends in it."""
     drawing = picture(name)
     for content, left, top, right, bottom in boxes(drawing):
         middle = (top + bottom) / 2
@@ -269,7 +269,7 @@ Segment = tuple[float, float, float, float]  # left, top, right, bottom
 
 
 def segments(drawing: str, *kinds: str) -> list[Segment]:
-    """The straight lines of these kinds, one after the other."""
+    """The straight segments of lines of these kinds."""
     found = []
     for path in elements(drawing, "path"):
         points = re.fullmatch(r"M(\S+) (\S+) L(\S+) (\S+)", path.get("d", ""))
@@ -371,7 +371,7 @@ def test_hosts_that_are_drawn_as_one_are_named_below_their_number() -> None:
 
 
 def test_several_drawings_on_a_page() -> None:
-    """All names begin with the prefix, and nothing is set for the page around."""
+    """All names begin with the prefix, and no style applies to the surrounding page."""
     drawing = picture("mesh", "second")
     assert {name.split("-")[0] for name in re.findall(r'class="([^"]+)"', drawing)} == {"second"}
     (style,) = elements(drawing, "style")
@@ -383,7 +383,7 @@ def test_several_drawings_on_a_page() -> None:
 
 
 def contrast(one: str, other: str) -> float:
-    """As WCAG 2 defines it."""
+    """The contrast of two colours, as WCAG 2 defines it."""
     lights = []
     for colour in (one, other):
         parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]

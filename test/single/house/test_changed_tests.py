@@ -81,8 +81,8 @@ def test_a_file_selects(file: str, selected: set[str], monkeypatch: pytest.Monke
     ("file", "user"),
     [
         ("horovod/native/codec/codec.h", "test/single/collective"),
-        ("horovod/native/codec/codec.cc", "test/single/collective"),  # its header is what others include
-        ("horovod/native/bind/plan.cc", "test/single/torch"),  # which imports the native module
+        ("horovod/native/codec/codec.cc", "test/single/collective"),  # other files include its header
+        ("horovod/native/bind/plan.cc", "test/single/torch"),  # torch imports the native module
         ("horovod/common/agent_channel.py", "test/single/runner"),
         ("horovod/common/numpy_codec/__init__.py", "test/single/lab/report"),
     ],

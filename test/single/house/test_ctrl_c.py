@@ -25,8 +25,8 @@ def interrupted(command: list[str], begun: Path, **variables: str) -> subprocess
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # so that all of it, and nothing else, gets the signal
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # whoever runs tests may ignore it
+        start_new_session=True,  # exactly its processes get the signal
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # the tests' parent may ignore it
     )
     limit = busy.limit(60)
     while not begun.exists() and process.poll() is None and time.monotonic() < limit:

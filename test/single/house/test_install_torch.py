@@ -70,7 +70,7 @@ def test_further_options_reach_pip(tmp_path: Path) -> None:
 
 
 def test_how_much_is_downloaded_is_said(tmp_path: Path) -> None:
-    """Before it begins, of each file, and while it arrives: a stand-in for sleep makes 10 s a tenth."""
+    """Progress is shown before it begins, for each file, and during a download, here every 0.1 s."""
     (tmp_path / "sleep").write_text("#!/bin/sh\nexec /bin/sleep 0.1\n")
     (tmp_path / "sleep").chmod(0o755)
     pip = """

@@ -32,7 +32,7 @@ PUBLIC = OF_PYTHON | OF_PYTEST | OF_TORCH | OF_HOROVOD | {"_native", "_horovod_o
 
 
 def private_of(text: str) -> set[str]:
-    """Private attributes that a file uses, of others than the object itself."""
+    """Private attributes that a file uses, except of `self`."""
     found = set()
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Attribute) or not re.match("_[^_]", node.attr):

@@ -52,7 +52,7 @@ def test_ci_runs_all_of_test_all() -> None:
 def test_a_busy_machine_has_more_time(
     load: float, times: float, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As pytest-timeout is asked before each test."""
+    """The timeout that pytest-timeout uses for each test."""
     limits: list[float] = []
 
     def note(item: pytest.Item, settings: pytest_timeout.Settings) -> bool:

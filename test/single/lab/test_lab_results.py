@@ -91,7 +91,7 @@ def test_every_number(tmp_path: Path) -> None:
 
 
 def test_the_ratio_is_of_what_is_sent(tmp_path: Path) -> None:
-    """Of fp16, topk and powersgd too, whose tensors are smaller before the core counts them."""
+    """Also for fp16, topk and powersgd, whose tensors are smaller before the core counts them."""
     runs = []
     for each, sent in ((plan(2, "none"), 4800), (plan(2, "topk"), 48)):
         runs.append(read(written(tmp_path, each, records(each, bytes_sent=sent))))

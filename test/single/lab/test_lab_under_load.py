@@ -39,7 +39,7 @@ class Machine:
         return self.now + self.dice.expovariate(1 / self._lengths[self.is_busy])
 
     def work(self, seconds: float) -> tuple[float, float]:
-        """How long this much work takes, and what share of that time the loop is there."""
+        """The time that this work takes, and the loop's share of that time."""
         began, busy = self.now, 0.0
         while seconds > 0:
             pace = SLOWED if self.is_busy else 1.0
@@ -55,7 +55,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Effect:
-    """Of bit8, on the seconds of a run."""
+    """The conclusion on bit8, from the seconds of a run."""
 
     computing: float = 0.0
     waiting: float = 0.0
@@ -108,13 +108,13 @@ def labs_that_say(found: list[list[Run]], compression: str) -> Counter[Conclusio
 )
 def test_noise_is_no_benefit(seeds: int, quiet: float, burst: float) -> None:
     found = [conclusions(runs).values() for runs in labs(Effect(), seeds, quiet, burst, LABS)]
-    # In 95 % of reports all intervals hold the truth, which is 0 here; and waiting has to agree.
+    # In 95 % of reports all intervals contain the truth, which is 0 here; and waiting must agree.
     assert sum(Conclusion.PAID in each for each in found) <= 0.01 * LABS
     assert sum(Conclusion.COST in each for each in found) <= 0.05 * LABS
 
 
 def test_the_load_would_fool_who_compares_means() -> None:
-    """Or else the simulation would show nothing."""
+    """Otherwise the simulation would prove nothing."""
     fooled = 0
     for runs in labs(Effect()):
         times = {

@@ -14,7 +14,7 @@ from horovod import _native
 
 
 def test_processor_time_of_the_engines_thread_grows_with_its_work() -> None:
-    all_have_looked = threading.Barrier(2)  # who leaves ends the others' threads, which have no time then
+    all_have_looked = threading.Barrier(2)  # a rank that leaves ends the others' threads
 
     def program(rank: int, engine: _native.Engine) -> tuple[int, int, float]:
         began = time.process_time()
@@ -60,6 +60,6 @@ def test_all_ranks_measure_the_same(hosts: list[int]) -> None:
 
 @pytest.mark.parametrize(("size", "deterministic"), [(1, False), (2, True)])
 def test_what_is_not_measured_is_as_usual(size: int, deterministic: bool) -> None:
-    """One rank has no links; and what must not depend on speed does not."""
+    """A single rank has no links, and deterministic jobs do not measure."""
     for world in tcp_worlds(size, settings=tcp_settings(deterministic=deterministic)):
         assert figures(world.links) == USUAL

@@ -150,7 +150,7 @@ def lose_rank(world: str, stopped: int) -> dict[int, LostRank]:
 
 
 def test_a_rank_that_stops_inside_a_collective(capfd: pytest.CaptureFixture[str]) -> None:
-    """On every way that bytes take, all others name it, and none that waits as they do."""
+    """On every transport, all others name it, and no waiting rank."""
     with ThreadPoolExecutor() as pool:
         told = dict(zip(WORLDS, pool.map(lose_rank, WORLDS, (1, 2, 3)), strict=True))
     warned = capfd.readouterr().err
@@ -172,7 +172,7 @@ def test_a_rank_that_stops_listening_to_the_coordinator() -> None:
             for name, x in zip(names, xs, strict=True):
                 submit(engine, name, x)
             engine.step(25.0)
-            for _ in range(100):  # rank 0 takes as much at a time as fits between them
+            for _ in range(100):  # rank 0 takes as much at a time as fits between the ranks
                 engine.step()
                 time.sleep(0.002)
             has_asked.set()
@@ -184,6 +184,6 @@ def test_a_rank_that_stops_listening_to_the_coordinator() -> None:
         return str(caught.value.facts["doing"])
 
     settings = [settings_with(warn=1, shut_down=2) for _ in range(2)]
-    settings[0].cycle_time = 60_000.0  # ms: however slowly it submits, it asks for all at once when it waits
+    settings[0].cycle_time = 60_000.0  # ms: it announces everything at once when it waits
     told, _ = on_ranks(2, program, settings=settings, stepped=(1,))
     assert told.startswith("tells the others")

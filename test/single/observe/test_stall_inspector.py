@@ -24,13 +24,13 @@ def settings_with(warn: float = 60.0, shut_down: float = 0.0, disable: bool = Fa
 
 
 def ask(engines: list[_native.Engine], asked: dict[int, list[str]]) -> dict[str, int]:
-    """Has ranks ask for allreduces that some other does not ask for; handles by rank and name."""
+    """Make ranks request allreduces that another rank does not request; return handles by rank and name."""
     handles = {
         f"{rank}.{name}": submit(engines[rank], name, np.ones(3, np.float32))
         for rank, names in asked.items()
         for name in names
     }
-    for rank in sorted(asked, reverse=True):  # rank 0 hears the others when it steps itself
+    for rank in sorted(asked, reverse=True):  # rank 0 receives messages when it steps
         engines[rank].step(25.0)  # long enough for a rank whose last announcement is unanswered
     engines[0].step(5.0)
     return handles
@@ -61,7 +61,7 @@ def test_the_warning_names_ranks_and_tensors(capfd: pytest.CaptureFixture[str]) 
 def test_ranks_that_say_nothing_of_a_missing_gradient_are_named(capfd: pytest.CaptureFixture[str]) -> None:
     with stepped_engines(3, settings_with()) as engines:
         engines[1].missing("question of 1", ["a", "b"], [False, False])
-        ask(engines, {2: ["b"]})  # so that b is answered, and rank 1 told
+        ask(engines, {2: ["b"]})  # answers b, and informs rank 1
         engines[1].step(25.0)
         engines[0].missing("question of 0", ["c"], [False])
         engines[0].step(5.0)

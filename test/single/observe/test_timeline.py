@@ -117,7 +117,7 @@ def test_a_group_appears_member_by_member(tmp_path: Path) -> None:
 
 
 def test_each_member_of_a_group_has_the_route_of_its_dtype(tmp_path: Path) -> None:
-    """Sums of halves are wider than they are, and do not travel round a ring."""
+    """Sums of float16 are float32, and do not use the ring."""
 
     def program(rank: int, engine: _native.Engine) -> None:
         xs = [np.ones(3, dtype) for dtype in (np.float32, np.float16, np.float32)]
@@ -246,7 +246,7 @@ def test_what_had_begun_when_its_writer_was_killed_ends(tmp_path: Path) -> None:
     lines = whole.splitlines()
     begun = max(number for number, line in enumerate(lines) if '"ALLREDUCE"' in line and '"ph": "B"' in line)
     kept = lines[: begun + 1]
-    # Killed while it wrote: behind a whole event, inside of the next, before the bracket.
+    # Killed during a write: after a whole event, inside the next, before the bracket.
     for end in ("\n", "\n" + lines[begun + 1][:25], "\n" + lines[begun + 1], "\n]\n"):
         path.write_text("\n".join(kept).rstrip(",") + ("" if end == "\n]\n" else ",") + end)
         events = continued(path, ("a",))

@@ -82,7 +82,7 @@ def test_of_several_faults_the_first_is_blamed() -> None:
 
 
 def test_what_sigbus_is_a_sign_of() -> None:
-    """A page too many in a file system in memory; Horovod's own are all there from init() on."""
+    """SIGBUS means a page too many for a file system in memory; this package's pages exist after init()."""
     code, message = blamed((1, "killed 7 0"), (0, "ended 1 0"))
     assert code == 135 and message.endswith("by signal 7 (SIGBUS, as happens when /dev/shm is full)")
 
@@ -114,9 +114,9 @@ def test_a_rank_that_ended_without_init() -> None:
     assert job.waits_in_vain()
     said = "ended with code 0 before hvd.init(), and ranks 0, 2 cannot begin without it"
     assert job.conclusion(0) == (1, f"rank 1 on host host1 {said}; the other ranks were ended")
-    job.take(0, "stopped 19")  # while they wait, and have been told nothing yet
+    job.take(0, "stopped 19")  # while they wait, and before they get any error
     assert job.culprit() == 1
-    job.lost = {"host2"}  # whose agent went before the job ended
+    job.lost = {"host2"}  # its agent ended before the job
     assert job.culprit() == 1
     job.lost = set()
     job.take(0, "note joined")
@@ -193,7 +193,7 @@ def test_nobody_lingers_before_one_has_ended() -> None:
 
 
 def test_a_worker_that_leaves_a_world_does_not_linger() -> None:
-    """Only at its script's end."""
+    """Only at the end of its script."""
     job = ElasticOutcome(10)
     for worker in (4, 5):
         job.take(worker, "started h 100")
@@ -223,7 +223,7 @@ def test_a_host_that_was_lost() -> None:
     job.lost = {"far"}
     said = "ranks 1, 2 on host far were lost: that host, or the network to it, has failed"
     assert job.conclusion(0) == (1, f"{said}; the other ranks were ended")
-    job.take(0, "ended 6 0")  # which was first
+    job.take(0, "ended 6 0")  # the first to end
     assert job.conclusion(0)[0] == 6
 
 

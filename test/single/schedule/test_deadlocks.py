@@ -15,7 +15,7 @@ from horovod.common.exceptions import WrongArgument
 
 
 class Asked:
-    """An allreduce of ones, whose array lives as long as this."""
+    """An allreduce of ones, which keeps its array alive."""
 
     def __init__(self, engine: _native.Engine, name: str, process_set: int = 0) -> None:
         self.engine = engine
@@ -48,7 +48,7 @@ def test_each_has_something_that_the_others_will_ask_for_later(size: int, shares
 
 
 def test_a_caller_that_cannot_yield_closes_the_circle() -> None:
-    """One asks for a metric after its backward pass, the other before its own."""
+    """One rank requests a metric after its backward pass, the other before."""
 
     def program(rank: int, engine: _native.Engine) -> None:
         if rank == 0:

@@ -49,7 +49,7 @@ class Caller:
         return [self.rank.is_done(handle) for handle in handles]
 
     def run(self, submission: Any) -> Any:
-        """Asks for it, and carries it out alone; its result."""
+        """Request an allreduce, execute it alone, and return its result."""
         handle = self.execution.ask(submission)
         self.carry_out("run", submission.name)
         return self.rank.result(handle)
@@ -123,7 +123,7 @@ class TestRefusal:
 
 class TestFailure:
     def fails(self, caller: Caller, act: Callable[[], None], handles: Sequence[int], code: str) -> Any:
-        """The error by which the job ends, which is what callers get, and whoever comes later."""
+        """The error that ends the job; waiting and later callers get it."""
         with pytest.raises(HorovodInternalError) as caught:
             act()
         assert caught.value.code == code

@@ -27,7 +27,7 @@ def settings(**given: Any) -> _native.Settings:
 
 
 def elements(size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """As many bytes."""
+    """An array of `size` bytes."""
     return np.ones(size, np.uint8)
 
 
@@ -90,13 +90,13 @@ def test_a_quick_series_is_gathered_until_it_ends_but_for_four_cycles_at_most() 
     assert announced_after([0.0, 5.0]) == pytest.approx(CYCLE, abs=0.5), (
         "a quarter of a cycle has passed by then"
     )
-    series = [1.5 * number for number in range(9)]  # each comes before a quarter has passed
+    series = [1.5 * number for number in range(9)]  # each comes within a quarter cycle
     assert announced_after(series) == pytest.approx(series[-1] + quarter, abs=0.5)
     assert announced_after([1.5 * number for number in range(100)]) == pytest.approx(4 * CYCLE, abs=0.5)
 
 
 def test_a_rank_whose_last_words_are_unanswered_gathers_for_twenty_cycles() -> None:
-    """Another rank is late then, and more messages would not make it earlier."""
+    """A full queue means that another rank is late; more messages would not help."""
     with stepped_engines(2, settings()) as engines:
         _, late = engines
         x, y = elements(1), elements(1)
@@ -134,7 +134,7 @@ def buckets(sizes: Sequence[int | tuple[int, ...]], **given: Any) -> int:
         ([600, 401, 599], 2),  # the last fills the second's bucket
         ([600, 401, 600], 3),
         ([1000, 1], 2),
-        ([1001, 1, 999], 2),  # what is too large for any bucket has one for itself
+        ([1001, 1, 999], 2),  # a tensor larger than a bucket gets a separate bucket
         ([(300, 300), 400], 1),
         ([(300, 300), 401], 2),
         ([400, (300, 301)], 2),

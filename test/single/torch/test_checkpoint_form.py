@@ -30,14 +30,14 @@ def kept() -> dict[str, Any]:
 
 
 def loaded(saved: dict[str, Any], compressor: Any = Compression.topk) -> Any:
-    """The feedback of that parameter when training goes on."""
+    """The feedback of that parameter when training continues."""
     residuals = Residuals(is_kept=True)
     Checkpoint(residuals, Memory(), Peers()).load_state_dict(saved, ["w"])
     return residuals.of("w", GRADIENT, compressor)
 
 
 def test_another_compressor_goes_on_with_what_was_lost() -> None:
-    """The core's feedback has other bounds than that of compressors that work in Python."""
+    """The core's feedback has other bounds than the feedback of compressors in Python."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         feedback = loaded(kept(), Compression.bit8(error_feedback=True))

@@ -22,7 +22,7 @@ from horovod.common.options import OPTIONS, UNSERVED
 from horovod.runner import command_line, errors, settings
 from horovod.runner.errors import LaunchError
 
-sys.path.append(str(Path(__file__).parents[3]))  # last: a sanitized build may stand before this folder
+sys.path.append(str(Path(__file__).parents[3]))  # last, as a sanitized build may be before this folder
 
 from build_support.requirements import BuildError, check_requested_features
 
@@ -148,7 +148,7 @@ def test_every_public_name_is_on_the_page() -> None:
 
 
 def test_flags() -> None:
-    """Every flag that Horovod has too is on the page in its state, and no other."""
+    """The page has exactly the flags that Horovod has too, with their states."""
     expected = {}
     for option in HOROVODS:
         expected |= dict.fromkeys(option.flags, option.part != UNSERVED)
@@ -216,7 +216,7 @@ def test_variables_of_the_build(variable: str) -> None:
 
 
 def test_parameters_of_run() -> None:
-    """All are there, in Horovod's order; what is absent is refused by name."""
+    """All parameters exist, in Horovod's order; an absent one is refused by name."""
     on_page = of("horovod.run, the function")
     parameters = inspect.signature(horovod.run).parameters
     assert sorted(parameters) == sorted(on_page)

@@ -26,7 +26,7 @@ def lightning() -> Iterator[Any]:
 
 
 class Model(torch.nn.Module):
-    """One weight, of which each rank's gradient is its number + 1."""
+    """One weight; each rank's gradient is its rank + 1."""
 
     automatic_optimization = True
 
@@ -62,7 +62,7 @@ def test_ranks_are_where_horovod_says(lightning: Any) -> None:
         strategy = lightning.HorovodStrategy()
         where = strategy.cluster_environment
         where.set_world_size(99)
-        where.set_global_rank(99)  # a launcher has said both
+        where.set_global_rank(99)  # the launcher has set both
         assert lightning.rank_zero_only.rank == hvd.rank(), "or every rank's loggers write"
         assert strategy.distributed_sampler_kwargs == {"num_replicas": 3, "rank": hvd.rank()}
         assert strategy.is_distributed
@@ -83,7 +83,7 @@ def test_who_has_not_called_init_need_not(lightning: Any) -> None:
     with jobs.Job(None).entered():
         strategy = lightning.HorovodStrategy()
         assert hvd.is_initialized() and not strategy.is_distributed
-        lightning.HorovodStrategy()  # and who has may
+        lightning.HorovodStrategy()  # a second call is allowed
         hvd.shutdown()
 
 
@@ -185,7 +185,7 @@ def test_an_optimizer_that_decides_by_the_loss_has_everybodys(lightning: Any) ->
         quasi_newton = lambda weights: torch.optim.LBFGS(weights, lr=1.0, max_iter=1)  # noqa: E731
         strategy = set_up(lightning, Model(quasi_newton))
         model, (optimizer,) = strategy.model, strategy.optimizers
-        strategy.on_train_start()  # which leaves its state alone
+        strategy.on_train_start()  # does not change its state
 
         def closure() -> torch.Tensor:
             optimizer.zero_grad()

@@ -37,7 +37,7 @@ def kept(by: str) -> dict[str, Any]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Bit for bit, all that is in it."""
+    """Compare all contents bit for bit."""
     if isinstance(one, torch.Tensor):
         return one.dtype == other.dtype and torch.equal(one, other)
     if isinstance(one, dict):
@@ -50,7 +50,7 @@ def same(one: Any, other: Any) -> bool:
 @BOTH
 @pytest.mark.parametrize("rank", range(SIZE))
 def test_what_an_earlier_version_kept_is_kept(by: str, rank: int) -> None:
-    """Through the core's feedback, Python's, and a compressor's memory, and out again: the same bits."""
+    """The bits survive the core's feedback, Python's feedback, and a compressor's memory."""
     stored = kept(by)
     residuals, memory = Residuals(is_kept=True), Memory()
     checkpoint = Checkpoint(residuals, memory, Peers(rank, SIZE))
@@ -88,7 +88,7 @@ def test_an_optimizer_goes_on_from_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_form_has_a_number() -> None:
-    """The stored ones have none: they are of the first."""
+    """The stored files have no number: they have the first format."""
     residuals = Residuals(is_kept=True)
     assert "form" not in kept("ddp") and FORM == 1
     checkpoint = Checkpoint(residuals, Memory(), Peers(0, SIZE))

@@ -16,7 +16,7 @@ TWICE: dict[str, Any] = {"op": hvd.Sum, "prescale_factor": 2.0}
 
 
 def test_a_compiled_program(alone: None) -> None:
-    """Operations end a graph and are carried out as ever, with gradients; what they call is not traced."""
+    """Operations end a graph and run as usual, with gradients; functions that they call are not traced."""
 
     def step(x: torch.Tensor) -> torch.Tensor:
         y = hvd.allreduce(x * 3, name="y", **TWICE) + 1

@@ -231,7 +231,7 @@ def test_sparse_gradients_make_dense_deltas(engine: MirroredEngine) -> None:
     optimizer.step()
     torch.testing.assert_close((before - embedding.weight)[1], torch.full((3,), 0.5))
     assert engine.requests[0].tensors[0].shape == [4, 3]
-    adam = torch.optim.Adam(embedding.parameters())  # has no steps for sparse gradients
+    adam = torch.optim.Adam(embedding.parameters())  # does not support sparse gradients
     optimizer = hvd.DistributedOptimizer(adam, op=hvd.Adasum, sparse_as_dense=True)
     embedding(torch.tensor([1])).sum().backward()
     optimizer.step()

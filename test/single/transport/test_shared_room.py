@@ -85,7 +85,7 @@ class TestCommit:
         assert not library.trial_commit(address(memory), 2 * PAGE)
 
     def test_is_believed_where_nobody_can_tell(self, library: ctypes.CDLL) -> None:
-        """Without a file descriptor to spare: a job that has memory enough has to begin."""
+        """No file descriptor is free: a job with enough memory must still begin."""
         memory = mmap.mmap(-1, PAGE)
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
@@ -120,7 +120,7 @@ class TestComplaint:
     def test_is_none_where_nothing_is_too_small(
         self, library: ctypes.CDLL, folder: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """MPI takes another folder, or the folder has no limit."""
+        """MPI uses another folder, or the folder has no limit."""
         monkeypatch.setenv("OMPI_MCA_osc_sm_backing_directory", folder)
         assert said(library.trial_why_no_room, 2**50, 2) == ""
 
@@ -150,7 +150,7 @@ print((pages() - before) * PAGESIZE)
 
 @pytest.mark.parametrize("size", [8, 32, 128])
 def test_a_rank_shares_as_much_as_horovodrun_reckons_with_among_any_number(size: int) -> None:
-    """Rings of a rank get shorter with the number of ranks: it has one from each."""
+    """A rank has one ring from each rank, so rings get shorter with more ranks."""
     open_mpi = 16 << 20
     command = [sys.executable, "-c", SHARED.format(size=size)]
     shared = int(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout) / size

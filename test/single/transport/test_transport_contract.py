@@ -98,7 +98,7 @@ def test_post_waits_for_nobody(opened: Worlds) -> None:
 
 
 def test_transfers_of_all_sizes_in_both_directions(opened: Worlds) -> None:
-    """And to oneself; tickets are finished in another order than they were started in."""
+    """Also to the rank itself; tickets end in a different order than they start."""
 
     def body(world: native.World) -> None:
         tickets, arrived = [], []
@@ -139,7 +139,7 @@ def test_who_sends_may_come_long_before_who_receives(opened: Worlds) -> None:
 
 def test_a_receiver_may_be_later_than_the_limit_of_silence() -> None:
     """A receiver without room is alive and sends signs of life: it is not lost."""
-    size = 80 << 20  # more than the system keeps
+    size = 80 << 20  # more than the system's buffers
     first, second = tcp_worlds(2, settings=tcp_settings(deterministic=True, tcp_timeout_seconds=2.0))
 
     def body(rank: int) -> None:
@@ -214,7 +214,7 @@ def test_after_cancel_nothing_is_written(opened: Worlds) -> None:
     testing.start(first, [], [place(1, room)])
     testing.cancel(first)
     sent = data(0, 0, 1 << 20)
-    with contextlib.suppress(HorovodInternalError):  # it may have heard
+    with contextlib.suppress(HorovodInternalError):  # it may know of the end already
         testing.start(second, [place(0, sent)], [])
     testing.cancel(second)
     assert not room.any()

@@ -133,7 +133,7 @@ def test_what_was_not_written_leaves_nothing(
 
 
 def test_only_files_of_ours_are_removed(cache: Cache, warnings: list[str]) -> None:
-    """HOROVOD_AUTOTUNE_CACHE may name a folder of anything."""
+    """HOROVOD_AUTOTUNE_CACHE may name a folder with other files."""
     cache.keep(STORED)
     for name in ("package.json", "tmpab12.tmp", "0123456789abcdef.json.bak", "0123456789ABCDEF.json"):
         (cache.folder / name).write_text("mine")
@@ -153,7 +153,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, warnings: list[str]) ->
 
 
 def test_jobs_at_once(cache: Cache, warnings: list[str]) -> None:
-    """Whoever reads finds what one of them wrote, whole."""
+    """A reader finds the complete file of one writer."""
     many = [replace(STORED, figures={"text": str(i) * 20_000}) for i in range(8)]
     writers = [threading.Thread(target=lambda one=one: [cache.keep(one) for _ in range(10)]) for one in many]
     for writer in writers:
@@ -198,7 +198,7 @@ def test_the_command(
 def test_the_command_where_it_fails(
     cache: Cache, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line, and exit code 1."""
+    """The error is one line, with exit code 1."""
 
     def complaint(folder: str, what: str = "clear") -> str:
         monkeypatch.setenv("HOROVOD_AUTOTUNE_CACHE", folder)

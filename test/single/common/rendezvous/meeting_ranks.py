@@ -50,14 +50,14 @@ class PlainStore:
 
 
 class WaitingStore(PlainStore):
-    """One that also waits for less than that."""
+    """A store that can also wait for a shorter time."""
 
     def wait(self, keys: Sequence[str], timeout: timedelta) -> None:
         self._wait(keys, timeout.total_seconds())
 
 
 class MemoryStore(WaitingStore):
-    """As torch.distributed.HashStore."""
+    """A store like torch.distributed.HashStore."""
 
     def check(self, keys: Sequence[str]) -> bool:
         return self.values.keys() >= set(keys)
@@ -84,7 +84,7 @@ class Opened:
 
 
 def fake_native(monkeypatch: pytest.MonkeyPatch, refused: str = "-") -> None:
-    """No core takes part; listening fails at addresses that begin so."""
+    """Replaces the core; listening fails at addresses with this prefix."""
     ports = itertools.count(4000)
     barriers: dict[bytes, threading.Barrier] = {}
 
@@ -100,7 +100,7 @@ def fake_native(monkeypatch: pytest.MonkeyPatch, refused: str = "-") -> None:
     def open_world_over_tcp(settings: object, listener: TcpListener, rank: int, *told: Any) -> Opened:
         opened = Opened(rank, *told)
         assert opened.endpoints[rank] == listener.endpoints
-        # By the job's own key. It is collective: all have what was exchanged when it ends.
+        # Uses the job's key. It is collective: all ranks have the exchanged data when it ends.
         barriers.setdefault(opened.secret, threading.Barrier(opened.size)).wait(10)
         return opened
 

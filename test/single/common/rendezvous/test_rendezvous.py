@@ -83,7 +83,7 @@ def test_many_ranks_and_another_order() -> None:
 
 
 def test_the_end_of_a_meeting_leaves_the_next_one_alone() -> None:
-    """A quick rank is in the next meeting when rank 0 comes to the end of this one: its hello stays."""
+    """A fast rank enters the next meeting before rank 0 ends this one: its hello stays."""
     store = MemoryStore()
     first = [joining(store, rank) for rank in (0, 1)]
     in_threads(2, lambda rank: first[rank].allgather("card", b"x"))
@@ -96,7 +96,7 @@ def test_the_end_of_a_meeting_leaves_the_next_one_alone() -> None:
 
 
 class Forgetless(MemoryStore):
-    """A store that keeps what is in it, as that of torchrun's agent after a crash."""
+    """A store that keeps its content, as the store of torchrun's agent does after a crash."""
 
     delete_key = None  # type: ignore[assignment]
 
@@ -209,7 +209,7 @@ def test_a_store_that_is_out_of_order(
 
 def test_stores_of_other_makers() -> None:
     class Texts(PlainStore):
-        """Does not wait, and has texts."""
+        """A store that does not wait, and returns str."""
 
         def set(self, key: str, value: bytes) -> None:
             super().set(key, value.decode("latin-1"))
@@ -250,10 +250,10 @@ def two_at_once(store: MemoryStore, *ranks: int) -> list[str]:
 
 
 def test_two_jobs_in_one_store_at_once() -> None:
-    """Whoever comes first: at most one rank 0 goes on, with one rank 1, and others say why they do not."""
+    """In any order at most one rank 0 continues, with one rank 1, and the others report why they do not."""
 
     class AtOnce(MemoryStore):
-        """Both ranks 0 have come before either goes on."""
+        """A store in which both ranks 0 arrive before either continues."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -288,7 +288,7 @@ def test_the_second_rank_0_is_refused_by_the_first() -> None:
 
 
 def test_the_second_of_one_number_is_told() -> None:
-    """Rank 0 has taken another for that rank."""
+    """Rank 0 has accepted another process as that rank."""
     store = MemoryStore()
     rank_1 = joining(store, 1, seconds=20.0)
 

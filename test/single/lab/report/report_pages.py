@@ -50,7 +50,7 @@ def warned(runs: Sequence[Run], rows: Sequence[Row] = (), language: str = "en") 
 
 
 def says(text: str | None, key: str, language: str = "en", **values: object) -> bool:
-    """Whether a text has this sentence, with these values; others may be any."""
+    """Whether a text has this sentence with these values; other values are arbitrary."""
     pattern = ""
     for literal, name, _, _ in string.Formatter().parse(LANGUAGES[language][key]):
         pattern += re.escape(literal) + (
@@ -99,7 +99,7 @@ class TableReader(HTMLParser):
 
 
 def markdown_tables(page: str) -> list[Rows]:
-    """In their order; what they show, without links, marks and escapes."""
+    """The cells in order, as shown: without links, marks and escapes."""
     tables: list[Rows] = []
     before = ""
     for line in page.splitlines():

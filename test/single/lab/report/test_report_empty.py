@@ -20,7 +20,7 @@ from horovod.lab.runs import Run
 
 @pytest.fixture
 def without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take seconds."""
+    """Omit plots, which take seconds."""
     monkeypatch.setattr(plots, "pictures", lambda *_: [])
 
 

@@ -26,7 +26,7 @@ def paid(runs: Sequence[Run], language: str = "en") -> str | None:
 def pair(
     step: float, wait: float, seeds: int = 1, change: Callable[[Run], Run] = lambda run: run
 ) -> list[Run]:
-    """A serial run, one of two ranks without compression as `BASE`, and one with bit8 as told."""
+    """A serial run, a run of two ranks without compression as in `BASE`, and one with bit8 as given."""
 
     def made(run: Run) -> Run:
         seconds, waited = (step, wait) if run.plan.compression == "bit8" else BASE
@@ -48,7 +48,7 @@ def conclusion(runs: Sequence[Run]) -> Conclusion:
 
 
 def busy(shares: dict[tuple[str, int], float]) -> Callable[[Run], Run]:
-    """Other programs take these shares of the processors during runs, by compression and seed."""
+    """Make other programs take these shares of the processors during runs, by compression and seed."""
 
     def change(run: Run) -> Run:
         share = shares.get((run.plan.compression, run.plan.seed), 0.0) if run.plan.ranks > 1 else 0.0
@@ -81,8 +81,8 @@ def test_seeds_that_one_row_lacks_do_not_count() -> None:
     [
         (0.05, 0.01, Conclusion.PAID, "pair_paid"),
         (0.08, 0.03, Conclusion.PAID, "pair_paid"),
-        (0.05, 0.04, Conclusion.UNEXPLAINED, "pair_unexplained"),  # it waits 10 ms less, and takes 50 less
-        (0.05, 0.09, Conclusion.UNEXPLAINED, "pair_unexplained_chance"),  # faster, and yet it waits more
+        (0.05, 0.04, Conclusion.UNEXPLAINED, "pair_unexplained"),  # wait 10 ms shorter, step 50 ms
+        (0.05, 0.09, Conclusion.UNEXPLAINED, "pair_unexplained_chance"),  # faster, although it waits more
         (0.15, 0.09, Conclusion.COST, "pair_cost_coding"),
         (0.15, 0.01, Conclusion.COST, "pair_cost"),
         (0.0998, 0.01, Conclusion.UNDECIDED, "pair_undecided"),

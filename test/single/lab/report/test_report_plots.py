@@ -43,7 +43,7 @@ def plots(folder: Path) -> dict[str, str]:
 
 
 def drawn(folder: Path) -> dict[str, str]:
-    """Those of matplotlib."""
+    """The plots that matplotlib draws."""
     return {name: source for name, source in plots(folder).items() if name != "topology"}
 
 

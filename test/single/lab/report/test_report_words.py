@@ -15,7 +15,7 @@ from horovod.lab.report import tables
 from horovod.lab.report.words import LANGUAGES, Words
 
 REPORT = Path(tables.__file__).parent
-BUILT = re.compile(r"(entry|section)_\w+|.*_(one|many|title|caption)")  # keys that are put together
+BUILT = re.compile(r"(entry|section)_\w+|.*_(one|many|title|caption)")  # keys that the code composes
 
 
 def placeholders(text: str) -> set[str]:

@@ -33,7 +33,7 @@ TOLD = packed_environment({b"PATH": os.environb[b"PATH"], b"GIVEN": b"told"})
 
 @dataclass
 class Jobs:
-    """Runs one, of a rank on each host, whose output is in `out` and `err`."""
+    """Runs a job with a rank on each host; its output is in `out` and `err`."""
 
     log: Path
     input: int = field(default_factory=lambda: os.open(os.devnull, os.O_RDONLY))
@@ -80,7 +80,7 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
 
 
 def soon(act: Callable[[], object], when: Callable[[], object]) -> threading.Thread:
-    """Do that when something is so, beside the job."""
+    """Run an action, beside the job, once a condition holds."""
 
     def wait() -> None:
         busy.until(lambda: bool(when()))

@@ -12,7 +12,7 @@ from horovod.runner.agents.driver import PART, WINDOW, JobInput
 
 @contextlib.contextmanager
 def job_input() -> Iterator[tuple[JobInput, int, int]]:
-    """(an input, its source, who writes there)."""
+    """(an input, its source, its writer)."""
     source, writer = os.pipe()
     try:
         yield JobInput(source), source, writer

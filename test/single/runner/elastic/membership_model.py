@@ -21,12 +21,12 @@ Key = TypeVar("Key", str, tuple[str, int])
 HOSTS = "abcd"
 MOST_SLOTS = 3
 TICK = 0.25
-HEARD = 3  # generations in a row in which one asks and is accused: it is out then
+HEARD = 3  # consecutive generations with an accusation after which a worker is out
 
 
 class Model:
-    """Made time, the workers that run, and what is known of each. Events are methods; each checks all that
-    the machine answers, and that nothing is due that it has not done.
+    """The simulated time, the running workers, and the state of each. Events are methods; each checks the
+    machine's actions, and that no other action is due.
     """
 
     def __init__(self, limits: Limits, hosts: dict[str, int], failed: list[str]) -> None:
@@ -53,8 +53,8 @@ class Model:
         self.notified: list[tuple[float, int]] = []  # in this generation
         self.frozen: set[int] = set()
         self.ever: set[int] = set()
-        self.is_certain = False  # a member of this generation has ended
-        self.broken: float | None = None  # since when it lacks one that has failed
+        self.is_certain = False  # since when a member of this generation has ended
+        self.broken: float | None = None  # since when it lacks a member that has failed
         self.losses = 0
         self.successes = 0  # of members
         self.draining = False  # no worker is started any more, and slots do not change
@@ -65,7 +65,7 @@ class Model:
     # Actions of the machine.
 
     def take(self, actions: list[Action], fails: tuple[str, int | None] | None = None) -> None:
-        """`fails`: the slot that has to, by this event; None for the slot: the host."""
+        """`fails`: the slot that must fail by this event; if the slot is None, the host."""
         self.note_failures([*([fails] if fails else []), *self.not_heard(actions)])
         self.dismiss_newcomers()
         for action in actions:
@@ -96,7 +96,7 @@ class Model:
             self.check_nothing_is_due()
 
     def not_heard(self, actions: list[Action]) -> list[tuple[str, int | None]]:
-        """Slots of workers that are stopped, or left out, because others do not hear them."""
+        """Slots of workers that are stopped or left out because others do not reach them."""
         found: list[tuple[str, int | None]] = []
         for action in actions:
             is_told = isinstance(action, Stop) or (isinstance(action, Leave) and "not heard" in action.reason)
@@ -131,7 +131,7 @@ class Model:
         return len(self.deaths[host]) >= self.limits.max_worker_failures
 
     def check_blacklist(self, hosts: set[str], slots: set[tuple[str, int]]) -> None:
-        """These have failed now."""
+        """Record failures at the current time."""
         away = {host for host in HOSTS if host in self.machine._slots._lost}
         barred = {(host, slot) for host in HOSTS for slot in range(MOST_SLOTS)}
         barred = {each for each in barred if each in self.machine._slots._blacklist}
@@ -149,7 +149,7 @@ class Model:
         at.update(dict.fromkeys(after - before, self.now))
 
     def dismiss_newcomers(self) -> None:
-        """Those without a slot go at once; members leave with the next generation."""
+        """Workers without a slot end at once; members leave with the next generation."""
         eligible = self.eligible()
         for worker in self.kept() if self.generation else ():
             if worker not in self.place and worker not in eligible:
@@ -286,7 +286,7 @@ class Model:
     # Consequences of the rules.
 
     def usable(self) -> dict[str, int]:
-        """Slots of hosts that may be used, the oldest first. Before the first membership none that failed."""
+        """Slots of usable hosts, the oldest first; before the first membership, without failed slots."""
         barred = self.away if self.generation else set(self.failed_at)
         return {host: slots for host, slots in self.slots.items() if host not in barred}
 
@@ -340,13 +340,13 @@ class Model:
         return update | 2 if self.now - self.broken >= self.limits.notify_again else 0
 
     def is_short(self) -> bool:
-        """Whether some ask, and there will never be enough."""
+        """Whether some workers ask although there will never be enough."""
         has_waited = self.draining and self.waited() >= self.limits.leave_grace
         is_short = bool(self.asking()) and len(self.eligible()) < self.needed()
         return is_short and (has_waited or self.is_hopeless())
 
     def is_hopeless(self) -> bool:
-        """Whether there will never be slots enough."""
+        """Whether there will never be enough slots."""
         limits = self.limits
         needed = self.needed() if self.ever else limits.np
         possible = sum(self.usable().values()) if self.generation else len(self.free())

@@ -16,7 +16,7 @@ from horovod.runner.elastic.settings import HOST, SLOT, Limits
 
 SEEDS = int(os.environ.get("HOROVOD_TEST_CASES", "120"))
 STEPS = 40
-# Longer than a whole chain of waits of the machine: the made time within which it must come to rest.
+# Simulated time in which the machine must come to rest: longer than all its waits in a row.
 REST = 4000
 ENDS = (End(), End(1), End(signal_number=9), End(127, reason="no such file"), End(3, told=True))
 
@@ -63,7 +63,7 @@ class World:
             self.model.take(self.model.machine.worker_started(worker))
 
     def asks(self) -> None:
-        """Now and then again, while it waits."""
+        """A worker asks, sometimes repeatedly while it waits."""
         worker, may_again = self.worker(), self.draw.random() < 0.2
         if worker in (None, *self.model.frozen) or (worker in self.model.asks and not may_again):
             return
@@ -87,7 +87,7 @@ class World:
             self.model.frozen.add(worker)
 
     def accuses(self) -> None:
-        """One or several others; now and then it counts for nothing."""
+        """A member accuses one or several others; some accusations have no effect."""
         for _ in range(self.draw.randint(1, 3)):
             workers = [*self.model.host, 999]
             if self.model.end is None:
@@ -117,7 +117,7 @@ class World:
         assert not model.stopped & set(model.host), "who was stopped has ended"
 
     def is_at_rest(self) -> bool:
-        """All that run are members, hear each other, and have nothing to do but to train."""
+        """Whether all running workers are connected members that only train."""
         model = self.model
         # Hung before hvd.init(); a stopped worker still needs a moment to end.
         hung = {worker for worker in model.frozen if worker not in model.place} - model.stopped
@@ -126,7 +126,7 @@ class World:
         return is_whole and not (model.asks or model.notified or model.frozen - hung)
 
     def behave(self, worker: int) -> None:
-        """A second of a newcomer that asks, a member of a broken world that does too, or one that is out."""
+        """One second of a worker: newcomers, members of a broken world, and excluded workers ask."""
         model = self.model
         if worker in model.stopped:
             model.finish(worker, End(signal_number=9))

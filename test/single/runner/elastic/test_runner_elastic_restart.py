@@ -29,7 +29,7 @@ THREE = {"a": 1, "b": 1, "c": 1}
 
 
 class Job(Decided):
-    """RestartJob, and the processes that run by its decisions."""
+    """RestartJob, and the processes that its decisions start."""
 
     def __init__(self, hosts: dict[str, int], np: int, least: int = 1, **more: Any) -> None:
         super().__init__(Limits(np=np, min_np=least, max_np=None, **more))
@@ -71,7 +71,7 @@ class Job(Decided):
         self.take(self.decisions.worker_leaves(process, "lost rank 1", commits, is_lost))
 
     def leave(self, *processes: int, **how: Any) -> None:
-        """They say so, and end."""
+        """Processes report that they leave, and end."""
         for process in processes:
             self.says_it_leaves(process, **how)
             self.end(process, LEFT)
@@ -267,7 +267,7 @@ def something(job: Job, hosts: dict[str, int], draw: random.Random) -> None:
 
 
 def end_well(job: Job) -> None:
-    """Each process does what it shall."""
+    """End all processes as the job requires."""
     for process in list(job.running):
         is_out = process in {leave.worker for leave in job.all(Leave)}
         if job.all(EndJob):
@@ -298,7 +298,7 @@ def test_random_jobs_come_to_an_end(seed: int) -> None:
 
 
 def test_an_exception_of_one_ends_the_job_though_others_leave_first() -> None:
-    """They hear that it shuts down, and leave; its own end may take longer than they are waited for."""
+    """The others detect its shutdown and leave; its own end may take longer than the wait for them."""
     job = formed()
     job.take(job.decisions.worker_raised(1))
     job.leave(0, 2)

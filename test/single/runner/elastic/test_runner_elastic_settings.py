@@ -94,7 +94,7 @@ def test_which_jobs_are_elastic() -> None:
 @pytest.mark.parametrize(
     ("given", "file", "restarts"),
     [
-        ({"np": 2}, {}, None),  # the variable is for torchrun, perhaps
+        ({"np": 2}, {}, None),  # the variable may be for torchrun
         ({"np": 2, "launcher": "mpi", "hosts": "localhost:2"}, {}, None),
         ({"np": 2, "min_np": 1}, {}, True),
         ({"np": 2}, {"min_np": 1}, True),

@@ -51,7 +51,7 @@ def test_survivors_that_are_accused_are_not_named() -> None:
 
 
 def test_who_is_busy_on_a_host_that_has_failed_has_as_long() -> None:
-    """It is out, and does not know: what it writes shall be whole."""
+    """It is excluded without knowing it: its output must be complete."""
     job = two_hosts(elastic_timeout=60, blacklist=HOST)
     job.end(0, KILLED)
     job.ask(2, 3)
@@ -170,7 +170,7 @@ def test_a_membership_names_eight_of_a_kind() -> None:
 
 
 def test_no_line_is_said_twice() -> None:
-    """Of a host that fails with all its workers, and one that is left."""
+    """For a host that fails with all its workers, and for a host that remains."""
     job = Job({"a": 3, "b": 1, "c": 1}, np=5, elastic_timeout=60, blacklist=HOST)
     job.ask(*range(5))
     job.end(0, KILLED)

@@ -216,7 +216,7 @@ def test_routes_to_the_engine(engine: MirroredEngine) -> None:
 def test_casts_are_the_cores_where_they_make_a_tensor_smaller(
     engine: MirroredEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In place, out of the tensor itself and into it; all else is cast in torch, or is not cast at all."""
+    """The core casts from and to the tensor itself, in place; torch does all other casts."""
 
     class Halved(Compression.fp16):  # type: ignore[name-defined]
         @staticmethod

@@ -30,7 +30,7 @@ ENVIRONMENTS = {
 }
 ARGUMENTS = {"absent": {}, **{name: {"compression": getattr(C, name)} for name in BYTES}}
 FLAG = "HOROVOD_COMPRESSION=bit8 (--compression)"
-# (argument, flag): what is used, and a part of what is said of the two, or ""
+# (argument, flag): the compression used, and a part of the message, or ""
 TABLE = {
     ("absent", "absent"): ("none", ""),
     ("none", "absent"): ("none", ""),
@@ -112,7 +112,7 @@ def test_none_by_force_and_by_text(environment: Callable[..., None]) -> None:
 
 
 def test_what_it_is_not_about(environment: Callable[..., None]) -> None:
-    """A metric of the script stays exact; and an optimizer that cannot add codes says why."""
+    """A metric of the script stays exact; an optimizer that cannot add codes reports why."""
     environment(HOROVOD_COMPRESSION="bit8", HOROVOD_COMPRESSION_FORCE="1")
     metric = torch.tensor([1 / 3] * 2000)
     averaged = run_ranks(2, lambda: hvd.allreduce(metric, name="m", compression=C.none))
@@ -170,13 +170,13 @@ def test_nothing_compressed_is_a_warning(environment: Callable[..., None]) -> No
 
 
 def test_it_is_said_once_in_a_job(environment: Callable[..., None]) -> None:
-    """Of a second model of the same sizes, nothing; and nothing by steps that were not made."""
+    """No line for a second model of the same sizes, and none after steps that were skipped."""
 
     def work() -> None:
         model = nn.Linear(300, 400)
         plain = torch.optim.SGD(model.parameters(), lr=0.1)
         optimizer = hvd.DistributedOptimizer(plain, model.named_parameters(), compression="bit8")
-        optimizer.load_state_dict(optimizer.state_dict())  # waits for reductions: there are none
+        optimizer.load_state_dict(optimizer.state_dict())  # waits for reductions, of which there are none
         for _ in range(2):
             stepped(nn.Linear(300, 400), torch.ones(1, 300), 1, compression="bit8")
 

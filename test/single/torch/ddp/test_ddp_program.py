@@ -33,7 +33,7 @@ def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     )
     monkeypatch.setattr(program, "_why_others_are_not_compressed", lambda: "")
     for name in (DDP_COMPRESSION, COMPRESSION_FORCE):
-        monkeypatch.setenv(name, "")  # so that it is as it was afterwards
+        monkeypatch.setenv(name, "")  # restores it afterwards
         monkeypatch.delenv(name)
     monkeypatch.setattr(sys, "argv", ["-m", "words"])
     monkeypatch.setattr(sys, "path", ["where python was started", *sys.path])

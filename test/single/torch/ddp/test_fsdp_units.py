@@ -79,7 +79,7 @@ def test_a_chunk_of_another_size_is_compressed_as_most_of_the_unit_is() -> None:
         (whole,) = unit._groups(99)
     assert (whole.name, whole.codec, whole.stretches) == ("a.weight", None, [(0, 99)])
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # it is said once
+        warnings.simplefilter("error")  # it is reported once
         (again,) = unit._groups(100)
     assert again.stretches == [(0, 100)]
 
@@ -111,7 +111,7 @@ def test_sums_are_those_of_each_codec(op: Any, factor: float) -> None:
 
 
 def test_one_compressor_and_two() -> None:
-    """A unit of one is reduced as it lies, and its blocks go across its parameters."""
+    """A unit with one compressor is reduced as a whole, with blocks that cross its parameters."""
 
     def reduced() -> list[torch.Tensor]:
         outputs = []
@@ -132,7 +132,7 @@ def test_one_compressor_and_two() -> None:
 
 def test_what_fsdp_may_ask_of_a_sum() -> None:
     class Scaled:
-        """As torch's own, which only NCCL's builds make."""
+        """A substitute for torch's own, which needs NCCL."""
 
         def __eq__(self, other: object) -> bool:
             return bool(other == dist.ReduceOp.PREMUL_SUM)
@@ -147,13 +147,13 @@ def test_what_fsdp_may_ask_of_a_sum() -> None:
         reduce_scatter(shards())(torch.empty(1), torch.empty(2), None, dist.ReduceOp.SUM, async_op=True)
 
 
-# ---- what is said after the first step ----
+# ---- the report after the first step ----
 
 
 def test_the_first_step_is_over_when_every_unit_that_is_trained_was_reduced(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A unit that FSDP reduces twice counts once, with the dtype in which it travelled."""
+    """A unit that FSDP reduces twice counts once, with the dtype of its messages."""
     first, second = shards(), shards()
     exact = [shards(dict.fromkeys(HOW, NONE))[0]._replace(name="norm")]
     units = [fsdp._Unit(None, of, Any) for of in (first, second, exact)]

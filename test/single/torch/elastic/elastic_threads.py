@@ -17,15 +17,15 @@ import horovod.torch as hvd
 from horovod import _native as native
 from horovod.common import jobs
 
-PATIENCE = 40.0  # seconds for whatever is waited for
+PATIENCE = 40.0  # seconds for any wait
 
 
 class Lost(BaseException):
-    """Ends a worker, as a signal would: nothing catches it."""
+    """Ends a worker, as a signal would; it is never caught."""
 
 
 class Launcher:
-    """Publishes a world when all workers that are there have asked for the next one.
+    """Publishes a world when all present workers have requested the next one.
 
     Survivors come first, in their old order. Attributes: worlds: (workers by rank) of each generation.
     """
@@ -95,7 +95,7 @@ class Launcher:
         self._changed.notify_all()
 
     def wait(self) -> dict[str, Any]:
-        """Until all workers have ended: what they returned, by name. The first error is raised."""
+        """Wait for all workers; return their results by name. Raises the first error."""
         for thread in self._threads:
             thread.join(PATIENCE)
         stuck = [thread.name for thread in self._threads if thread.is_alive()]

@@ -37,7 +37,7 @@ def elastic_job(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class OfScript(hvd.elastic.State):
-    """A State that knows nothing of commits but its own."""
+    """A State that knows only its own commits."""
 
     def __init__(self, step: int = 0) -> None:
         super().__init__(hvd.broadcast_object, hvd.rank)
@@ -172,7 +172,7 @@ def test_optimizers_follow_process_sets_whatever_the_state_is(
             for weight, optimizer in zip(weights, optimizers, strict=True):
                 (weight * (hvd.rank() + 1)).sum().backward()
                 optimizer.step()
-            hvd.barrier()  # who ends first leaves the others
+            hvd.barrier()  # the first to end leaves the others
             return [-weight.item() for weight in weights]
 
         return hvd.elastic.run(train)(kind(step=0))
@@ -181,7 +181,7 @@ def test_optimizers_follow_process_sets_whatever_the_state_is(
 
 
 def test_a_newcomer_does_not_join_another_function() -> None:
-    """It has run the script from its beginning, and the others are further on: they go on without it."""
+    """It runs the script from its beginning; the others are further on, and continue without it."""
     launcher = Launcher()
     said: list[str] = []
 
@@ -212,7 +212,7 @@ def test_a_newcomer_does_not_join_another_function() -> None:
     assert launcher.worlds == [["a", "b"], ["a", "b", "new"], ["a", "b"]]
 
 
-# ---- what is refused again and again ----
+# ---- repeated refusals ----
 
 
 def committing_again(state: Any, refused: Any) -> None:
@@ -267,7 +267,7 @@ LOST, STALLED = (kind(kind.__name__, facts={"ranks": [1]}) for kind in (LostRank
     [
         ([(REFUSED, 0)] * 3, True),
         ([(REFUSED, 9), (REFUSED, 1), (REFUSED, 0)], True),
-        ([(REFUSED, 7), (REFUSED, 6), (REFUSED, 7)], True),  # the clock says when to commit
+        ([(REFUSED, 7), (REFUSED, 6), (REFUSED, 7)], True),  # the clock decides when to commit
         ([(REFUSED, 9), (REFUSED, 3), (REFUSED, 3)], False),
         ([(REFUSED, 9), (REFUSED, 3), (REFUSED, 3), (REFUSED, 3)], True),
         ([(REFUSED, 5), (REFUSED, 30), (REFUSED, 12), (REFUSED, 50)] * 5, False),

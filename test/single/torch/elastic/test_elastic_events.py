@@ -25,8 +25,8 @@ def elastic(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def trained(lost: dict[str, int], news: int = -1) -> dict[str, Any]:
-    """Steps of one allreduce each. Workers are lost at chosen ones; at another hosts change. What each has
-    counted at its end.
+    """Steps of one allreduce each. Workers are lost at chosen steps; at another, hosts change. Returns each
+    worker's final counters.
     """
 
     def work(name: str) -> Any:
@@ -77,7 +77,7 @@ def test_the_timeline_goes_on_and_tells_of_resets(tmp_path: Path, monkeypatch: p
 
 
 def check_operations(events: list[dict[str, Any]]) -> None:
-    """Before each reset and after it, all of one process of the trace; what has begun has ended."""
+    """Events before and after each reset belong to one process of the trace; every begun event has ended."""
     [x] = {e["pid"] for e in events if e["ph"] == "M" and e["args"]["name"] == "allreduce.x"}
     done = [e["ts"] for e in events if e["pid"] == x and e["ph"] == "E" and "dtype" in e.get("args", {})]
     for reset in (e for e in events if e["name"] in (LOSS, HOST_CHANGE)):

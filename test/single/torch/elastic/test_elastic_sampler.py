@@ -43,7 +43,7 @@ def of_rank(place: Place, rank: int, size: int, count: int, **options: object) -
 
 
 class World:
-    """Samplers of all ranks, which go on from a state."""
+    """Samplers of all ranks, which continue from a state."""
 
     def __init__(self, place: Place, size: int, count: int, state: dict[str, int]) -> None:
         self.samplers = [of_rank(place, rank, size, count, seed=3) for rank in range(size)]
@@ -52,7 +52,7 @@ class World:
             each.load_state_dict(state)
 
     def train(self, batches: int, batch_size: int) -> list[int]:
-        """So many batches, as loaders give them; what was trained on."""
+        """Train on a number of batches, as loaders give them; return their samples."""
         done: list[int] = []
         for each in self.samplers:
             mine = list(each)
@@ -80,7 +80,7 @@ class World:
 def test_no_sample_is_lost_or_done_twice(
     count: int, sizes: list[tuple[int, int, int]], last: int, loses: list[bool]
 ) -> None:
-    """Through worlds of random sizes; some end by a death, so that what they did counts for nothing."""
+    """Worlds of random sizes; some end by a failure, which undoes their work."""
     with pytest.MonkeyPatch.context() as patch:
         place = Place()
         patch.setattr(sampler, "basics", place)

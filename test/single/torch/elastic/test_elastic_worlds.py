@@ -45,7 +45,7 @@ class Trainer:
 
     def __init__(self, name: str, act: Callable[[str, Trainer], None], start: Any = None, **options: Any):
         self.name, self.act = name, act
-        generator = torch.Generator().manual_seed(len(name))  # another on some: they must be synchronised
+        generator = torch.Generator().manual_seed(len(name))  # differs by rank: it must be synchronised
         self.model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2))
         for parameter in self.model.parameters():
             parameter.data = torch.randn(parameter.shape, generator=generator)
@@ -158,7 +158,7 @@ def test_survivors_go_on_as_if_nobody_had_been_lost(over: str, victims: dict[str
 
 
 def test_down_to_one_and_up_again() -> None:
-    """Also the optimizer of a worker that has been alone goes on with others."""
+    """The optimizer of a worker that has been alone continues with others."""
     launcher = Launcher()
     came = threading.Event()
 
@@ -305,13 +305,13 @@ def test_process_sets_are_made_again_where_their_ranks_exist(
             assert hvd.size() == 3 and stays.size() == 2 and stays.included() == (hvd.rank() < 2)
             with refused(of_common.not_registered, ranks=(hvd.rank(),)):
                 hvd.allreduce(torch.ones(1), process_set=goes)
-            same = hvd.add_process_set([0, 1])  # as a function does that begins again
+            same = hvd.add_process_set([0, 1])  # as in a function that begins again
             assert same.process_set_id == stays.process_set_id
             with refused(of_common.exists_already, members=[0, 1]):
                 hvd.add_process_set([0, 1])
             model(torch.full((1, 2), float(hvd.rank() + 1))).sum().backward()
             optimizer.synchronize()
-            hvd.barrier()  # who ends first leaves the others
+            hvd.barrier()  # the first to end leaves the others
             return hvd.rank(), float(model.weight.grad[0, 0])  # type: ignore[index]
 
         return hvd.elastic.run(train)(hvd.elastic.TorchState(model=model, step=0))
@@ -337,7 +337,7 @@ def test_process_sets_given_to_init_are_given_again(lost: list[str]) -> None:
                 raise Lost
             hvd.barrier()
             total = given.included() and float(hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=given))
-            hvd.barrier()  # who ends first leaves the others
+            hvd.barrier()  # the first to end leaves the others
             return total
 
         try:
@@ -354,7 +354,7 @@ def test_process_sets_given_to_init_are_given_again(lost: list[str]) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_sampler_accounts_for_every_sample(seed: int) -> None:
-    """Through deaths and newcomers at random steps: each sample is done once, but for padding."""
+    """With failures and newcomers at random steps, each sample is used once, except for padding."""
     count, batch = 97, 3
     rng = random.Random(seed)
     launcher = Launcher()

@@ -26,7 +26,7 @@ from horovod.torch import ddp
 
 FOLDER = Path(__file__).parent
 SIZE = 2  # ranks
-SCALE = 4.0  # of the loss, of which error feedback keeps record
+SCALE = 4.0  # of the loss, which error feedback records
 # Compressors whose state is kept by the core, by Python, and by the compressor itself.
 COMPRESSION = {
     "coarse": "int4:rounding=stochastic,error_feedback=1,min_elements=0",
@@ -40,7 +40,7 @@ ALGORITHM = "scatter"  # sums are compressed too, and have their own error
 
 
 class Weights(torch.nn.Module):
-    """A parameter for each compressor, whose gradients are given."""
+    """A parameter for each compressor, with given gradients."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Weights(torch.nn.Module):
 
 
 class Training:
-    """Of a DistributedOptimizer (``by`` "hvd") or under ddp.compress ("ddp")."""
+    """The training with a DistributedOptimizer (``by`` "hvd") or under ddp.compress ("ddp")."""
 
     def __init__(self, by: str, rank: int) -> None:
         self.rank = rank
@@ -77,7 +77,7 @@ class Training:
             self.optimizer.step()
 
     def saved(self) -> dict[str, Any]:
-        """Collective; what rank 0 has is everybody's."""
+        """Load on all ranks what rank 0 has. Collective."""
         self.keeps.consolidate_residuals()
         return {"weights": self.weights.state_dict(), "kept": self.keeps.state_dict()}
 
@@ -86,7 +86,7 @@ class Training:
         self.keeps.load_state_dict(checkpoint["kept"])
 
     def digest(self) -> str:
-        """Of the weights whose steps are the same bits everywhere: powersgd's go by PyTorch's kernels."""
+        """A digest of the weights with portable bits: powersgd's depend on PyTorch's kernels."""
         exact = (self.weights.coarse, self.weights.sparse)
         return hashlib.sha256(b"".join(each.detach().numpy().tobytes() for each in exact)).hexdigest()[:16]
 

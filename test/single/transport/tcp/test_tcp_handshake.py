@@ -71,7 +71,7 @@ def test_crc32c_is_the_standard_s() -> None:
 
 
 class Job:
-    """Two ranks in a job; rank 0 hears what comes until it is closed."""
+    """Two ranks in a job; rank 0 receives until it is closed."""
 
     def __init__(self) -> None:
         self.tcp = TcpJob(2)
@@ -227,12 +227,12 @@ def test_what_a_rank_dials_has_to_know_the_secret_too() -> None:
 @pytest.mark.parametrize("rank", range(2))
 @pytest.mark.parametrize("left", range(2))
 def test_without_descriptors_a_job_does_not_start(left: int, rank: int) -> None:
-    """A rank needs two for waiting, before it looks for the other.
+    """A rank needs two descriptors to wait, before it connects to the other.
 
-    It is alone here: the other, in the same process, would give back its descriptors as it fails.
+    It is alone here, as a failing second rank in the same process would free its descriptors.
     """
     tcp = TcpJob(2)
-    os.close(free := os.dup(0))  # the lowest that is free
+    os.close(free := os.dup(0))  # the lowest free descriptor
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (free + left, before[1]))
     try:
@@ -255,7 +255,7 @@ def test_without_descriptors_a_job_does_not_start(left: int, rank: int) -> None:
 def test_a_frame_that_cannot_be_ends_the_job_with_a_reason(
     frame: bytes, code: str, facts: dict[str, Any]
 ) -> None:
-    """Of a rank that has gone mad: it knows the secret."""
+    """Frames of a faulty rank, which knows the secret."""
     tcp = TcpJob(2)
     world, _other = tcp.open()
     room = np.zeros(100, np.uint8)
@@ -279,7 +279,7 @@ def test_a_frame_that_cannot_be_ends_the_job_with_a_reason(
 def test_a_loss_is_of_the_same_rank_for_whoever_hears_of_it(
     lost: int, why: str, code: str, facts: dict[str, Any]
 ) -> None:
-    """Rank 0 hears it from rank 1, and rank 3 from rank 0."""
+    """Rank 0 learns it from rank 1, and rank 3 from rank 0."""
     tcp = TcpJob(4)
     worlds = tcp.open()
     said = struct.pack("<i", lost) + why.encode()
@@ -295,7 +295,7 @@ def test_a_loss_is_of_the_same_rank_for_whoever_hears_of_it(
 
 @contextmanager
 def rank_1_says(frame: bytes, tcp: TcpJob) -> Iterator[None]:
-    """To rank 0, by a connection that it has not had; until rank 0 closes it."""
+    """Send a frame to rank 0, on a new connection, until rank 0 closes it."""
 
     def rank_1() -> None:
         with tcp.connect(0) as connection:
@@ -335,7 +335,7 @@ def test_a_rank_that_is_lost_before_the_job_began() -> None:
 
 
 def test_what_keeps_one_rank_is_said_by_all_with_its_facts() -> None:
-    """Both ranks fail here, as they are one process; the first one's failure is everybody's."""
+    """Both ranks fail here, as they are one process; all report the first rank's failure."""
     tcp = TcpJob(2, hosts=[0, 0])
 
     def start(rank: int) -> None:
@@ -352,7 +352,7 @@ def test_what_keeps_one_rank_is_said_by_all_with_its_facts() -> None:
 
 @contextmanager
 def rank_0_does(this: Callable[[socket.socket], object]) -> Iterator[TcpJob]:
-    """A job of two ranks of one host, of which the first answers a greeting, does this, and is gone."""
+    """A job of two ranks on one host; the first answers a greeting, does this, and leaves."""
     tcp = TcpJob(2, hosts=[0, 0])
     with socket.create_server(("127.0.0.1", 0)) as server:
         tcp.endpoints[0] = [f"127.0.0.1:{server.getsockname()[1]}"]
