@@ -57,7 +57,7 @@ def test_every_rank_computes_with_the_threads_of_the_plan(monkeypatch: pytest.Mo
     (one,) = parse(["--list", "--np", "1", "--seeds", "1", "--threads", "3"]).plans
     found = environment_of(one)
     assert found["OMP_NUM_THREADS"] == "3"
-    assert "HOROVOD_COMPRESSION" not in found  # otherwise autotuning would decide in the serial run
+    assert "HOROVOD_COMPRESSION" not in found  # otherwise the variable would decide in the serial run
 
 
 def test_names_of_what_is_not_usual(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ class TestGathering:
     @pytest.mark.parametrize("wait", [_native.Engine.wait, _native.Engine.wait_or_yield])
     def test_what_somebody_waits_for_is_not_gathered(self, wait: Callable[..., object]) -> None:
         settings = _native.Settings()
-        settings.cycle_time = 1e6  # more than the rank's slots hold
+        settings.cycle_time = 1e6  # ms: longer than the test's time limit
 
         def program(rank: int, engine: _native.Engine) -> int:
             x = np.ones(3, np.float32)

@@ -226,7 +226,7 @@ class TestTogether:
                 assert gpu_allreduce(engine, "x", ones(), rank).tolist() == [2.0] * 8
                 if i == 3:
                     assert allreduce(engine, "x", ones()).tolist() == [2.0] * 8
-            assert engine.counters()["cache_hits"] == 4  # excludes the names after the change of place
+            assert engine.counters()["cache_hits"] == 4  # not the requests after the change of place
 
         on_ranks(2, program)
 
@@ -258,7 +258,7 @@ class TestTogether:
                 engine.allreduce("x", [wrong], _native.Reduction())
             with refused(WrongArgument, "device_wrong", value=-2):
                 _native.Tensor(0, 0, [0], 6, device=-2)
-            assert gpu_allreduce(engine, "x", ones(), 1).tolist() == [1.0] * 8  # this did not use a GPU
+            assert gpu_allreduce(engine, "x", ones(), 1).tolist() == [1.0] * 8  # no GPU was fixed before
 
         on_ranks(1, program)
 

@@ -43,7 +43,7 @@ WORLDS = [pytest.param(True, id="window"), pytest.param(False, id="exchange")]
 
 
 def numbers(rank: int, count: int, dtype: Any, seed: int = 0) -> NDArray[Any]:
-    """Values whose sums over 7 ranks differ with the order of summation, where the dtype has rounding."""
+    """Values whose sums over 7 ranks differ with the order of summation if the dtype rounds."""
     return _numbers(rank, count, dtype, seed).copy()
 
 

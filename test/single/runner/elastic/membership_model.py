@@ -53,7 +53,7 @@ class Model:
         self.notified: list[tuple[float, int]] = []  # in this generation
         self.frozen: set[int] = set()
         self.ever: set[int] = set()
-        self.is_certain = False  # since when a member of this generation has ended
+        self.is_certain = False  # a member of this generation has ended
         self.broken: float | None = None  # since when it lacks a member that has failed
         self.losses = 0
         self.successes = 0  # of members
