@@ -1,4 +1,4 @@
-"""A folder a concept, as in the package; support/ has what several of them share."""
+"""Each folder tests one concept, as in the package; support/ has code that several folders share."""
 
 import sys
 from pathlib import Path

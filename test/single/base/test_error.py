@@ -1,4 +1,4 @@
-"""Errors of the core as Python has them: the same facts on every rank, and no text does harm."""
+"""Errors of the core in Python: all ranks report the same facts, and any text is safe inside a message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from horovod.common.sentences import by_rank
 
 
 def disagreement(name: str, lengths: Sequence[int] = (3, 4)) -> list[HorovodInternalError]:
-    """What ranks hear whose tensors have these lengths."""
+    """The errors of ranks whose tensors have these lengths."""
 
     def program(rank: int, engine: _native.Engine) -> HorovodInternalError:
         with refused(Disagreement, "disagree", tensor=name) as caught:
@@ -29,7 +29,7 @@ def disagreement(name: str, lengths: Sequence[int] = (3, 4)) -> list[HorovodInte
 
 @pytest.mark.parametrize("name", ["grad", "{ranks}", "{values", "}{", "{tensor} {0}", "größe", "a\nb", "%s"])
 def test_every_rank_has_the_same_facts(name: str) -> None:
-    """Whatever the tensor's name: its braces are not those of a sentence."""
+    """Braces in the tensor's name are not placeholders of the sentence."""
     first, second = disagreement(name)
     assert first.facts == second.facts and str(first) == str(second) and first.remedy == second.remedy
     assert first.facts.keys() == {"tensor", "ranks", "values", "property", "what_to_do"}
@@ -41,7 +41,7 @@ def test_every_rank_has_the_same_facts(name: str) -> None:
 @pytest.mark.parametrize("more", range(3))
 @pytest.mark.parametrize("is_alike", [True, False])
 def test_a_sentence_names_as_many_ranks_and_values_as_one_of_python(is_alike: bool, more: int) -> None:
-    """The facts are of all ranks. `is_alike`: all but the first have one value; else each has its own."""
+    """The facts cover all ranks. `is_alike`: all ranks but the first have the same value; else all differ."""
     size = 16 + more + is_alike
     lengths = [1, *[2] * (size - 1)] if is_alike else [*range(1, size + 1)]
     error = disagreement("grad", lengths)[0]

@@ -1,4 +1,4 @@
-"""Lines of the core's log: which are written for a level, where to, and what each begins with."""
+"""The core's log: which lines each level writes, to which stream, and the prefix of a line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LINE = re.compile(
 
 
 def settings(level: str, hides_time: bool = True) -> _native.Settings:
-    """Of a rank that has something to say of each kind: its timeline's disk is full."""
+    """The log of a rank that writes a line at each level: its timeline's disk is full."""
     made = _native.Settings()
     made.log_level, made.log_hide_time, made.timeline = level, hides_time, "/dev/full"
     return made
@@ -43,7 +43,7 @@ def lines(text: str) -> list[re.Match[str]]:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_level_has_all_that_weighs_as_much_or_more(level: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """What one should see is on standard error, and the rest with what the script prints."""
+    """Warnings and errors go to standard error, other lines to standard output."""
     run(level)
     said = capfd.readouterr()
     letters = {line["letter"] for line in lines(said.out)}, {line["letter"] for line in lines(said.err)}

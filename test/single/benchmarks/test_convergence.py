@@ -1,4 +1,4 @@
-"""benchmarks/convergence.py without training: its statistics, its conclusions, and which runs it asks for."""
+"""Tests benchmarks/convergence.py without training: its statistics, conclusions and requested runs."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_labels_leave_out_the_names_of_options() -> None:
 
 
 def record(**values: Any) -> dict[str, Any]:
-    """What a run leaves, as far as tables and plans look at it."""
+    """The parts of a run's result that tables and plans read."""
     always = {"loss": 2.0, "accuracy": 0.5, "steps": 10, "ranks": 2, "batch": 16, "learning_rate": 0.1}
     cost = {"data": "a text", "seconds": 1.0, "bytes_sent": 1000, "identical": True, "curve": []}
     return always | cost | values
@@ -144,6 +144,6 @@ def test_language_sees_no_future() -> None:
     changed[:, 40:] = 0
     with torch.no_grad():
         before, after = model(text), model(changed)
-    # Other products, so other roundings, but of the same values.
+    # The same values in other products, so rounding differs.
     assert torch.allclose(before[:, :40], after[:, :40], atol=1e-5)
     assert not torch.allclose(before[:, 40:], after[:, 40:], atol=1e-2)

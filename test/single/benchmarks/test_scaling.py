@@ -1,4 +1,4 @@
-"""benchmarks/scaling.py: its arithmetic, tables, plan and pictures, on figures made up for it."""
+"""Tests the arithmetic, tables, plan and pictures of benchmarks/scaling.py on made-up figures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def visits(seconds: list[float], sent: float = 0.0, digest: int = 7) -> dict[str
 
 
 def documents(**changes: Any) -> list[dict[str, Any]]:
-    """Two hosts': a step of 2 s computes, and DDP adds to it what 500 MB take at 100 MB/s."""
+    """Results of two hosts: a step computes for 2 s, and DDP adds the time of 500 MB at 100 MB/s."""
     slow = {
         "serial": visits([1.9, 2.0, 2.1]),
         "alone": visits([2.0, 2.0, 2.0]),
@@ -48,7 +48,7 @@ def documents(**changes: Any) -> list[dict[str, Any]]:
         "ddp.compress bit8": visits([2.5, 2.4, 2.5], 126e6),
     } | changes
     quick = {name: {**visit, "seconds": [s - 0.1 for s in visit["seconds"]]} for name, visit in slow.items()}
-    quick["serial"]["seconds"] = []  # it trains on the first host only
+    quick["serial"]["seconds"] = []  # this contender trains on the first host only
     rest = {"batch": 2, "parameters": 125_000_000, "load": 2.5, "choices": {TURNED: CHOSEN}}
     return [{"contenders": slow, **rest}, {"contenders": quick, **rest}]
 
@@ -128,7 +128,7 @@ def test_ranks_that_end_with_different_parameters_are_no_result() -> None:
     with pytest.raises(figures.WrongResult, match=r"DDP, vgg16, 2 hosts: the ranks ended with different"):
         figures.run_of(ranks, TASK | {"bytes_per_second": 100e6})
     ranks = documents()
-    ranks[1]["contenders"]["alone"]["digests"] = [8]  # nobody told them of each other
+    ranks[1]["contenders"]["alone"]["digests"] = [8]  # these ranks do not communicate
     figures.run_of(ranks, TASK | {"bytes_per_second": 100e6})
 
 

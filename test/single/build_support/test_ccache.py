@@ -1,4 +1,4 @@
-"""How the build uses ccache: where it is installed, unless something else is asked for."""
+"""The build uses ccache if it is installed, unless the environment says otherwise."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).resolve().parents[3]))  # last: a sanitized build may stand before it
+sys.path.append(str(Path(__file__).resolve().parents[3]))  # last, as a sanitized build may be before it
 
 from build_support import ccache
 

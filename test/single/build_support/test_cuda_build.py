@@ -1,4 +1,4 @@
-"""How the build chooses a CUDA, over toolkits that are shell scripts, and what --check-build says of it."""
+"""How the build chooses a CUDA toolkit, and how --check-build reports it. The toolkits are shell scripts."""
 
 # private: _simd_level: a machine with another processor
 
@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-sys.path.append(str(Path(__file__).resolve().parents[3]))  # last: a sanitized build may stand before it
+sys.path.append(str(Path(__file__).resolve().parents[3]))  # last, as a sanitized build may be before it
 
 from build_support import cuda
 from build_support.cuda import architectures, chosen_cuda, find_nvcc
@@ -20,7 +20,7 @@ KNOWN = [75, 80, 86, 90, 100, 120]
 
 
 def toolkit(folder: Path, release: str = "13.0", compiles: bool = True, gpus: str = "75 80 86 90") -> Path:
-    """A CUDA toolkit whose nvcc says these things. A folder without spaces: it is a shell script."""
+    """A CUDA toolkit whose nvcc, a shell script, prints these answers. The folder has no spaces."""
     nvcc = folder / "bin" / "nvcc"
     nvcc.parent.mkdir(parents=True)
     outcome = "exit 0" if compiles else "echo 'fatal error: unsupported GNU version' >&2; exit 1"
@@ -167,7 +167,7 @@ def test_a_toolkit_that_will_not_do(
 def test_gpus_to_compile_for() -> None:
     assert architectures(KNOWN, "", []) == ((80,), 75)
     assert architectures(KNOWN, "", [90, 90, 75]) == ((75, 90), 75)
-    assert architectures(KNOWN, "", [61]) == ((), 75)  # a GPU that is too old has no part in it
+    assert architectures(KNOWN, "", [61]) == ((), 75)  # ignores a GPU that is too old
     assert architectures([90, 100], "", [100]) == ((100,), 90)
     assert architectures(KNOWN, "86, 7.5,90", [120]) == ((75, 86, 90), 90)
 
@@ -252,7 +252,7 @@ def test_check_build_tells_cuda_and_nccl(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_check_build_tells_what_else_was_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Horovod's, by which scripts look for what they need."""
+    """As in Horovod, whose scripts use it to find their requirements."""
     mpi = {"source": "system", "name": "MPICH", "version": "4.2", "mpirun": "/opt/mpirun"}
     said = report_of(monkeypatch, from_record({"version": "9.9", "compiler": "GNU 12.2", "mpi": mpi}))
     lines = said.splitlines()
@@ -268,7 +268,7 @@ def test_check_build_tells_what_else_was_built(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_nccl_is_not_used_by_a_pytorch_for_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which its build has written down in a file."""
+    """The build has written them to a file."""
     torch = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
     monkeypatch.setattr(build_report, "find_spec", lambda name: torch if name == "torch" else None)
     told = {None: False, "cuda: Optional[str] = None\nhip: str = '6'\n": False, "cuda: str = '12.4'\n": True}

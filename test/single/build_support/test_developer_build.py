@@ -1,4 +1,4 @@
-"""What a build in a clone has for developers, and no other has. CMake is one that makes empty files."""
+"""Parts that only a developer build in a clone has. A script that creates empty files replaces CMake."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from setuptools import Distribution, Extension
 
-sys.path.append(str(Path(__file__).resolve().parents[3]))  # last: a sanitized build may stand before it
+sys.path.append(str(Path(__file__).resolve().parents[3]))  # last, as a sanitized build may be before it
 
 from build_support import generated_headers, native
 
@@ -17,7 +17,7 @@ pytest.importorskip("nanobind", reason="a build's requirements are not installed
 
 
 class Build(native.BuildNative):
-    """As it would be, without a compiler."""
+    """Run the build without a compiler."""
 
     def _cmake(self, *arguments: str) -> None:
         if "--build" in arguments:
@@ -35,7 +35,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts" / "make_stub.py").write_text("open('stub', 'w')\n")
     (tmp_path / "modules").mkdir()
-    (tmp_path / "modules" / "ruff.py").touch()  # which is asked for before the script is run
+    (tmp_path / "modules" / "ruff.py").touch()  # the build requests it before the script runs
     monkeypatch.syspath_prepend(tmp_path / "modules")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(native, "ROOT", tmp_path)
@@ -49,7 +49,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def build(in_place: bool) -> list[str]:
-    """The modules that it leaves."""
+    """The modules that a build leaves."""
     command = Build(Distribution({"name": "x", "ext_modules": [Extension("horovod._native", [])]}))
     command.inplace = in_place
     command.ensure_finalized()
@@ -73,7 +73,7 @@ def test_in_place_it_has_what_tests_need_and_writes_the_stub(
 
 
 def test_a_wheel_is_the_same_whoever_builds_it(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """But a build with sanitizers is for tests."""
+    """Except a build with sanitizers, which is for tests."""
     monkeypatch.setenv("HOROVOD_DEVELOPER", "1")
     assert build(in_place=False) == ["_native"]
     monkeypatch.setenv("HOROVOD_SANITIZE", "thread")

@@ -1,4 +1,4 @@
-"""Blocks, scales and whole runs of the NumPy codecs: edges, special values, error bounds, sizes, refusals."""
+"""Blocks, scales and whole arrays of the NumPy codecs: edges, special values, error bounds, sizes, errors."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_scale_is_the_smallest_power_of_two_that_does_not_saturate() -> None:
     assert (~next_lower_fits | (scale == 1)).all()
     assert scale.min() == 1
     assert scale.max() == 247
-    # The definition as the wire contract writes it, in integer arithmetic on the bits.
+    # The definition of the wire contract, in integer arithmetic on the bits.
     formula = ((bits(amax).astype(np.int64) + 0x1FFFFF) >> 23) - 8
     assert np.array_equal(scale, np.clip(formula, 1, 254))
 
@@ -114,7 +114,7 @@ def test_runs_of_any_length(block_size: int, count: int) -> None:
     assert run.size == encoded_bytes("bit8", count, block_size) == -(-count // block_size) + count
     decoded = bit8_decode(run, count, block_size)
     assert (decoded.dtype, decoded.shape) == (np.float32, (count,))
-    for start in range(0, count, block_size):  # each block is as though encoded alone
+    for start in range(0, count, block_size):  # each block is encoded independently
         alone = x[start : start + block_size]
         assert_same_bits(decoded[start : start + block_size], bit8_round_trip(alone, block_size))
     assert bit16_encode(x).size == encoded_bytes("bit16", count) == 2 * count
@@ -161,7 +161,7 @@ def test_a_non_finite_element_stays_alone(block_size: int, special: float) -> No
     clean = gradient_like(3 * block_size + 7)
     for place in (0, block_size + 1, clean.size - 1):
         x = clean.copy()
-        x[place] = 0.0  # so that the block's amax is the same with and without the special value
+        x[place] = 0.0  # keeps the block's amax with and without the special value
         expected = bit8_round_trip(x, block_size)
         x[place] = special
         decoded = bit8_round_trip(x, block_size)
@@ -283,7 +283,7 @@ def test_normalised_mean_square_error_of_normal_values(size: float) -> None:
     x = (np.random.default_rng(1).standard_normal(400_000) * size).astype(np.float32)
     for block_size in BLOCK_SIZES:
         assert 6.9e-4 <= nmse(bit8_round_trip(x, block_size), x) <= 7.2e-4
-    if size == 1.0:  # half has no scale: far from 1 it leaves its range
+    if size == 1.0:  # float16 has no scale: values far from 1 leave its range
         assert 4.2e-8 <= nmse(bit16_round_trip(x), x) <= 4.5e-8
 
 

@@ -1,4 +1,4 @@
-"""The Python in docs/wire_format.md runs, and tables there and in docs/compression.md are true."""
+"""Runs the Python code of docs/wire_format.md and checks the tables there and in docs/compression.md."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_pages_python_runs(tmp_path: Path) -> None:
     assert len(pieces) == 5, "count the page's blocks here too, so that none is lost"
     path = tmp_path / "wire_format.py"
     path.write_text(script(pieces))
-    # pytest's own limit is shorter, but for sanitizers, under which torch is slow.
+    # pytest's own limit is shorter except with sanitizers, under which torch is slow.
     done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
 
@@ -41,7 +41,7 @@ def test_the_table_of_formats_is_that_of_the_core() -> None:
 
 
 def rows_of(section: str) -> dict[str, list[str]]:
-    """The cells behind each compressor's name, in the first table of a section of docs/compression.md."""
+    """The cells after each compressor's name, in the first table of a section of docs/compression.md."""
     text = (DOCS / "compression.md").read_text().partition(f"\n## {section}\n")[2]
     table = re.search(r"(^\|.*\n)+", text, re.MULTILINE)
     assert table, section
@@ -50,7 +50,7 @@ def rows_of(section: str) -> dict[str, list[str]]:
 
 
 def lost(name: str, x: torch.Tensor) -> tuple[float, float]:
-    """The NMSE of one encoding, and the bits for each element."""
+    """The NMSE of one encoding, and its bits per element."""
     compression = eval(f"Compression.{name}", {"Compression": hvd.Compression})
     codes, ctx = compression.compress(x)
     error = compression.decompress(codes, ctx) - x
@@ -58,7 +58,7 @@ def lost(name: str, x: torch.Tensor) -> tuple[float, float]:
 
 
 def distributions() -> list[torch.Tensor]:
-    """Those of the table of errors, in the order of its columns."""
+    """The inputs of the table of errors, in the order of its columns."""
     random = np.random.default_rng(1)
     normal = random.standard_normal(100_000)
     all_ = [normal, random.laplace(size=100_000), random.uniform(-1, 1, 100_000), normal**3]

@@ -1,4 +1,4 @@
-"""One element at a time: the NumPy codec's formats against outside judges (ml_dtypes, NumPy's half)."""
+"""Compares elements of the NumPy codec's formats with independent code (ml_dtypes, NumPy's float16)."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ inputs = pytest.mark.parametrize("x", FLOAT32_INPUTS.values(), ids=FLOAT32_INPUT
 
 
 def judged(x: NDArray[np.float32], dtype: Any) -> NDArray[Any]:
-    """The outside judge's conversion, which overflows to infinity or NaN where ours saturates."""
+    """The reference's conversion, which overflows to infinity or NaN; ours saturates."""
     with np.errstate(over="ignore", invalid="ignore"):
         return x.astype(dtype)
 
 
 @inputs
 def test_e4m3_agrees_with_ml_dtypes(x: NDArray[np.float32]) -> None:
-    # 464 lies halfway between 448 and what would come next; up to there nothing overflows.
+    # 464 is halfway between 448 and the next step; values up to there do not overflow.
     in_range = x[np.abs(x) <= 464]
     assert_same_bits(encode_minifloat(in_range, E4M3), bits(judged(in_range, ml_dtypes.float8_e4m3fn)))
 
@@ -63,7 +63,7 @@ def test_e3m4_agrees_with_ml_dtypes_where_that_has_numbers(x: NDArray[np.float32
     # Its float8_e3m4 follows IEEE: the exponent field of all ones, our 16 to 30, is infinity and NaN there.
     in_range = x[np.abs(x) < 15.75]
     assert_same_bits(encode_minifloat(in_range, E3M4), bits(judged(in_range, ml_dtypes.float8_e3m4)))
-    # That binade has the mantissas of the one below.
+    # That binade has the mantissas of the binade below.
     above = x[(np.abs(x) > 15.75) & (np.abs(x) < 30.5)]
     halved = bits(judged(above / 2, ml_dtypes.float8_e3m4))
     assert_same_bits(encode_minifloat(above, E3M4), halved + np.uint8(0x10))

@@ -1,4 +1,4 @@
-"""int8 and int4 in NumPy: scales, special values, error bounds, rotation and Lloyd-Max levels."""
+"""The NumPy codecs int8 and int4: scales, special values, error bounds, rotation and Lloyd-Max levels."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_rotation_is_for_outliers() -> None:
         nmse(round_trip(name, x)[usual], x[usual])
         for name in ("int4/128", "int4/128/hadamard", "int4/128/hadamard/lloyd")
     )
-    # Plain, a step is 30 / 7 and most of a block becomes zero; rotated, all elements share the error.
+    # Without rotation a step is 30 / 7 and most of a block becomes zero; with it elements share the error.
     assert plain > 0.6
     assert rotated < 0.1
     assert lloyd < 0.1
@@ -200,7 +200,7 @@ def test_the_seed_changes_the_bytes_of_full_blocks_only() -> None:
 
 
 def gaussian_levels() -> tuple[list[float], list[float]]:
-    """Levels and thresholds above zero of the best 16-level quantiser, by fixed-point iteration."""
+    """Positive levels and thresholds of the optimal 16-level quantiser, by fixed-point iteration."""
 
     def density(x: float) -> float:
         return math.exp(-x * x / 2) / math.sqrt(2 * math.pi)

@@ -1,4 +1,4 @@
-"""The native codecs, at every instruction set this machine runs, byte for byte against the NumPy twin."""
+"""Compares the native codecs with the NumPy twin, byte for byte, at every instruction set of this machine."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_elements(x: Float32s, name: str) -> None:
 @pytest.mark.parametrize("fmt", [E4M3, E5M2, E3M4], ids=lambda fmt: fmt.name)
 @pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
 def test_bit8_elements_under_scale_one(x: Float32s, block_size: int, fmt: Any, rounding: str) -> None:
-    """Led by the format's largest value, each block has scale 1, so that small elements are not lost."""
+    """Each block begins with the format's largest value, so its scale is 1 and small elements survive."""
     name = native.get_codec("bit8", block_size, variant=fmt.name, rounding=rounding).name
     assert_is_the_twin(name, in_blocks_of_scale_one(x, block_size, fmt.max_value))
 
@@ -88,7 +88,7 @@ def test_bit8_elements_under_scale_one(x: Float32s, block_size: int, fmt: Any, r
     ],
 )
 def test_scales_over_the_whole_range(block_size: int, name: str) -> None:
-    """Each block lies in a binade of its own, with the sweep's edge mantissas at its largest element."""
+    """Each block is in a different binade, with the sweep's edge mantissas as its largest element."""
     sweep = np.unique(np.abs(float32_sweep()))  # which has both signs of each
     largest = sweep[np.isfinite(sweep)][::29]
     below = np.random.default_rng(3).uniform(-1, 1, (largest.size, block_size)).astype(np.float32)
@@ -108,7 +108,7 @@ def test_all_256_codes_decode_at_every_scale(level: str, block_size: int, varian
     run = np.concatenate([scales, codes])
     expected = named_codec(codec.name).decode(run, codes.size)
     values = decode(codec, run, codes.size)
-    # Where scale and code are both NaN, which of the two gives the sign is left to the processor.
+    # If scale and code are both NaN, the processor chooses the one that gives the sign.
     plain = named_codec(codec.name).decode(np.concatenate([np.full_like(scales, 127), codes]), codes.size)
     both = (scales.repeat(block_size) == 255) & np.isnan(plain)
     assert np.isnan(values[both]).all()
@@ -131,7 +131,7 @@ def test_all_integer_codes_decode_at_scales_of_every_kind(level: str, block_size
     codes = np.resize(np.arange(256, dtype=np.uint8), code_bytes)
     run = np.concatenate([scales.view(np.uint8), codes])
     expected = named_codec(codec.name).decode(run, count)
-    # An infinite scale times a zero code is NaN, of the processor's own sign.
+    # An infinite scale times a zero code is NaN, with a sign chosen by the processor.
     own = np.isnan(expected) & np.isinf(scales).repeat(block_size)
     values = decode(codec, run, count)
     assert np.isnan(values[own]).all()

@@ -1,4 +1,4 @@
-"""Which codecs there are, what they are called, and what is refused."""
+"""The list of codecs, their names and options, and the options that are refused."""
 
 from __future__ import annotations
 

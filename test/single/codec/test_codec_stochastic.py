@@ -1,4 +1,4 @@
-"""Stochastic rounding: the random numbers, what depends on them, and that the errors average out."""
+"""Stochastic rounding: the random numbers, their inputs, and that the mean error tends to 0."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ names = pytest.mark.parametrize("name", STOCHASTIC)
 
 
 def splitmix64(state: int) -> Iterator[int]:
-    """The published generator, written down again: its output function mixes seeds and keys."""
+    """The published generator; its output function mixes seeds and keys."""
     while True:
         state = (state + 0x9E3779B97F4A7C15) % 2**64
         z = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
@@ -36,7 +36,7 @@ def splitmix64(state: int) -> Iterator[int]:
 
 
 def number_by_definition(seed: int, key: int, n: int) -> int:
-    """docs/wire_format.md in Python's integers."""
+    """The random numbers of docs/wire_format.md, in Python's integers."""
     stream = next(splitmix64(next(splitmix64(next(splitmix64(seed)) ^ key)) ^ (n >> 32)))
     h = (n % 2**32) ^ (stream % 2**32)
     h = (h ^ (h >> 16)) * 0x7FEB352D % 2**32
@@ -76,7 +76,7 @@ def test_numbers_are_uniform_and_streams_independent() -> None:
         assert abs(((low >> np.uint32(bit)) & 1).mean() - 0.5) < 6 * sigma / 2
 
 
-# ---- what they depend on -----------------------------------------------------------------------------
+# ---- their inputs ------------------------------------------------------------------------------------
 
 
 @names
@@ -113,13 +113,13 @@ def test_another_key_or_seed_gives_other_codes(name: str) -> None:
     assert_same_bits(encode(nearest, x, key=1)[0], encode(nearest, x, key=2, first=50)[0])
 
 
-# ---- what the errors are -----------------------------------------------------------------------------
+# ---- errors ------------------------------------------------------------------------------------------
 
 DRAWS = 1500
 
 
 def many_values(block: int) -> Float32s:
-    """Blocks led by values near the top of a binade or exactly a power of two, with all sizes below them."""
+    """Blocks that begin near the top of a binade or with a power of two, followed by all magnitudes below."""
     random = np.random.default_rng(6)
     rows = random.standard_normal((8, block))
     rows[1] *= 1e-3
@@ -133,7 +133,7 @@ def many_values(block: int) -> Float32s:
 
 
 def mean_errors(codec: Any, x: Float32s) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Of DRAWS encodings under different keys: the mean error of each element, and its standard deviation."""
+    """The mean error of each element over DRAWS encodings with different keys, and its standard deviation."""
     total, squares = np.zeros(x.size), np.zeros(x.size)
     for key in range(DRAWS):
         error = decode(codec, encode(codec, x, key=key)[0], x.size).astype(np.float64) - x
@@ -144,7 +144,7 @@ def mean_errors(codec: Any, x: Float32s) -> tuple[NDArray[np.float64], NDArray[n
 
 
 def steps(name: str, x: Float32s) -> NDArray[np.float64]:
-    """The distance between the two values that each element may become; 0 where a rotation mixes many."""
+    """The distance between the two possible results of each element; 0 if a rotation mixes many elements."""
     rows = np.abs(x.reshape(8, -1).astype(np.float64))
     amax = rows.max(axis=1, keepdims=True)
     if "hadamard" in name:
@@ -160,8 +160,8 @@ def steps(name: str, x: Float32s) -> NDArray[np.float64]:
 def is_unbiased(codec: Any, x: Float32s) -> bool:
     """Whether every mean error is within 6 sigma.
 
-    Beside it stand the few float32 roundings of encoding and decoding, and, since what happens in less than
-    one of DRAWS encodings leaves no measured sigma, 20 such events.
+    The tolerance also covers the float32 roundings of encoding and decoding, and 20 events that are rarer
+    than one in DRAWS encodings, which a measured sigma does not show.
     """
     mean, sigma = mean_errors(codec, x)
     step = steps(codec.name, x)

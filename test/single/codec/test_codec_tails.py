@@ -1,6 +1,6 @@
-"""Runs of every short length, and lengths around whole vectors: at every instruction set, to the byte.
+"""Arrays of every short length and of lengths near whole vectors, byte for byte at every instruction set.
 
-Kernels work in vectors of 4 to 64 elements, and do what is left over otherwise; the NumPy twin does not.
+Kernels process vectors of 4 to 64 elements and treat the remainder separately; the NumPy twin does not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LONGEST = 70
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_left_over_of_vectors(name: str) -> None:
-    """Guards before and after each output stay as they are; addresses are odd ones."""
+    """Guards before and after each output do not change; addresses are odd."""
     twin = named_codec(name)
     codecs = [native.codec_named(name, level=level) for level in LEVELS]
     everything, start = with_specials(gradient_like(LONGEST)), gradient_like(LONGEST, seed=4)

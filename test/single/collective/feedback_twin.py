@@ -1,4 +1,4 @@
-"""Error feedback, and the keys of random numbers, in NumPy: the slow twin of what the core does."""
+"""The slow NumPy twin of the core's error feedback, and of the keys of its random numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CODEC = f"bit8/{BLOCK}"
 
 
 def draw_key(name: str, use: int) -> int:
-    """Of the random numbers for the time number ``use`` that ``name`` is reduced: FNV-1a, SplitMix64."""
+    """The key of random numbers for reduction number ``use`` of ``name``: FNV-1a, SplitMix64."""
     key = 0xCBF29CE484222325
     for byte in name.encode():
         key = (key ^ byte) * 0x100000001B3 & MASK64
@@ -35,7 +35,7 @@ def mixed(a: int, b: int) -> int:
 
 
 class Bound:
-    """How large residuals may be: those of an outlier become 0, as those that are not finite."""
+    """The bound of residuals: residuals of an outlier become 0, as do non-finite ones."""
 
     MOST, RISE, DECAY = (np.float32(factor) for factor in (30, 10, 0.99))
 
@@ -53,11 +53,11 @@ class Bound:
 
 
 class ErrorFeedback:
-    """Compressed allreduces of the tensor "x" on all ranks, each step given what steps before have lost.
+    """Compressed allreduces of the tensor "x" on all ranks; each step adds the errors of earlier steps.
 
-    Residuals are float32: ``sent`` by rank, and ``result`` of all owners' slices together. ``parties`` are
-    the ranks of each contribution: several if a host contributes its sum. ``bounds`` are those of what is
-    sent, by contribution; of results, by slice, as many as contributions.
+    Residuals are float32: ``sent`` by rank, ``result`` for the slices of all owners together. ``parties``
+    are the ranks of each contribution: several if a host contributes its sum. ``bounds`` apply to sent
+    residuals by contribution, and to results by slice; contributions and slices are equally many.
     """
 
     def __init__(self, parties: list[list[int]], count: int, codec: str) -> None:
@@ -111,7 +111,7 @@ def bit8() -> _native.Codec:
 
 
 def each(size: int) -> list[list[int]]:
-    """Every rank contributes by itself."""
+    """Parties of which each is one rank."""
     return [[rank] for rank in range(size)]
 
 
@@ -121,7 +121,7 @@ def residual(feedback: _native.Feedback, stage: str) -> tuple[int, Array]:
 
 
 def whole(feedback: _native.Feedback, stage: str) -> Array:
-    """A stage's residuals of all elements, zero where the rank holds none."""
+    """A stage's residuals of all elements; 0 for elements of other ranks."""
     begin, values = residual(feedback, stage)
     everything = np.zeros(feedback.count, np.float32)
     everything[begin : begin + values.size] = values
@@ -137,7 +137,7 @@ def step(
     codec: _native.Codec | None = None,
     **how: Any,
 ) -> Array:
-    """A blocking out-of-place allreduce with feedback, and bit8 if nothing else is said."""
+    """A blocking out-of-place allreduce with feedback; the default codec is bit8."""
     out = np.empty_like(x)
     reduction = _native.Reduction(codec=codec or bit8(), **how)
     engine.wait(engine.allreduce(name, [tensor(x, out, feedback)], reduction, process_set))

@@ -1,4 +1,4 @@
-"""Adasum against its definition, pair by pair, in NumPy."""
+"""Compares Adasum with its definition, pair by pair, in NumPy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOLERANCE = {"float16": 2**-10, "float32": 2e-6, "float64": 1e-13}  # of the lar
 
 
 def adasum(size: int, groups: list[list[Array]], shares_memory: bool = True, **factors: float) -> list[Array]:
-    """groups[tensor][rank] in one bucket; the results, which are the same bits on every rank."""
+    """Reduce groups[tensor][rank] in one bucket; return the results, which are equal on all ranks."""
 
     def program(rank: int, engine: _native.Engine) -> list[Array]:
         xs = [group[rank] for group in groups]
@@ -61,7 +61,7 @@ class TestDefinition:
             return
         together = oracle.adasum([np.concatenate([group[r] for group in groups]) for r in range(size)])
         apart = np.concatenate([oracle.adasum(group) for group in groups])
-        assert np.abs(together - apart).max() > 0.01  # or the test could not tell
+        assert np.abs(together - apart).max() > 0.01  # otherwise the test could not detect it
 
     def test_factors(self, size: int, shares_memory: bool) -> None:
         xs = [numbers(r, 500, np.float32) for r in range(size)]
@@ -70,7 +70,7 @@ class TestDefinition:
 
 
 def dtype_like(offset: int, dtype: str) -> Any:
-    """A mean that differs by tensor, so that they have different amounts in common."""
+    """The mean differs by tensor, so that the tensors' dot products differ."""
     return np.dtype(dtype).type(offset)
 
 
@@ -99,7 +99,7 @@ class TestMeaning:
             assert got.tobytes() == x.tobytes() and not zeros.any()
 
     def test_products_beyond_the_range_of_the_dtype(self) -> None:
-        """A half's squares overflow it, a float's overflow float32: scalar products are float64."""
+        """Squares of float16 and float32 values can overflow their dtypes: dot products are float64."""
         for dtype, value in ((np.float16, 6e4), (np.float32, 1e30), (np.float16, 6e-8), (np.float32, 1e-40)):
             x = np.full(100, value, dtype)
             [got] = adasum(2, [[x, x]])
@@ -114,7 +114,7 @@ class TestMeaning:
 
 def test_separate_submissions_share_a_bucket_and_no_coefficient() -> None:
     settings = _native.Settings()
-    settings.cycle_time = 1000.0  # all are gathered until the first is waited for
+    settings.cycle_time = 1000.0  # all are gathered until the first wait
     groups = [[numbers(r, 50, np.float32, i) for r in range(2)] for i in range(5)]
 
     def program(rank: int, engine: _native.Engine) -> None:

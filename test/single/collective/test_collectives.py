@@ -1,4 +1,4 @@
-"""One contract for every route: shared memory and messages give the same exact values."""
+"""The contract of every route: shared memory and messages give the same exact values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TestAllreduce:
         def program(rank: int, engine: _native.Engine) -> None:
             for name, (_, dtype) in DTYPES.items():
                 if name == "bool" and op == AVERAGE:
-                    continue  # a mean of truth values has a test of its own
+                    continue  # another test covers the mean of booleans
                 for count in (0, 1, 1000, 70_001):
                     xs = [numbers(r, count, dtype) for r in range(place.size)]
                     got = allreduce(engine, name, xs[rank], op=op)
@@ -81,7 +81,7 @@ class TestAllreduce:
 
     @pytest.mark.parametrize("codec", ["", "bit16", "bit8"])
     def test_a_group_is_reduced_tensor_by_tensor(self, place: Place, codec: str) -> None:
-        """Blocks never straddle two tensors, wherever a bucket is cut; empty and 0-dim members are right."""
+        """Blocks never cross tensors, wherever a bucket is cut; empty and 0-dim members are correct."""
         shapes = [(3,), (), (0, 5), (127,), (129, 3), (1,), (place.large(codec),), (2, 2, 2)]
 
         def program(rank: int, engine: _native.Engine) -> None:

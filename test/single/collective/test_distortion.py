@@ -1,4 +1,4 @@
-"""What an allreduce loses end to end: set by the codec and the route, and not by the number of ranks."""
+"""The end-to-end error of an allreduce depends on the codec and the route, not on the number of ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from horovod import _native
 from horovod.common.numpy_codec import nmse
 
 COUNT = 400_000
-# By the figures of docs/compression.md for one quantisation of N(0, 1), with room for sampling.
+# From docs/compression.md, for one quantisation of N(0, 1), with a margin for sampling.
 ONCE = {"bit8": 7.5e-4, "int8": 4.35e-5}
 
 
@@ -40,7 +40,7 @@ def test_four_ranks(codec: str, shares_memory: bool) -> None:
 @pytest.mark.parametrize("codec", ["bit8", "int8"])
 @pytest.mark.parametrize("algorithm", ["gather", "scatter"])
 def test_the_number_of_ranks_makes_no_difference(codec: str, algorithm: str) -> None:
-    # Two ranks never scatter by themselves: half of the averages of two codes lie exactly between two others.
+    # Two ranks scatter only if told to: half of the averages of two codes lie exactly between two others.
     several = (2, 3, 5, 8, 16) if algorithm == "gather" else (3, 4, 5, 8, 16)
     losses = [distortion(ranks, codec, algorithm, shares_memory=True) for ranks in several]
     assert max(losses) < 1.05 * min(losses)

@@ -1,4 +1,4 @@
-"""Stochastic rounding draws the same numbers in every run: by name, how often, stage, rank and element."""
+"""Stochastic rounding draws the same numbers in every run: by name, use count, stage, rank and element."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def stochastic(seed: int = 0) -> _native.Codec:
 def ran(
     size: int, program_seed: int, order_seed: int, threshold: int, seed: int = 0
 ) -> list[dict[str, bytes]]:
-    """A random program's results. Ranks submit and wait in orders of their own, drawn from ``order_seed``."""
+    """A random program's results. Each rank submits and waits in its own order, drawn from ``order_seed``."""
     chooser = random.Random(program_seed)
     # In each round of (name, count, dtype, feedback, reduce-scatter) some of 6 names are reduced.
     tensors = [
@@ -73,7 +73,7 @@ X = numbers(0, 1000, np.float32)
 
 
 def contribution(rank: int, use: int, member: int = 0) -> Array:
-    """What rank ``rank`` of a set sends of X as member ``member`` of a group "x", the time number ``use``."""
+    """The message of rank ``rank`` of a set for X as member ``member`` of group "x", use ``use``."""
     coded = numpy_codec.named_codec(stochastic(7).name)
     key = mixed(mixed(mixed(draw_key("x", use), 0), member), 0)  # 0: epoch, and stage
     return np.asarray(coded.decode(coded.encode(X, key=mixed(key, rank)), X.size))
@@ -81,7 +81,7 @@ def contribution(rank: int, use: int, member: int = 0) -> Array:
 
 @pytest.mark.parametrize("shares_memory", WORLDS)
 def test_each_reduction_of_a_name_draws_other_numbers(shares_memory: bool) -> None:
-    """Ranks draw apart from each other, too."""
+    """Ranks draw different numbers, too."""
 
     def program(rank: int, engine: _native.Engine) -> list[Array]:
         return [allreduce(engine, "x", X, codec=stochastic(7)) for _ in range(3)]
@@ -114,7 +114,7 @@ def test_members_of_a_group_draw_apart_and_process_sets_count_for_themselves() -
 
 
 def test_feedback_counts_by_itself_and_can_be_told() -> None:
-    """So a job that is resumed from a checkpoint draws what it would have drawn."""
+    """A job resumed from a checkpoint draws the same numbers as an uninterrupted job."""
     x = numbers(0, 500, np.float32)
 
     def program(rank: int, engine: _native.Engine, uses: int, steps: int) -> list[Array]:

@@ -1,4 +1,4 @@
-"""Error feedback of the core, against a slow twin in NumPy and by what defines it."""
+"""Compares the core's error feedback with a slow NumPy twin and with its definition."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_steps_have_the_bits_of_the_twin(size: int, count: int, shares_memory: b
         np.testing.assert_array_equal(got, want)
     for rank, (_, feedback) in enumerate(outcomes):
         np.testing.assert_array_equal(residual(feedback, "sent")[1], twin.sent[rank])
-    # Every owner holds its slice, and together they hold the tensor once.
+    # Every owner holds its slice; together the slices are the tensor.
     np.testing.assert_array_equal(sum(whole(feedback, "result") for _, feedback in outcomes), twin.result)
     held = sum(residual(feedback, "result")[1].size for _, feedback in outcomes)
     assert held == (count if size > 2 else 0)
@@ -63,7 +63,7 @@ def test_steps_have_the_bits_of_the_twin(size: int, count: int, shares_memory: b
 def test_other_dtypes_and_codecs_have_the_bits_of_the_twin(
     size: int, dtype: str, options: dict[str, Any], factors: dict[str, Any]
 ) -> None:
-    """Random numbers included: by parameter, how often it was reduced, stage, rank and element."""
+    """Including random numbers: by parameter, use count, stage, rank and element."""
     count = 5000
     codec = _native.get_codec(**options, block_size=BLOCK) if options else bit8()
     steps = [[numbers(rank, count, DTYPES[dtype][1], seed) for rank in range(size)] for seed in range(3)]
@@ -79,7 +79,7 @@ def test_other_dtypes_and_codecs_have_the_bits_of_the_twin(
             np.testing.assert_array_equal(one, other)
 
 
-# ---- what defines it ----
+# ---- its definition ----
 
 
 def drift(size: int, algorithms: list[str], with_feedback: bool, codec: str) -> tuple[Array, Array]:
@@ -115,9 +115,9 @@ def drift(size: int, algorithms: list[str], with_feedback: bool, codec: str) -> 
 def test_what_is_applied_is_what_was_given_but_for_the_residuals(
     size: int, algorithms: list[str], codec: str
 ) -> None:
-    """After any steps by any routes: sum of results = sum of true means - residuals, up to float32 rounding.
+    """After any steps on any routes: sum of results = sum of true means - residuals, up to float32 rounding.
 
-    Without feedback the same gradient loses the same part in every step.
+    Without feedback a constant gradient has the same error in every step.
     """
     error, pending = drift(size, algorithms, True, codec)
     # In each of 40 steps each rank and the owner round a float32 sum of magnitude < 8 once or twice.
@@ -150,12 +150,12 @@ def test_a_step_that_overflows_leaves_finite_residuals(size: int, bad: float) ->
             assert np.isfinite(residual(feedback, stage)[1]).all()
 
 
-# ---- what else is going on ----
+# ---- other operations at the same time ----
 
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_residuals_do_not_care_what_is_fused_with_what(size: int) -> None:
-    """Whatever shares a bucket in a step, in whatever order; tensors larger than a bucket."""
+    """For any sharing of buckets and any order; also tensors larger than a bucket."""
     counts = {"a": 5000, "b": 33, "c": 700, "d": 1}
     rounds = [["a", "b", "c", "d"], ["d", "c", "b", "a"], ["b", "d"], ["c", "a", "d"]]
 
@@ -211,7 +211,7 @@ def test_a_group_keeps_the_residuals_of_each_member() -> None:
 
 
 def test_ranks_without_feedback_get_the_same_bits_as_those_with() -> None:
-    """It is a rank's own business: what counts is on the wire."""
+    """Feedback is local to a rank and does not change the wire format."""
 
     def program(rank: int, engine: _native.Engine) -> Array:
         feedback = _native.Feedback(1000) if rank != 1 else None
@@ -245,7 +245,7 @@ def test_who_has_joined_contributes_no_residuals() -> None:
     xs = [numbers(rank, count, np.float32) for rank in range(3)]
     twin = ErrorFeedback(each(3), count, CODEC)
     twin.allreduce(xs)
-    # The rank that has joined owns a slice of the result too, and its stand-in knows nothing of feedback.
+    # The joined rank owns a slice of the result too, and its zeros have no feedback.
     twin.result[256:] = 0
     twin.sent[2][:] = 0
     want = twin.allreduce([*xs[:2], np.zeros(count, np.float32)])

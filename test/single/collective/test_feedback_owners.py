@@ -1,4 +1,4 @@
-"""Feedback as an object of Python, and what becomes of residuals when other ranks encode their elements."""
+"""Feedback as a Python object, and the residuals of elements that another rank now encodes."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_in_a_smaller_set_residuals_stay_with_who_still_encodes_the_elements() -
         if rank == 3:
             return
         sent = residual(feedback, "sent")[1]
-        # What is encoded as contribution is zero: the result is what residuals of results are left.
+        # The encoded contribution is zero: the result consists of the remaining residuals of results.
         got = step(engine, -sent, feedback, process_set=three)
         want = np.zeros(count, np.float32)
         for owner in range(3):
@@ -122,7 +122,7 @@ def test_in_a_smaller_set_residuals_stay_with_who_still_encodes_the_elements() -
 
 
 def test_residuals_outlive_the_job() -> None:
-    """A Feedback that was used by 2 ranks goes on in a job of 4: what was sent is still owed."""
+    """A Feedback that was used by 2 ranks continues in a job of 4: residuals of sent values stay."""
     count = 100
     xs = [numbers(rank, count, np.float32) for rank in range(4)]
     feedbacks = [_native.Feedback(count) for _ in range(4)]
@@ -185,12 +185,12 @@ def test_what_was_sent_stays_owed_while_a_route_has_a_rank_carry_a_part() -> Non
 
     for feedback in feedbacks:
         feedback.restore("sent", 0, owed)
-    # Two hosts contribute: of each half, one rank of each carries the sum, and adds what it owes.
+    # Two hosts contribute: for each half, one rank per host sends the sum and adds its residual.
     outcomes = on_ranks(4, program, settings=predictable("hierarchical"), hosts=[0, 0, 1, 1])
     for got, dropped in outcomes:
         np.testing.assert_array_equal(got, 2 * owed)
         assert dropped == 0
-    # Whatever the ranks owe of the other halves comes when each contributes everything.
+    # Residuals of the other halves are added once each rank contributes the whole tensor.
     for got, dropped in on_ranks(4, program):
         np.testing.assert_array_equal(got, 2 * owed)
         assert dropped == 0

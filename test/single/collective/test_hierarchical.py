@@ -1,6 +1,6 @@
-"""The hierarchical route: ranks as threads, arranged as hosts that share no memory with each other.
+"""The hierarchical route, with ranks as threads, arranged as hosts that share no memory with each other.
 
-That it gives what NumPy says, test_collectives.py asks.
+test_collectives.py compares its results with NumPy's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def on_hosts(hosts: list[int], program: Any) -> list[Any]:
 )
 @pytest.mark.parametrize(("codec", "dtype"), [("", np.float16), ("bit16", np.float32)])
 def test_averages_of_large_numbers_do_not_overflow(hosts: list[int], codec: str, dtype: Any) -> None:
-    """Where a host's sum would be beyond what a half can hold, its share of the average is not."""
+    """A host's sum may exceed the range of float16; its share of the average does not."""
 
     def program(rank: int, engine: _native.Engine) -> None:
         native = _native.get_codec(codec) if codec else None
@@ -59,7 +59,7 @@ def test_what_crosses_is_what_one_rank_for_each_host_would_send() -> None:
 
 
 def test_other_process_sets_go_flat() -> None:
-    """Their sums are those of rank order, and quantised for each rank."""
+    """Their sums are in rank order, quantised for each rank."""
 
     def program(rank: int, engine: _native.Engine) -> None:
         number = add_set(engine, 0, 1, 2)
@@ -67,6 +67,6 @@ def test_other_process_sets_go_flat() -> None:
             xs = [numbers(r, 5000, np.float32) for r in range(3)]
             got = allreduce(engine, "x", xs[rank], number, codec=_native.get_codec("bit8"))
             np.testing.assert_array_equal(got, oracle.compressed_allreduce(xs, "bit8"))
-        allreduce(engine, "y", np.ones(1, np.float32))  # nobody leaves before the others
+        allreduce(engine, "y", np.ones(1, np.float32))  # keeps all ranks until the end
 
     on_hosts([0, 0, 1, 1], program)

@@ -1,4 +1,4 @@
-"""The Average of integers is that of the numbers, whatever their sum, on every route."""
+"""The Average of integers is exact on every route, even if their sum overflows the dtype."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ INTEGERS = ["uint8", "int8", "int16", "int32", "int64"]
 
 
 def extremes(rank: int, dtype: str, count: int = 3000) -> NDArray[Any]:
-    """Numbers of the whole range, the ends of which all ranks have at some places."""
+    """Numbers of the whole range; at some places all ranks have its minimum or maximum."""
     limits = np.iinfo(DTYPES[dtype][1])
     low, high = int(limits.min), int(limits.max)
     x = np.random.default_rng(rank).integers(low, high, count, dtype=DTYPES[dtype][1], endpoint=True)

@@ -1,4 +1,4 @@
-"""Hosts with different processors make one job: results do not depend on the instruction set."""
+"""A job of hosts with different processors: results do not depend on the instruction set."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def with_level(algorithm: str, level: str) -> _native.Settings:
 
 
 def own_rows(engine: _native.Engine, name: str, x: NDArray[Any], **reduction: Any) -> NDArray[Any]:
-    """A blocking reduce-scatter, of which each of the 4 ranks gets as much."""
+    """A blocking reduce-scatter; each of the 4 ranks gets an equal part."""
     out = np.empty(x.size // 4, x.dtype)
     engine.wait(engine.reducescatter(name, [tensor(x, out)], _native.Reduction(**reduction)))
     return out

@@ -1,4 +1,4 @@
-"""The route of an allreduce is a pure function of sizes, places and costs, and says why."""
+"""The route of an allreduce is a pure function of sizes, places and costs, and reports its reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MB = 1_000_000
 
 
 def route(algorithm: str = "auto", deterministic: bool = False, **facts: Any) -> tuple[str, bool, str]:
-    """Of ranks on one host that share memory, unless the facts say otherwise."""
+    """The route for ranks on one host that share memory; `facts` replace the defaults."""
     all_facts = _native.PlanFacts()
     facts = {"ranks": 2, "shares_memory": facts.get("hosts", 1) == 1, **facts}
     facts.setdefault("most_on_a_host", -(-facts["ranks"] // facts.get("hosts", 1)))
@@ -37,7 +37,7 @@ def test_large_sums_are_scattered_in_memory_and_small_ones_are_not(ranks: int) -
 
 
 def test_two_parties_quantise_once() -> None:
-    """They send equal bytes either way; with more, scattering sends less."""
+    """Two ranks send the same bytes either way; with more ranks, scattering sends less."""
     for size in (1000, MB, 100 * MB):
         assert route(ranks=2, bytes=size, is_encoded=True)[0] == "window gather"
         assert route(ranks=2, hosts=2, bytes=size, is_encoded=True)[0] == "exchange gather"
@@ -121,7 +121,7 @@ def test_the_choice_is_the_cheapest_of_its_explanation() -> None:
 
 
 def test_a_slow_network_sends_fewer_bytes() -> None:
-    """Where messages are dear, one round; where bytes are, scattering."""
+    """One round if messages are expensive; scattering if bytes are."""
     facts = _native.PlanFacts()
     facts.ranks, facts.hosts, facts.bytes, facts.wire_bytes = 4, 4, 100_000, 100_000
     costs = _native.LinkCosts()
@@ -132,7 +132,7 @@ def test_a_slow_network_sends_fewer_bytes() -> None:
 
 
 def test_a_ring_is_for_large_sums_of_hosts_that_share_nothing_inside() -> None:
-    """Its hosts send each byte to one other, and its rounds are many."""
+    """A ring sends each byte to one other host, but has many rounds."""
     among = {"ranks": 8, "hosts": 2, "has_host_windows": False, "sums_can_travel": True}
     assert route(bytes=100 * MB, **among)[0] == "exchange ring"
     assert route(bytes=1000, **among)[0] == "exchange gather"

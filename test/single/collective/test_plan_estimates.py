@@ -1,6 +1,6 @@
-"""What a route is estimated to take: rounds, bytes on a cable and passes over memory, each counted by itself.
+"""The estimated time of a route: rounds, bytes on a cable and passes over memory, counted separately.
 
-One cost is set to 1 and the others to 0: then an estimate is how often that cost is paid.
+Each test sets one cost to 1 and the others to 0: the estimate is then how often that cost is paid.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ BYTES, WIRE = 1 << 20, 1 << 18
 GPU = {"on_gpu": True, "has_nccl": True, "op": 1}
 ONE_HOST: dict[str, Any] = {"ranks": 4, "hosts": 1, "most_on_a_host": 4, "carriers": 4}
 HOSTS: dict[str, Any] = {"ranks": 12, "hosts": 3, "most_on_a_host": 4, "carriers": 2}
-KINDS = {  # where there are several routes to choose from
+KINDS = {  # settings that allow several routes
     "window": ONE_HOST | {"shares_memory": True},
     "messages inside a host": ONE_HOST | {"sums_can_travel": True},
     "messages": HOSTS | {"sums_can_travel": True},
@@ -28,8 +28,8 @@ KINDS = {  # where there are several routes to choose from
 
 
 def estimates(kind: str, *paid: str, scale: float = 1.0, **facts: Any) -> dict[str, float]:
-    """Seconds of each route. `paid`: the costs that are 1, as "links.memory_byte"; without any they are as
-    usual, times `scale`.
+    """Seconds of each route. `paid`: the costs that are 1, for example "links.memory_byte"; if empty, all
+    costs are the defaults times `scale`.
     """
     known = _native.PlanFacts()
     for name, value in (KINDS[kind] | {"bytes": BYTES, "wire_bytes": WIRE} | facts).items():
@@ -90,7 +90,7 @@ def test_rounds(kind: str, paid: str, rounds: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     ("kind", "paid", "messages"),
     [
-        # The 4 ranks of a host send to the 8 others: all that they have, or a slice and a sum.
+        # The 4 ranks of a host send to the 8 others: the whole tensor, or a slice and a sum.
         ("messages", "links.network_byte", {"exchange gather": 32, "exchange scatter": 32 * 2 / 12}),
         ("messages", "links.network_byte", {"exchange ring": 2 * 11 / 12}),
         ("hierarchy", "links.network_byte", {"hierarchical gather": 2, "hierarchical scatter": 2 * 2 / 3}),
@@ -108,7 +108,7 @@ def test_bytes_on_the_busiest_cable(kind: str, paid: str, messages: dict[str, fl
     ("kind", "where"), [("NCCL's own inside a host", "local"), ("NCCL's own", "network")]
 )
 def test_bytes_of_ncclallreduce(kind: str, where: str) -> None:
-    """Elements, and not codes, as scattering sends them."""
+    """The ring sends elements instead of codes, as scattering does."""
     others = KINDS[kind]["ranks"] - 1
     found = estimates(kind, f"gpu.{where}_byte")["nccl allreduce"]
     assert found == pytest.approx(2 * others / (others + 1) * BYTES)
@@ -116,7 +116,7 @@ def test_bytes_of_ncclallreduce(kind: str, where: str) -> None:
 
 @pytest.mark.parametrize("ranks", [2, 4, 16])
 def test_passes_over_memory_in_a_window(ranks: int) -> None:
-    """Whoever gathers reads everybody's numbers beside its own; else all slices are read once by somebody."""
+    """Gathering reads the numbers of all ranks; scattering reads each slice once."""
     among = {"ranks": ranks, "most_on_a_host": ranks}
     found = estimates("window", "links.memory_byte", **among)
     assert found["window gather"] == (1 + ranks) * BYTES
@@ -131,7 +131,7 @@ def test_passes_over_memory_in_a_window(ranks: int) -> None:
     [
         ("messages", {"exchange gather": 13, "exchange scatter": 1 + 2 * 11 / 12}, False),
         ("messages", {"exchange ring": 2 * 11 / 12 + 1 / 12}, False),
-        # 3 inside of a host; across, what three parties do, shared by two carriers.
+        # 3 inside a host; between hosts the rounds of three parties, shared by two carriers.
         ("hierarchy", {"hierarchical gather": 3 + 4 / 2, "hierarchical scatter": 3 + (1 + 4 / 3) / 2}, False),
         (
             "hierarchy",
@@ -162,7 +162,7 @@ def test_kernels_make_the_same_passes() -> None:
 
 
 def test_what_runs_side_by_side_counts_as_the_longest_of_it() -> None:
-    """Between hosts bytes travel while others are added up: the dearer of the two hides the cheaper."""
+    """Between hosts, transfer and addition overlap: only the more expensive one counts."""
     for kind, work, travel in (
         ("messages", "links.memory_byte", "links.network_byte"),
         ("hierarchy", "links.memory_byte", "links.network_byte"),

@@ -1,4 +1,4 @@
-"""Error feedback behind an outlier: a gradient 10^10 times the usual, whose step a training loop skips."""
+"""Error feedback after an outlier: a gradient 10^10 times the usual, whose step a training loop skips."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CODECS = ["bit16", f"bit8/{BLOCK}", f"int8/{BLOCK}", f"int4/{BLOCK}", f"int4/{BL
 
 
 def gradients(rank: int, factor: float, steps: int = 12) -> list[Array]:
-    """Of each step; ``factor`` times as large in that of the outlier, on rank 1 alone."""
+    """The gradient of each step; in the outlier's step rank 1's is ``factor`` times as large."""
     xs = [numbers(rank, COUNT, np.float32, k) for k in range(steps)]
     xs[OUTLIER] *= np.float32(factor if rank == 1 else 1)
     return xs
@@ -38,7 +38,7 @@ def gradients(rank: int, factor: float, steps: int = 12) -> list[Array]:
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("codec", CODECS)
 def test_an_outlier_is_over_with_its_step(codec: str, size: int) -> None:
-    """Results have the bits of the twin; those of the next steps are as large as their gradients."""
+    """Results have the twin's bits; results of the next steps are as large as their gradients."""
     xs = [gradients(rank, 1e10) for rank in range(size)]
     twin = ErrorFeedback(each(size), COUNT, codec)
     want = [twin.allreduce(list(of_step), AVERAGE) for of_step in zip(*xs, strict=True)]
@@ -57,7 +57,7 @@ def test_an_outlier_is_over_with_its_step(codec: str, size: int) -> None:
 
 
 def test_gradients_that_stay_larger_become_usual() -> None:
-    """And have error feedback again: what is applied is what was given, but for the residuals."""
+    """Error feedback works again: the results equal the inputs, except for the residuals."""
     small = [gradients(rank, 1.0, 30) for rank in range(2)]
     xs = [[x * np.float32(1 if k < 5 else 1e5) for k, x in enumerate(of_rank)] for of_rank in small]
 
@@ -100,7 +100,7 @@ def sent_by_topk(values: torch.Tensor, feedback: TensorFeedback, _state: dict[st
 
 
 def sent_by_powersgd(values: torch.Tensor, feedback: TensorFeedback, state: dict[str, Any]) -> torch.Tensor:
-    """In a world of one, where sums are what was yielded."""
+    """The result in a world of one, in which sums equal the yielded tensors."""
     wanted = feedback.added_to(values)
     rounds = Compression.powersgd.rounds(wanted, state)
     yielded = next(rounds)
@@ -128,7 +128,7 @@ def matrices(factor: float, steps: int = 30) -> list[torch.Tensor]:
 def test_an_outlier_is_over_with_its_step_in_python_too(
     way: Way, is_on_gpu: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if is_on_gpu:  # where the host must not look; its arithmetic works here too
+    if is_on_gpu:  # takes the branch without host access, which also works here
         monkeypatch.setattr(devices, "device_of", lambda tensor: 0)
     feedback, state = TensorFeedback(1200), {}
     sent = [way(x, feedback, state) for x in matrices(1e10)]
@@ -138,7 +138,7 @@ def test_an_outlier_is_over_with_its_step_in_python_too(
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_gpu_decides_as_the_host_does(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also behind steps without a gradient, with an overflow, and where gradients grow and fall."""
+    """Also after steps without a gradient, after an overflow, and as gradients grow and shrink."""
     factors = [0, 1, 1, 50, 1e10, float("inf"), 1, 0, 1e-3, 1e4, 1e4, 1e4, 1]
 
     def run() -> tuple[list[torch.Tensor], float]:
@@ -158,7 +158,7 @@ def test_a_gpu_decides_as_the_host_does(way: Way, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_checkpoint_knows_what_is_usual() -> None:
-    """Resumed before the outlier, training goes on as if it had never stopped; older checkpoints load too."""
+    """Resumed before the outlier, training continues as if uninterrupted; older checkpoints load too."""
     xs = matrices(1e10)
 
     def go_on(residuals: Residuals, steps: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -178,7 +178,7 @@ def test_a_checkpoint_knows_what_is_usual() -> None:
 
 
 def test_the_usual_follows_the_loss_scale() -> None:
-    """Before its parameter has turned up, and after."""
+    """Both before and after the first use of the parameter."""
     residuals = Residuals(is_kept=True)
     residuals.follow(2.0)
     residuals.rescale()

@@ -1,6 +1,6 @@
-"""The ring: sums go from rank to rank, and then the results. Ranks as threads that exchange messages.
+"""The ring, with ranks as threads that exchange messages: sums pass from rank to rank, then the results.
 
-That it gives what NumPy says, test_collectives.py asks.
+test_collectives.py compares its results with NumPy's.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def test_one_memory_and_two_ranks_need_no_ring(shares_memory: bool) -> None:
 
 
 def test_many_at_a_time_beside_other_operations() -> None:
-    """Messages of buckets that follow each other do not mix."""
+    """Messages of consecutive buckets do not mix."""
 
     def program(rank: int, engine: _native.Engine) -> None:
         xs = [np.full(50_000 + 1000 * i, rank + i, np.float32) for i in range(20)]

@@ -1,4 +1,4 @@
-"""What holds of every route of allreduce: values, sizes at the edges, and failures in the middle."""
+"""Properties of every route of allreduce: values, edge sizes, and failures during an operation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def want(xs: list[Any], layout: str, codec: str, op: int) -> Any:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("codec", ["", "bit8"])
 def test_random_groups_of_tensors(layout: str, codec: str) -> None:
-    """Sizes around the borders of blocks, runs and steps; every rank gets the bits of the oracle."""
+    """Sizes around the borders of blocks, runs and steps; every rank gets the oracle's bits."""
     size = 5
     near = st.builds(
         lambda k, unit, off: max(0, k * unit + off),
@@ -80,7 +80,7 @@ def test_a_tensor_larger_than_the_fusion_buffer(layout: str) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("codec", ["", "bit8"])
 def test_a_rank_that_gives_up_in_the_middle_is_noticed_by_all(layout: str, codec: str) -> None:
-    """While allreduces are under way, whose memory goes as soon as their ranks have heard of it."""
+    """Allreduces are in progress; each rank frees their memory as soon as it gets the error."""
     shares_memory, hosts = LAYOUTS[layout]
     worlds = _native.local_worlds(5, shares_memory, hosts)
     under_way = threading.Barrier(6, timeout=30)

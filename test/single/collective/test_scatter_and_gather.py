@@ -1,4 +1,4 @@
-"""Alltoall, reduce-scatter and grouped allgather: what each rank gets, by every route."""
+"""The results of alltoall, reduce-scatter and grouped allgather on each rank, by every route."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TestAlltoall:
             for _, dtype in DTYPES.values():
                 for width in (1, 3, 5000):
                     splits = rng.integers(0, 5, (size, size)) * rng.integers(0, 2, (size, size))
-                    splits[rng.integers(size)] = 0  # somebody sends nothing at all
+                    splits[rng.integers(size)] = 0  # one rank sends nothing
                     left_out = rng.integers(0, 3, size)
                     rows = splits.sum(1) + left_out
                     xs = [numbers(r, rows[r] * width, dtype).reshape(-1, width) for r in range(size)]
@@ -62,7 +62,7 @@ class TestAlltoall:
 
     def test_without_splits_everybody_gets_as_much(self, size: int, shares_memory: bool) -> None:
         def program(rank: int, engine: _native.Engine) -> None:
-            for step in range(4):  # from the second on, the request is known by its number
+            for step in range(4):  # from the second time on, the request is known by its number
                 x = np.arange(size * 2, dtype=np.int64) + 100 * rank + 1000 * step
                 sizes, got = alltoall(engine, x, [])
                 assert sizes == [2] * size
@@ -148,7 +148,7 @@ def reducescatter(
 
 
 def exact(xs: list[Array], op: int, prescale: float = 1.0, postscale: float = 1.0) -> Array:
-    if xs[0].dtype == np.bool_:  # a mean of truth values is whether all are true
+    if xs[0].dtype == np.bool_:  # the mean of booleans is True if all are
         return np.stack(xs).all(0) if op == AVERAGE else np.stack(xs).any(0)
     return oracle.allreduce(xs, op, prescale, postscale)
 
@@ -159,7 +159,7 @@ class TestReducescatter:
     @pytest.mark.parametrize("op", [AVERAGE, SUM])
     @pytest.mark.parametrize("factors", [(1.0, 1.0), (0.75, 2.5)])
     def test_every_dtype(self, size: int, shares_memory: bool, op: int, factors: tuple[float, float]) -> None:
-        """Also with fewer rows than ranks, and none."""
+        """Also with fewer rows than ranks, and without rows."""
 
         def program(rank: int, engine: _native.Engine) -> None:
             pre, post = factors
@@ -174,7 +174,7 @@ class TestReducescatter:
 
     @pytest.mark.parametrize("codec", ["bit16", "bit8"])
     def test_compressed(self, size: int, shares_memory: bool, codec: str) -> None:
-        """Each contribution is quantised once, in blocks that begin where a rank's rows do."""
+        """Each contribution is quantised once, in blocks that begin with a rank's rows."""
 
         def program(rank: int, engine: _native.Engine) -> None:
             for name in ("float16", "bfloat16", "float32", "float64"):
@@ -220,7 +220,7 @@ class TestReducescatter:
 
 @pytest.mark.parametrize("codec", [None, "bit8"])
 def test_a_long_reducescatter_goes_in_chunks(codec: str | None) -> None:
-    """Slices of more than 4 MiB, whose lengths are no multiple of anything."""
+    """Slices of more than 4 MiB with odd lengths."""
 
     def program(rank: int, engine: _native.Engine) -> None:
         xs = [numbers(r, 2_500_001, np.float32) for r in range(2)]
@@ -235,7 +235,7 @@ def test_a_long_reducescatter_goes_in_chunks(codec: str | None) -> None:
 
 def test_separate_reducescatters_of_one_kind_are_fused() -> None:
     settings = _native.Settings()
-    settings.cycle_time = 1000.0  # all are gathered until the first is waited for
+    settings.cycle_time = 1000.0  # all are gathered until the first wait
 
     def program(rank: int, engine: _native.Engine) -> None:
         xs = [np.full((4, i + 1), rank + i, np.float32) for i in range(6)]

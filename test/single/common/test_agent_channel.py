@@ -1,4 +1,4 @@
-"""A worker's channel to its agent: what it asks and hears, and who has one. The driver's part is real."""
+"""A worker's channel to its agent: requests, answers, and which workers have one. The driver is real."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RANKS = 3
 
 
 class Launcher:
-    """A driver and an agent in one, for workers that are threads."""
+    """A driver and an agent combined, for workers that are threads."""
 
     def __init__(self, ranks: int) -> None:
         self._job = Job(FixedJob([("a", ranks)]), ["true"])
@@ -127,14 +127,14 @@ def test_some_of_them_meet(launcher: Launcher) -> None:
 
 @pytest.fixture
 def ends() -> Iterator[tuple[socket.socket, AgentChannel]]:
-    """An agent's end, which nobody serves, and a channel."""
+    """The agent's end, which does not answer, and a channel."""
     ours, theirs = socket.socketpair()
     yield ours, AgentChannel(theirs)
     ours.close()
 
 
 def test_who_is_out_is_told_why(ends: tuple[socket.socket, AgentChannel]) -> None:
-    """Elastic jobs do so; the answer is given here before it is asked for."""
+    """As in elastic jobs; here the answer comes before the question."""
     ours, channel = ends
     ours.sendall(packed({"id": 1, "ok": {"out": "its host is going"}}))
     with refused(errors.out_of_the_job, why="its host is going"):

@@ -1,4 +1,4 @@
-"""Whose fault an error is: decided by its class, or by the words of those who have no classes."""
+"""Whether an error follows another rank's failure: by its class, or by its text if it has no such class."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OWN = [
 
 
 def through_a_future(error: Exception) -> Exception:
-    """As torch passes on what a hook of DDP raises: a text is all that is left."""
+    """The error as torch passes it on from a DDP hook: only the text is left."""
     future: torch.futures.Future[None] = torch.futures.Future()
     after = future.then(lambda done: done.value())
     future.set_exception(error)
@@ -50,7 +50,7 @@ def at_the_start(error: Explained) -> Explained:
 
 
 def as_a_cause(error: Exception) -> Exception:
-    """Of an error of another kind, which has no facts."""
+    """The description of an error of another kind, which has no facts."""
     another = ImportError("the script's own words")
     another.__cause__ = error
     return another

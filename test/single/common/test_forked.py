@@ -1,4 +1,4 @@
-"""A forked child of a process that has called hvd.init(): told at once, and no danger to its parent."""
+"""A forked child of a process that has called hvd.init() gets an error at once and cannot harm its parent."""
 
 import subprocess
 import sys

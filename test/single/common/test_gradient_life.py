@@ -1,7 +1,7 @@
-"""The machine of a gradient's life, without tensors: by hand, and by random passes on several ranks.
+"""The state machine of a gradient, without tensors: by hand, and in random passes on several ranks.
 
-In the random ones, rank 0's answers are those that the definition gives, and each rank's machine must end the
-step with the same gradients reduced as often as on all others.
+In random tests rank 0's answers follow the definition; at the end of a step the machines of all ranks must
+have reduced the same gradients equally often.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def test_a_forgotten_gradient_waits_again() -> None:
 
 
 class Ranks:
-    """The machines of several ranks, and the account that rank 0 has of them, all in one thread.
+    """The machines of several ranks, and rank 0's view of them, all in one thread.
 
     ``reduced`` counts, by rank and parameter, the contributions in which the rank has taken part.
     """
@@ -79,7 +79,7 @@ class Ranks:
         self.reduced: list[Counter[str]] = [Counter() for _ in range(ranks)]
 
     def end_of_pass(self) -> None:
-        """All ranks have ended a pass: those that lack what another has started, or a part of, start it."""
+        """All ranks end a pass: a rank that lacks a gradient, started or begun elsewhere, starts it."""
         due = self.started()
         if all(life.has_due() for life in self.lives):
             parts = [u for life in self.lives for u in life.left_over() if life.has_part(u)]

@@ -1,4 +1,4 @@
-"""Several ranks in one process: whatever is kept of a job belongs to the one that the thread has entered."""
+"""Several ranks in one process: the state of a job belongs to the job that the thread has entered."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_another_torch_is_warned_of_once(
 
 
 def test_jobs_at_the_same_time_are_apart() -> None:
-    """The same names, and unnamed operations that are counted: neither job hears of the other."""
+    """Both use the same names, and counters for unnamed operations: the jobs do not affect each other."""
     totals: dict[int, list[tuple[float, float]]] = {}
 
     def job(size: int) -> None:
@@ -79,7 +79,7 @@ def test_jobs_at_the_same_time_are_apart() -> None:
     "compression", [hvd.Compression.none, hvd.Compression.bit8, hvd.Compression.powersgd]
 )
 def test_training(compression: object) -> None:
-    """Hooks, the end of the backward pass and what compressors remember are each rank's own."""
+    """Each rank has its own hooks, end of the backward pass, and memory of compressors."""
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 64))
     state = model.state_dict()
 
@@ -102,7 +102,7 @@ def test_training(compression: object) -> None:
 
 
 def test_a_gradient_is_reduced_for_the_job_of_the_forward_pass() -> None:
-    """Also when the backward pass runs on a thread that has entered no job, as autograd's threads of GPUs."""
+    """Also if the backward pass runs on a thread without a job, as autograd's GPU threads."""
 
     def work() -> torch.Tensor:
         x = torch.full((2,), 1.0 + hvd.rank(), requires_grad=True)

@@ -1,4 +1,4 @@
-"""What launchers say in the environment: a world of one is made only where nothing speaks of more ranks."""
+"""How launchers show in the environment: a world of one is made only if nothing indicates more ranks."""
 
 import os
 import re
@@ -38,7 +38,7 @@ def variables(text: str) -> dict[str, str]:
 
 @pytest.fixture
 def started_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These tests may themselves run in a job of Slurm, for example."""
+    """Remove launchers' variables: the tests may run in a Slurm job."""
     for launcher in LAUNCHERS:
         for name in (launcher.rank, launcher.size, *launcher.job, "MASTER_ADDR", "HOROVOD_RENDEZVOUS_FOLDER"):
             monkeypatch.delenv(name or "-", raising=False)
@@ -99,14 +99,14 @@ FOUR_TASKS = "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4"
         (f"RANK=5 WORLD_SIZE=8 {WORKER}", 5, 8, STORE),
         (FOUR_TASKS, 1, 4, FIRST_HOST),
         (f"{FOUR_TASKS} SLURM_NTASKS=9 {MET}", 1, 4, FIRST_HOST),
-        (f"RANK=1 WORLD_SIZE=4 {MET} {FOUR_TASKS}", 1, 4, STORE),  # a batch script that says it again
+        (f"RANK=1 WORLD_SIZE=4 {MET} {FOUR_TASKS}", 1, 4, STORE),  # a batch script that repeats it
         (f"RANK=5 WORLD_SIZE=8 {WORKER} {FOUR_TASKS}", 5, 8, STORE),  # srun torchrun
         (f"RANK=5 WORLD_SIZE=8 {MET} LOCAL_RANK=1 {FOUR_TASKS}", 5, 8, STORE),  # another launcher of its kind
         (f"RANK=5 WORLD_SIZE=8 {WORKER} FLUX_TASK_RANK=1 FLUX_JOB_SIZE=4", 5, 8, STORE),
         (f"RANK=1 WORLD_SIZE=2 {MET} SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1", 1, 2, STORE),  # srun --pty bash
         (f"RANK=1 WORLD_SIZE=2 {MET} SLURM_PROCID=0 SLURM_NTASKS=4", 1, 2, STORE),  # in a batch script
         (f"RANK=1 {FOUR_TASKS}", 1, 4, FIRST_HOST),
-        (f"RANK=0 {FOUR_TASKS}", 1, 4, FIRST_HOST),  # anybody's variable
+        (f"RANK=0 {FOUR_TASKS}", 1, 4, FIRST_HOST),  # a variable of any program
         ("HOROVOD_RANK=1 HOROVOD_SIZE=3 HOROVOD_RENDEZVOUS_FOLDER=/x", 1, 3, FOLDER),
         ("RANK=1 WORLD_SIZE=3 HOROVOD_RENDEZVOUS_FOLDER=/x", 1, 3, FOLDER),
         (f"RANK=1 WORLD_SIZE=3 {WORKER} HOROVOD_RENDEZVOUS_FOLDER=/x", 1, 3, FOLDER),
@@ -117,7 +117,7 @@ FOUR_TASKS = "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4"
         ("HOROVOD_RANK=0 HOROVOD_SIZE=1 HOROVOD_AGENT=9:1:2", 0, 1, AGENT),
         (f"HOROVOD_RANK=1 HOROVOD_SIZE=3 HOROVOD_AGENT=9:1:2 {FOUR_TASKS}", 1, 3, AGENT),
         (f"HOROVOD_RANK=1 HOROVOD_SIZE=2 HOROVOD_AGENT=9:1:2 RANK=1 WORLD_SIZE=2 {WORKER}", 1, 2, AGENT),
-        # srun torchrun, where srun serves PMI or PMIx to each task
+        # srun torchrun, if srun provides PMI or PMIx to each task
         (f"RANK=5 WORLD_SIZE=8 {WORKER} {FOUR_TASKS} PMIX_RANK=1 PMIX_SERVER_URI41=x", 5, 8, STORE),
         (f"RANK=5 WORLD_SIZE=8 {WORKER} {FOUR_TASKS} PMI_RANK=1 PMI_SIZE=4", 5, 8, STORE),
     ],
@@ -248,7 +248,7 @@ def test_a_child_of_a_rank_is_no_rank(text: str, other: str, monkeypatch: pytest
     assert detect(environment).size > 1, "init() again in the rank itself, or in what it has become"
     parent = os.getpid()
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    # Whatever a rank of MPI's has set since.
+    # Variables that an MPI rank has set since.
     more = variables(f"RANK=1 WORLD_SIZE=4 {MET}") if "OMPI" in text else {}
     for inherited in (environment, {**environment, **more}):
         with refused(errors.child_of_rank, process=-1, parent=str(parent)) as caught:
@@ -260,7 +260,7 @@ def test_a_child_of_a_rank_is_no_rank(text: str, other: str, monkeypatch: pytest
 
 
 def test_a_job_that_a_rank_starts_has_no_mark() -> None:
-    """MPICH's mpirun numbers ranks, and does not say of which job."""
+    """MPICH's mpirun numbers ranks, but does not name the job."""
     assert MARK not in without_agents({**os.environ, MARK: "1 x"})
 
 

@@ -1,4 +1,4 @@
-"""Which MPI a wheel for everybody takes: folders that are made here, and environments of launchers."""
+"""Which MPI library a portable wheel loads, with folders made here and the environments of launchers."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def installation(
 
 @pytest.fixture(autouse=True)
 def environment_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty one, which stands for the running interpreter's."""
+    """An empty folder in place of the running interpreter's."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
     return tmp_path / "venv"
 
 
 def debians(prefix: Path, says: str) -> Path:
-    """Both families' libraries in one folder, and an mpirun that says this of its version."""
+    """The libraries of both families in one folder, and an mpirun that prints this version."""
     installation(prefix, OPEN_MPI, has_mpirun=False)
     return installation(prefix, DEBIANS_MPICH, says=says)
 
@@ -148,7 +148,7 @@ def test_each_folder_is_looked_in_once(tmp_path: Path) -> None:
 
 
 def wheels(monkeypatch: pytest.MonkeyPatch, mpi: MpiInfo) -> None:
-    """This installation is a wheel for everybody, on a machine with this MPI."""
+    """Make this installation a portable wheel, on a machine with this MPI."""
     for module in (launchers, build_report):
         monkeypatch.setattr(module, "build_info", lambda: BuildInfo(mpi=RECORDED))
         monkeypatch.setattr(module, "mpi_here", lambda recorded: mpi)
@@ -191,7 +191,7 @@ def test_the_report_tells_no_version_of_another_mpi(monkeypatch: pytest.MonkeyPa
 
 
 def test_no_rank_is_started_by_another_mpis_mpirun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """They would each be alone; without --launcher mpi agents start them."""
+    """Each rank would be alone; without --launcher mpi, agents start them."""
     installation(tmp_path, OPEN_MPI, says=MPICHS_MPIRUN)
     wheels(monkeypatch, mpi_here(RECORDED, {"PATH": f"{tmp_path}/bin"}, []))
     with refused(errors.mpirun_of_another, got="MPICH", expected="Open MPI"):

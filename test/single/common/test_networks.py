@@ -1,4 +1,4 @@
-"""Which networks connect the hosts of a job: the pure choice."""
+"""The choice of the networks that connect the hosts of a job, as a pure function."""
 
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
@@ -34,13 +34,13 @@ def test_networks_that_connect_nothing() -> None:
     assert shared(host(DOCKER), host(DOCKER)) == []
     assert shared(host(("e", "169.254.1.1/16")), host(("e", "169.254.1.2/16"))) == []
     assert shared(host(("e", "10.0.0.1/24")), host(("e", "10.0.1.1/24"))) == []
-    # one of three has the address of another: nobody can tell whom it means
+    # two of three hosts have the same address, which is ambiguous
     duplicate = [host(("e", f"10.0.0.{n}/24")) for n in (1, 2, 2)]
     assert shared(*duplicate) == []
 
 
 def test_hosts_in_networks_of_their_own() -> None:
-    """As in clouds: an address in a network of its own, a router between."""
+    """As in clouds: each address is in a separate network, behind a router."""
     launcher = host(("eth0", "10.1.0.5/32"), DOCKER)
     b = host(("ens4", "10.2.0.6/32"), DOCKER, at="10.2.0.6", came_from="10.1.0.5")
     c = host(("ens4", "10.3.0.7/32"), DOCKER, at="10.3.0.7", came_from="10.1.0.5")
@@ -51,7 +51,7 @@ def test_hosts_in_networks_of_their_own() -> None:
         "10.3.0.7/32",
     ]
     assert list(map(str, networks.routed([b, c], launcher))) == ["10.2.0.6/32", "10.3.0.7/32"]
-    # a host behind address translation says an address that none of its interfaces has
+    # a host behind address translation reports an address that none of its interfaces has
     translated = host(("eth0", "192.168.0.2/24"), at="80.1.2.3", came_from="10.1.0.5")
     assert networks.routed([launcher, translated], launcher) == []
 

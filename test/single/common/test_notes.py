@@ -1,4 +1,4 @@
-"""Notes of a rank: which processes write them, and that nobody else does."""
+"""Notes of a rank, and which processes write them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BELOW = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[
 
 
 class Pipe:
-    """As a rank's wrapper has it: read from, and named in the environment of the rank."""
+    """A pipe as a rank's wrapper has it, named in the environment of the rank."""
 
     def __init__(self) -> None:
         self.source, self.target = os.pipe()
@@ -26,7 +26,7 @@ class Pipe:
         self.variables = {notes.VARIABLE: f"{self.target}:{status.st_dev}:{status.st_ino}"}
 
     def told_by(self, *code: str, inherited: bool) -> str:
-        """What a process writes that runs the first of the programs, with the others as arguments."""
+        """The notes of a process that runs the first of the programs, with the others as arguments."""
         environment = {**os.environ, **self.variables, "PYTHONPATH": str(ROOT)}
         passed = (self.target,) if inherited else ()
         subprocess.run([sys.executable, "-c", *code], check=True, env=environment, pass_fds=passed)

@@ -1,4 +1,4 @@
-"""A clone that is not built, inside of which Python imports its sources instead of the installation."""
+"""An unbuilt clone, in which Python imports the clone's sources instead of the installation."""
 
 import os
 import re
@@ -45,7 +45,7 @@ def fitting_clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def clone(fitting_clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One whose core was changed since."""
+    """A clone whose core has changed since the build."""
     folder = tmp_path_factory.mktemp("changed") / "clone"
     shutil.copytree(fitting_clone, folder)
     with (folder / "horovod" / "native" / "base" / "dtype.h").open("a") as header:
@@ -54,7 +54,7 @@ def clone(fitting_clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def typed(clone: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    """In the clone, where this package stands for what is installed."""
+    """Run in the clone, with this package as the installed one."""
     return subprocess.run(
         [sys.executable, *words],
         cwd=clone,
@@ -104,7 +104,7 @@ def test_check_build_says_the_same_and_fails(clone: Path) -> None:
 
 
 def test_check_build_of_an_installation_fails_where_a_clone_hides_it(clone: Path) -> None:
-    """As the command horovodrun, which does not begin in the current folder; a rank's script does."""
+    """As with the command horovodrun, whose sys.path lacks the current folder; a script of a rank has it."""
     done = typed(clone, "-P" if sys.version_info >= (3, 11) else "-I", "-c", CHECK_BUILD, str(PACKAGE.parent))
     assert (done.returncode, done.stdout.count(HIDES)) == (1, 1)
 

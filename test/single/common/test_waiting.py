@@ -1,4 +1,4 @@
-"""horovod.common.waiting: how long callers were blocked, what they say meanwhile, and who may go on."""
+"""horovod.common.waiting: how long callers were blocked, their messages meanwhile, and which may continue."""
 
 import math
 import time
@@ -15,7 +15,7 @@ PAUSE = 0.05  # seconds
 
 
 class SlowEngine:
-    """An engine whose only request takes a while, and fails if it is asked to."""
+    """An engine whose only request takes a while, and fails on demand."""
 
     def __init__(self, fails: bool = False) -> None:
         self.fails = fails
@@ -28,7 +28,7 @@ class SlowEngine:
 
 
 class SlowStepper:
-    """Over after a while."""
+    """An operation that ends after a while."""
 
     def __init__(self) -> None:
         self.over_at = time.monotonic() + PAUSE
@@ -61,13 +61,13 @@ def test_waiting_is_counted_until_the_next_job() -> None:
     assert waiting.blocked_microseconds() > second
     third = waiting.blocked_microseconds()
     time.sleep(PAUSE)
-    assert waiting.blocked_microseconds() == third  # no clock runs while nobody waits
+    assert waiting.blocked_microseconds() == third  # the clock runs only during a wait
     jobs.current().belongings.forget()
     assert waiting.blocked_microseconds() == 0
 
 
 class Clock:
-    """In the place of `time`: it goes on by what is slept, and does what is due meanwhile."""
+    """Replaces `time`: sleep() advances the clock and runs the events that are due."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
@@ -85,7 +85,7 @@ class Clock:
 
 
 class Scripted:
-    """An engine and an operation in one: over at `over_at`, and to yield at `yields_at`."""
+    """An engine and its operation: it ends at `over_at`, and must yield at `yields_at`."""
 
     def __init__(self, clock: Clock, over_at: float, yields_at: float = math.inf) -> None:
         self.clock, self.over_at, self.yields_at = clock, over_at, yields_at
@@ -135,10 +135,10 @@ WAYS: list[tuple[Callable[[Any], object], bool]] = [
 def test_who_waits_for_long_says_so_now_and_then(
     clock: Clock, way: Callable[[Any], object], may_yield: bool
 ) -> None:
-    """Soon for the first time, and then with longer and longer breaks."""
+    """The first report comes soon, later ones at increasing intervals."""
     waiting.begin(
         cast(waiting.Stepper, Scripted(clock, NEVER))
-    )  # or a wait for the engine alone has no turns
+    )  # otherwise a wait on the engine alone does not take turns
     scripted = Scripted(clock, over_at=101.0)
     way(scripted)
     assert 101.0 <= clock.now < 101.0 + 2 * waiting.LONGEST_PAUSE

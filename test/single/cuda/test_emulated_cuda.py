@@ -1,4 +1,4 @@
-"""The emulated CUDA and the core's Device over it: streams, events, memory, kernels, errors."""
+"""The emulated CUDA, and the core's Device on it: streams, events, memory, kernels, errors."""
 
 import ctypes
 import os
@@ -18,8 +18,8 @@ from device_trials import Gpu, address_of, refused_there, trials  # noqa: E402
 
 import build  # noqa: E402
 
-build.library_path()  # where it cannot be built, nothing here can be: also what processes of their own do
-FLAG_TIME = 0.05  # seconds in which a kernel that did not wait would have run
+build.library_path()  # the import fails if the emulation cannot be built; child processes need it too
+FLAG_TIME = 0.05  # seconds; a kernel that did not wait would have run by then
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def gpu() -> Gpu:
 
 @pytest.fixture
 def flag(gpu: Gpu) -> c_int:
-    """A flag in pinned memory, for which add_when_raised waits."""
+    """A flag in pinned memory, on which add_when_raised waits."""
     address = gpu.allocate(4, is_pinned=True)
     return c_int.from_address(address.value or 0)
 
@@ -125,7 +125,7 @@ def test_streams_wait_for_events_of_others(gpu: Gpu, flag: c_int) -> None:
     gpu.wait(second, event)
     gpu.copy(second, copy, memory, 32)
     done = gpu.record(second)
-    trials().device_forget_event(event)  # the wait holds what it needs, also when the event is recorded anew
+    trials().device_forget_event(event)  # the wait keeps its target, even if the event is recorded again
     gpu.record(gpu.make_stream())
     time.sleep(FLAG_TIME)
     assert not gpu.is_done(done)
@@ -207,7 +207,7 @@ from device_trials import *
 
 
 def run(program: str, **environment: str) -> str:
-    """What a program says in a process of its own, with an environment that the emulation reads once."""
+    """The output of a program in a new process, as the emulation reads its environment only once."""
     code = IN_A_PROCESS.format(emulation=str(EMULATION)) + program
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -1,6 +1,6 @@
 """The emulated NCCL through the core's Communicator: processes, errors, abort.
 
-What it computes and moves, test_device_collectives.py asks through the engine.
+test_device_collectives.py tests its results through the engine.
 """
 
 import os
@@ -34,7 +34,7 @@ def emulated_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def on_ranks(size: int, work: Callable[[Communicator], T]) -> list[T]:
-    """What the work gave on each rank, each a thread with a GPU of its own."""
+    """The result of the work on each rank; a rank is a thread with its own GPU."""
     unique = make_id()
 
     def one(rank: int) -> T:
@@ -73,7 +73,7 @@ def test_two_ranks_on_one_gpu_are_refused() -> None:
 
 
 def fail_and_abort(own: Communicator, count: int) -> tuple[str, bool, str]:
-    """A sum that does not end: what failure() says, whether the stream stood still, what it says later."""
+    """A sum that hangs: failure()'s result, whether the stream was blocked, and failure()'s later result."""
     memory = own.gpu.allocate(4 * 1000)
     own.allreduce(memory, memory, count, 6)
     event = own.gpu.record(own.stream)
@@ -177,7 +177,7 @@ own.destroy()
     ],
 )
 def test_every_call_that_fails_is_named(function: str, call: str, gpu: str) -> None:
-    """Two ranks in one process, of which the first makes the call that fails; then the process goes on."""
+    """Two ranks in one process; the first makes the failing call, and the process continues."""
     program = f"""
 import threading
 unique = make_id() if {function!r} != "ncclGetUniqueId" else b""

@@ -1,4 +1,4 @@
-"""Our declarations of NCCL's interface beside those of its own header, where a nccl.h is found."""
+"""Compares the package's declarations of NCCL's interface with nccl.h, if that header is installed."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""A GPU by itself, as benchmarks use it (native.Device): messages and sums are those of the CPU's codecs."""
+"""One GPU as benchmarks use it (native.Device): messages and sums equal those of the CPU's codecs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "emulated_cuda"))
 
 from cuda_twin import decoded_message, encoded_message, summed
 from device_kernels import Asked, Tensor
-from emulated_gpu import LIBRARY  # importing has the core use it
+from emulated_gpu import LIBRARY  # the import makes the core use it
 
 from horovod.common.exceptions import WrongArgument
 
@@ -52,7 +52,7 @@ class OneStream:
 
 
 class Pieces:
-    """Tensors in the GPU's memory, and memory for what becomes of each."""
+    """Tensors in the GPU's memory, and memory for each result."""
 
     def __init__(self, gpu: OneStream, codec: str, tensors: Sequence[Tensor]) -> None:
         self.gpu = gpu

@@ -1,4 +1,4 @@
-"""The drawings: the text compared whole, the SVG by what is in it and where."""
+"""Drawings of a topology: compares the whole text, and the elements of the SVG and their positions."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def paths(drawing: str, kind: str) -> list[ElementTree.Element]:
 
 
 def rectangles(drawing: str, kind: str = "") -> list[tuple[float, ...]]:
-    """(x, y, width, height) of each box, or of those of a class; "-": without cards, which are a stack."""
+    """(x, y, width, height) of each box, or of a class of boxes; "-": without cards, which are stacked."""
     found = []
     for box in elements(drawing, "rect"):
         name = box.get("class", "")
@@ -130,7 +130,7 @@ def rectangles(drawing: str, kind: str = "") -> list[tuple[float, ...]]:
 
 
 def boxes(drawing: str) -> list[tuple[str, float, float, float, float]]:
-    """(text, left, top, right, bottom) of every text, as wide as in the widest of usual fonts."""
+    """(text, left, top, right, bottom) of every text, in the widest of usual fonts."""
     found = []
     for element in elements(drawing, "text"):
         size, x, y = (float(element.get(name, "")) for name in ("font-size", "x", "y"))
@@ -142,7 +142,7 @@ def boxes(drawing: str) -> list[tuple[str, float, float, float, float]]:
 
 
 def test_one_is_singular_in_all_that_is_said_of_a_host() -> None:
-    """In the drawings of one core, and of two."""
+    """The wires in the drawings of one core, and of two."""
     for count, thread, core in ((1, "1 thread", "1 core"), (2, "2 threads", "2 cores")):
         host = Host("h", (Socket(0, "X", count, count, None),), None, count)
         shown = text.drawing((host,), None)
@@ -231,7 +231,7 @@ def test_texts_of_the_svg_are_apart_and_inside(name: str) -> None:
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_texts_are_inside_their_boxes(name: str) -> None:
-    """A text that begins in a box, as a host's or a socket's, ends there."""
+    """A text that begins in a box, such as a host or a socket, ends in it."""
     drawing = picture(name)
     for content, left, top, right, bottom in boxes(drawing):
         middle = (top + bottom) / 2
@@ -269,7 +269,7 @@ Segment = tuple[float, float, float, float]  # left, top, right, bottom
 
 
 def segments(drawing: str, *kinds: str) -> list[Segment]:
-    """The straight lines of these kinds, one after the other."""
+    """The straight segments of lines of these kinds."""
     found = []
     for path in elements(drawing, "path"):
         points = re.fullmatch(r"M(\S+) (\S+) L(\S+) (\S+)", path.get("d", ""))
@@ -286,9 +286,9 @@ def touches(x: float, y: float, line: Segment) -> bool:
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_wires_lead_from_one_part_to_another(name: str) -> None:
-    """Each end is at the edge of a box, or on another wire: else it would hang in the air.
+    """Each end touches the edge of a box, or another wire.
 
-    Where cables end, a network's corners are round: they reach into it a little.
+    Cables reach slightly into a network's box, as its corners are round.
     """
     drawing = picture(name)
     edges: list[Segment] = []
@@ -299,7 +299,7 @@ def test_wires_lead_from_one_part_to_another(name: str) -> None:
         x, y, width = (float(box.get(key, "")) for key in ("x", "y", "width"))
         edges += [(x, y, x + width, y + 10)] if box.get("rx") == "10" and width > svg.WIDTH - 10 else []
     wires = segments(drawing, "pcie", "nvlink", "cable", "between")
-    assert bool(wires) == (name != "nasty")  # of which nobody knows what hangs on what
+    assert bool(wires) == (name != "nasty")  # its connections are unknown
     for number, (left, top, right, bottom) in enumerate(wires):
         others = edges + wires[:number] + wires[number + 1 :]
         for x, y in ((left, top), (right, bottom)):
@@ -371,7 +371,7 @@ def test_hosts_that_are_drawn_as_one_are_named_below_their_number() -> None:
 
 
 def test_several_drawings_on_a_page() -> None:
-    """All names begin with the prefix, and nothing is set for the page around."""
+    """All names begin with the prefix, and no style applies to the surrounding page."""
     drawing = picture("mesh", "second")
     assert {name.split("-")[0] for name in re.findall(r'class="([^"]+)"', drawing)} == {"second"}
     (style,) = elements(drawing, "style")
@@ -383,7 +383,7 @@ def test_several_drawings_on_a_page() -> None:
 
 
 def contrast(one: str, other: str) -> float:
-    """As WCAG 2 defines it."""
+    """The contrast of two colours, as WCAG 2 defines it."""
     lights = []
     for colour in (one, other):
         parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]

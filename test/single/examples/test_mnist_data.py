@@ -1,4 +1,4 @@
-"""The examples' data loader on files made here: what it accepts, refuses, downloads; and the digits."""
+"""The examples' data loader, on files made here: accepted and refused files, downloads, and the digits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CONTENTS = {NAMES[seed]: idx_bytes(shape, seed) for seed, shape in enumerate(SHA
 
 @pytest.fixture
 def data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModuleType]:
-    """examples/mnist_data.py, expecting the small data made here, finding none, and with no mirror to ask."""
+    """examples/mnist_data.py, which expects the small data made here, finds none, and has no mirror."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     monkeypatch.delenv("MNIST_DATA_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -74,7 +74,7 @@ def write_all(folder: Path, zipped: bool = False) -> None:
 
 
 def check_content(found: object) -> None:
-    """`found` holds exactly the data made here, normalised."""
+    """Assert that `found` is exactly the data made here, normalised."""
     for split, images_name, labels_name, count in (("train", *NAMES[:2], TRAIN), ("test", *NAMES[2:], TEST)):
         images, labels = getattr(found, split).tensors
         pixels = torch.frombuffer(bytearray(CONTENTS[images_name][16:]), dtype=torch.uint8)
@@ -87,7 +87,7 @@ def never_said(line: str) -> None:
     raise AssertionError(f"said: {line}")
 
 
-# Where the files are found
+# Locations of the files
 
 
 @pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gzip"])
@@ -117,7 +117,7 @@ def test_the_real_shapes_are_mnists(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-# What is refused: every message names the file and what was expected
+# Refused files: every message names the file and the expected content
 
 
 def refusal(data: ModuleType, folder: Path, allow_digits: bool = False) -> str:
@@ -163,7 +163,7 @@ def test_damaged_gzip(data: ModuleType, tmp_path: Path, damage: str) -> None:
     if damage == "cut":
         del content[-100:]
     elif damage == "flipped":
-        content[-6] ^= 1  # in the checksum at the end, so that all the rest decompresses
+        content[-6] ^= 1  # in the checksum at the end, so that the data itself decompresses
     else:
         content[:2] = b"<h"
     path.write_bytes(content)
@@ -192,7 +192,7 @@ def test_named_folder_without_data_is_not_replaced_by_digits(data: ModuleType, t
 
 
 class Mirror(http.server.ThreadingHTTPServer):
-    """Serves a folder, and counts how often each file was asked for."""
+    """Serves a folder, and counts the requests for each file."""
 
     def __init__(self, folder: Path) -> None:
         self.asked: list[str] = []
@@ -211,7 +211,7 @@ class MirrorAnswer(http.server.SimpleHTTPRequestHandler):
         super().do_GET()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Not on the tests' output."""
+        """Keeps requests out of the tests' output."""
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
-"""docs/architecture.md and CONTRIBUTING.md name files that exist, and in each what they say is there; so does
-a picture.
+"""Files that docs/architecture.md and CONTRIBUTING.md name exist and define the names given there; pictures
+exist too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def files_in(text: str) -> list[str]:
 
 
 def missing(text: str) -> Iterator[str]:
-    """What the text says is there, and is not."""
+    """Complaints about files and names in the text that do not exist."""
     for name in files_in(text):
         if found(name) is None:
             yield f"there is no {name}"

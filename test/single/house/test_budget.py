@@ -1,4 +1,4 @@
-"""scripts/check_budget.py, which `make check` runs, notices what is over the size budget."""
+"""scripts/check_budget.py, which `make check` runs, reports files over the size budget."""
 
 import sys
 from pathlib import Path

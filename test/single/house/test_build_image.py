@@ -1,4 +1,4 @@
-"""scripts/build_image.sh: which program builds the image, with what. The programs are played by scripts."""
+"""Which program scripts/build_image.sh builds the image with, and how. Scripts replace the programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOTES = '#!/bin/sh\n[ "$1" = info ] && exit {engine}\necho "{name} $*" >"$ASKED"
 def build(
     folder: Path, programs: dict[str, int], *arguments: str
 ) -> tuple[subprocess.CompletedProcess[str], str]:
-    """What the script said, and what it started. programs: name -> what `info` ends with."""
+    """The script's output and its commands. programs: name -> exit code of `info`."""
     for name in ("bash", "sed", "git", "dirname"):
         if there := shutil.which(name):  # it does without git
             (folder / name).symlink_to(there)

@@ -1,4 +1,4 @@
-"""Time limits that grow with the load."""
+"""Time limits that grow with the load of the machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_limits_grow_with_the_load(monkeypatch: pytest.MonkeyPatch, load: float,
 
 
 def test_processes_are_waited_for_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By position and by name; a short time-out, which is meant to pass, stays as it is."""
+    """By position and by name; a short timeout, which is meant to expire, does not change."""
     monkeypatch.setattr(busy, "LEAST_SECONDS", 0.3)
     monkeypatch.setattr(busy, "times_longer", lambda: 2.0)
     with subprocess.Popen(SLEEPS, stdout=subprocess.PIPE) as process:

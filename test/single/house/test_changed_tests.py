@@ -42,7 +42,7 @@ def test_each_folder_of_the_package_has_tests() -> None:
 
 
 def test_each_folder_of_tests_is_one_of_the_package() -> None:
-    """Or named here; and no test lies beside the folders, where no change would select it."""
+    """Other folders are named here. All tests are in folders, as changes select folders."""
     others = {HOUSE, *OTHERS.values(), "test/single/build_support", "test/single/support"}
     named = others.union(*map(of_folder, folders_of_the_package()))
     data = {"test/single/torch/stored_checkpoints"}
@@ -81,8 +81,8 @@ def test_a_file_selects(file: str, selected: set[str], monkeypatch: pytest.Monke
     ("file", "user"),
     [
         ("horovod/native/codec/codec.h", "test/single/collective"),
-        ("horovod/native/codec/codec.cc", "test/single/collective"),  # its header is what others include
-        ("horovod/native/bind/plan.cc", "test/single/torch"),  # which imports the native module
+        ("horovod/native/codec/codec.cc", "test/single/collective"),  # other files include its header
+        ("horovod/native/bind/plan.cc", "test/single/torch"),  # torch imports the native module
         ("horovod/common/agent_channel.py", "test/single/runner"),
         ("horovod/common/numpy_codec/__init__.py", "test/single/lab/report"),
     ],

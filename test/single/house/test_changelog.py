@@ -1,4 +1,4 @@
-"""CHANGELOG.md: what is under way is no release, and each kind of change has one heading in each version."""
+"""CHANGELOG.md: unreleased changes have no version; and a version has one heading for each kind of change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RELEASES = [match[1] for line in LINES if (match := re.fullmatch(r"## \[(.+)\]",
 
 
 def test_an_unreleased_version_is_no_release() -> None:
-    """Or pip would take wheels of both for the same, and install neither over the other."""
+    """Otherwise pip would treat wheels of both as equal, and install neither over the other."""
     newest = max(Version(name) for name in RELEASES if name != "Unreleased")
     version = Version(horovod.__version__)
     assert version > newest if "Unreleased" in RELEASES else version == newest

@@ -1,4 +1,4 @@
-"""Warnings are errors: g++'s where the package is built, clang's in scripts/check_cpp.py."""
+"""Compiler warnings are errors: g++'s in the package's build, clang's in scripts/check_cpp.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "scripts"))
-sys.path.append(str(ROOT))  # last: a sanitized build may stand before it
+sys.path.append(str(ROOT))  # last, as a sanitized build may be before it
 import check_cpp  # noqa: E402
 import show_build  # noqa: E402
 
@@ -68,7 +68,7 @@ def checked(source: Path, command: list[str] = COMPILER) -> bool:
 def test_clang_refuses(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str], text: str, said: str
 ) -> None:
-    """Each time: what is refused has not passed."""
+    """A refused file is checked again each time."""
     (tmp_path / "wrong.cc").write_text(text)
     for _ in range(2):
         assert not checked(tmp_path / "wrong.cc", command)
@@ -107,7 +107,7 @@ def test_clang_reads_what_has_mutexes() -> None:
 
 
 def test_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A source that changed, one that includes a header that did, and no other."""
+    """Only changed sources, and sources that include a changed header."""
     changes = {
         "diff": ["horovod/native/base/log.cc", "horovod/native/schedule/engine.h"],
         "ls-files": ["horovod/native/base/new.cc"],
@@ -137,7 +137,7 @@ def test_how_sources_are_laid_out(
 
 
 def test_a_developers_build_takes_warnings_for_errors(tmp_path: Path) -> None:
-    """Every file of ours is compiled so; and the compiler then refuses one with an unused variable."""
+    """Every file of the package is compiled so; the compiler then refuses an unused variable."""
     nanobind = pytest.importorskip("nanobind", reason="a build's requirements are not installed")
     cmake = requirements.usable_cmake()
     assert cmake
@@ -172,7 +172,7 @@ def test_a_developers_build_takes_warnings_for_errors(tmp_path: Path) -> None:
 @pytest.mark.skipif(not shutil.which("make"), reason="there is no make; apt-get install make")
 @pytest.mark.parametrize(("given", "before", "strict"), [("", 0, 0), ("1", 0, 1), ("", 1, 1), ("0", 1, 0)])
 def test_make_builds_so_for_developers(tmp_path: Path, given: str, before: int, strict: int) -> None:
-    """A newcomer's compiler, of which nothing is known, may warn. Who said so once is a developer."""
+    """A user's unknown compiler may warn. An earlier HOROVOD_DEVELOPER=1 stays in force."""
     (tmp_path / f".developer-{before}").touch()
     environment = {name: value for name, value in os.environ.items() if name != "HOROVOD_DEVELOPER"}
     if given:

@@ -1,4 +1,4 @@
-"""Ctrl-C during `make test`: it ends at once, and nothing is shown that looks like a failure of ours."""
+"""Ctrl-C during `make test` ends it at once, without output that looks like a failed test."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ BEGINS_AND_WAITS = "#!/bin/sh\necho begun >>'{}'\nexec sleep 60\n"
 
 
 def interrupted(command: list[str], begun: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """What a command said and how it ended that a terminal has sent Ctrl-C when something had begun."""
+    """The output and exit status of a command that gets Ctrl-C from a terminal once `begun` exists."""
     process = subprocess.Popen(
         command,
         env=os.environ | variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # so that all of it, and nothing else, gets the signal
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # whoever runs tests may ignore it
+        start_new_session=True,  # exactly its processes get the signal
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # the tests' parent may ignore it
     )
     limit = busy.limit(60)
     while not begun.exists() and process.poll() is None and time.monotonic() < limit:
@@ -58,7 +58,7 @@ def test_the_second_half_of_make_test_does_not_begin(program: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("script", ["show_build.py", "check_cpp.py"])
 def test_a_script_shows_no_traceback(script: str, program: Path, tmp_path: Path) -> None:
-    """What waits is the command of show_build.py, and the clang-format beside check_cpp.py's Python."""
+    """The waiting program is show_build.py's command, or the clang-format beside check_cpp.py's Python."""
     waiting = program.rename(program.with_name("clang-format"))
     python = program.with_name("python")
     python.symlink_to(sys.executable)

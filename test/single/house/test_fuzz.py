@@ -1,4 +1,4 @@
-"""Parsers of what came from elsewhere, given inputs that nobody wrote: test/fuzz/README.md."""
+"""Runs the parsers of external input on generated inputs: see test/fuzz/README.md."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_what_once_broke_a_parser(regression: Regression) -> None:
 
 
 def test_an_input_is_the_same_again() -> None:
-    """So that a seed and a number are enough to report one."""
+    """A seed and a number then suffice to report an input."""
     target = TARGETS["hosts"]
     assert [target.input(number) for number in range(50)] == [target.input(number) for number in range(50)]
     assert len({target.input(number) for number in range(50)}) > 40
@@ -64,6 +64,6 @@ def test_a_hang_and_a_glut_of_memory_are_found(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_samples_are_taken() -> None:
-    """Spoiled ones reach deep into a parser only if they are valid but for that."""
+    """Corrupted inputs reach deep into a parser only if the rest of them is valid."""
     for target in TARGETS.values():
         assert any([campaign.check(target, sample, "a sample") for sample in target.samples]), target.name

@@ -1,4 +1,4 @@
-"""scripts/install_torch.sh: which PyTorch it asks pip for. A script plays Python, and notes what comes."""
+"""Which PyTorch scripts/install_torch.sh requests from pip. A script in Python's place logs its arguments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ esac
 def run(
     folder: Path, *options: str, stdout: int = subprocess.PIPE, **settings: str
 ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    """What the script said, and with which arguments pip was started."""
+    """The script's output, and pip's arguments."""
     python, asked = folder / "python", folder / "asked"
     python.write_text(PYTHON)
     python.chmod(0o755)
@@ -70,7 +70,7 @@ def test_further_options_reach_pip(tmp_path: Path) -> None:
 
 
 def test_how_much_is_downloaded_is_said(tmp_path: Path) -> None:
-    """Before it begins, of each file, and while it arrives: a stand-in for sleep makes 10 s a tenth."""
+    """Progress is shown before it begins, for each file, and during a download, here every 0.1 s."""
     (tmp_path / "sleep").write_text("#!/bin/sh\nexec /bin/sleep 0.1\n")
     (tmp_path / "sleep").chmod(0o755)
     pip = """

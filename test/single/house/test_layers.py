@@ -1,4 +1,4 @@
-"""Holds the arrows of docs/architecture.md: who may include or import whom. The table there is the rule."""
+"""Checks includes and imports against the arrows in docs/architecture.md. The table there is the rule."""
 
 import ast
 import re
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 NATIVE = ROOT / "horovod" / "native"
 SUFFIXES = (".cc", ".h", ".cu", ".cuh")
 ROW = re.compile(r"^\| `horovod/native/(\w+)` \|.*\| (.+?) \|$", re.MULTILINE)
-# The standard library is enough for these.
+# These need only the standard library.
 FOR_ALL = ("horovod.__version__", "horovod.common.exceptions", "horovod.common.sentences")
 PYTHON_LAYERS = {  # package -> what it may import beside itself and the standard library
     "common": "numpy psutil horovod._native",
@@ -32,10 +32,10 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
     "lab": "horovod.runner horovod.made_hosts rich horovod.torch torch "
     "horovod.common horovod.drawing horovod.topology numpy jinja2 markupsafe matplotlib",
 }
-# May only shrink: what is mended goes from here.
+# May only shrink: remove a circle once it is fixed.
 KNOWN_CIRCLES = [{"horovod.torch.gradient_listener", "horovod.torch.shared_parameters"}]
 HEAVY = ("torch", "numpy", "horovod.torch", "horovod._native")
-LIGHT: dict[str, set[str]] = {  # module -> those of its own that may load what is heavy
+LIGHT: dict[str, set[str]] = {  # module -> its submodules that may load heavy modules
     "horovod.runner": {"horovod.runner.agents.warm_server"},
     # what `import torch` runs, in every process
     "horovod.torch_autoload": set(),
@@ -63,7 +63,7 @@ def includes(path: Path) -> list[str]:
 
 
 def wrong_includes(native: Path) -> list[str]:
-    """Those that go against the arrows, each as "file: what it includes"."""
+    """Includes that go against the arrows, each as "file: include"."""
     layers = native_layers()
     return [
         f"{path.relative_to(native)}: {name}"
@@ -86,7 +86,7 @@ def test_an_include_against_the_arrows_is_found(tmp_path: Path, suffix: str) -> 
 
 
 def test_every_native_file_is_read_and_built() -> None:
-    """By these rules, and by CMake's lists."""
+    """According to these rules, and to CMake's lists."""
     files = set(native_files())
     assert {path for path in NATIVE.rglob("*") if path.is_file()} == files
     globs = re.findall(r"\$\{native\}/(\S+\*\.\w+)", (ROOT / "CMakeLists.txt").read_text())
@@ -106,7 +106,7 @@ def is_within(module: str, packages: Iterable[str]) -> bool:
 
 
 def imports_of(path: Path, skipped: Callable[[ast.AST], bool] = lambda node: False) -> set[str]:
-    """Modules and, of `from`, names in them; inside of functions too."""
+    """Imported modules, and names after `from`; also inside functions."""
     package = path.relative_to(ROOT).parent.parts
     found: set[str] = set()
     nodes: list[ast.AST] = [ast.parse(path.read_text())]
@@ -131,7 +131,7 @@ def is_for_later(node: ast.AST) -> bool:
 
 
 def modules_of(*folders: str) -> dict[str, Path]:
-    """By name; those outside of the package as scripts see them."""
+    """Modules by name; modules outside the package by the name that scripts use."""
     found: dict[str, Path] = {}
     for folder in folders:
         for path in (ROOT / folder).rglob("*.py"):
@@ -167,7 +167,7 @@ def test_python_imports_go_down(package: str) -> None:
 
 @pytest.mark.parametrize("light", LIGHT)
 def test_what_starts_often_loads_nothing_heavy(light: str) -> None:
-    """By no module that it imports, of which each is followed."""
+    """The check follows each import transitively."""
     modules = modules_of("horovod")
     graph = graph_of(modules, is_for_types if light == "horovod.runner" else is_for_later)
     assert LIGHT[light] <= {*modules}
@@ -183,7 +183,7 @@ def test_what_starts_often_loads_nothing_heavy(light: str) -> None:
 
 
 def circles(graph: dict[str, set[str]]) -> list[set[str]]:
-    """What imports itself by others (Tarjan's strongly connected components)."""
+    """Circles of imports (Tarjan's strongly connected components)."""
     number: dict[str, int] = {}
     lowest: dict[str, int] = {}
     waiting: list[str] = []
@@ -209,7 +209,7 @@ def circles(graph: dict[str, set[str]]) -> list[set[str]]:
 
 
 def python_graph(*folders: str) -> dict[str, set[str]]:
-    """By imports for types and in functions too."""
+    """Includes imports for types and inside functions."""
     modules = modules_of(*folders)
     return {name: found & {*modules} for name, found in graph_of(modules).items()}
 
@@ -246,13 +246,13 @@ def test_the_table_names_every_folder() -> None:
 
 
 def test_every_folder_of_python_is_a_package() -> None:
-    """An installation has no others, where the source tree imports them all the same."""
+    """An installation lacks other folders, although they can be imported from the source tree."""
     folders = {path.parent for path in (ROOT / "horovod").rglob("*.py")}
     assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
 
 
 def test_no_two_modules_of_tests_share_a_name() -> None:
-    """Of two, pytest would import one, given both of their folders. What ranks run, it sees by itself."""
+    """Of two modules with one name, pytest would import only one. Programs of ranks are exempt."""
     paths = [path for path in (ROOT / "test").rglob("*.py") if not path.parent.name.endswith("ranks")]
     names = Counter(path.stem for path in paths if path.name not in ("conftest.py", "__init__.py"))
     assert len(names) > 300, "the tests are not seen any more"

@@ -1,4 +1,4 @@
-"""The stand-ins for parts of torch in Python processes of the tests: who gets them, and who torch's own."""
+"""Substitutes for parts of torch in test processes: which processes get them, and which get torch's own."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What `make` does after a change. A script plays Python, and notes what it is asked to do."""
+"""The commands of `make` after a change. A script replaces Python and logs its arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-# The script that shows how far a command is runs it; nothing else happens.
+# show_build.py runs its command, and does nothing else here.
 PYTHON = """#!/bin/sh
 echo "$HOROVOD_DEVELOPER $*" >>"$ASKED"
 """
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="no make")
 
 @pytest.fixture
 def venv(tmp_path: Path) -> Path:
-    """An environment that is there, without the package."""
+    """An existing environment, without the package."""
     python = tmp_path / "bin" / "python"
     python.parent.mkdir()
     python.write_text(PYTHON)
@@ -32,12 +32,12 @@ def venv(tmp_path: Path) -> Path:
 
 
 def by_hand() -> dict[str, str]:
-    """The environment of a make that no make has started: tests are, by `make test`."""
+    """The environment without make's variables, as `make test` may run the tests."""
     return {name: text for name, text in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
 
 
 def asked(venv: Path, *options: str) -> list[str]:
-    """What the package's target asks Python to do; `-W FILE` is make's way to say that FILE has changed."""
+    """The commands that the package's target gives Python; `-W FILE` makes make treat FILE as changed."""
     notes = venv / "asked"
     notes.unlink(missing_ok=True)
     subprocess.run(
@@ -53,7 +53,7 @@ def asked(venv: Path, *options: str) -> list[str]:
 
 
 def test_pytorch_waits_for_what_the_build_needs(venv: Path) -> None:
-    """Both bring setuptools, and two pips at once break each other."""
+    """Both install setuptools, and two concurrent pips break each other."""
     database = subprocess.run(
         ["make", "--print-data-base", "--question", f"VENV={venv}", "help"],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""scripts/make_stub.py: the native module's stub has its signatures, and keeps the docstrings it had."""
+"""scripts/make_stub.py writes the native module's signatures into the stub and keeps its docstrings."""
 
 from __future__ import annotations
 

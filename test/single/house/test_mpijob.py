@@ -1,6 +1,6 @@
-"""deploy/kubeflow/mpijob.yaml against the fields of the API (MPI Operator, v2beta1), and the repository.
+"""Checks deploy/kubeflow/mpijob.yaml against the API (MPI Operator, v2beta1) and against the repository.
 
-That it works is shown by test/container/test_pods.py.
+test/container/test_pods.py runs it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parents[3]
 MANIFEST = yaml.safe_load((ROOT / "deploy" / "kubeflow" / "mpijob.yaml").read_text())
 SSHD_CONFIG = (ROOT / "deploy" / "container" / "sshd_config").read_text()
 
-# Field -> type, a tuple of the values allowed, or the fields below. The part of the API that the manifest
-# uses: a field that is not here is not in the API, or nobody has looked it up yet.
+# Field -> type, a tuple of the allowed values, or the fields below. The part of the API that the manifest
+# uses: a field that is not here is not in the API, or is not looked up yet.
 CONTAINER: dict[str, Any] = {
     "name": str,
     "image": str,
@@ -61,7 +61,7 @@ REQUIRED = ("apiVersion", "kind", "metadata.name", "spec.mpiReplicaSpecs.Launche
 
 
 def complaints(value: Any, schema: Any, where: str = "") -> list[str]:
-    """What of a document is not as the schema has it, each with its place."""
+    """The differences between a document and the schema, with their places."""
     if isinstance(schema, tuple):
         return [] if value in schema else [f"{where}: {value!r} is none of {schema}"]
     if isinstance(schema, type):
@@ -109,7 +109,7 @@ def test_the_launcher_types_what_horovodrun_understands() -> None:
     given, command = command_line.parse(launcher["args"])
     workers = spec["mpiReplicaSpecs"]["Worker"]["replicas"]
     assert given["np"] == workers * spec["slotsPerWorker"]
-    assert given["hostfile"] == "/etc/mpi/hostfile"  # where the operator writes it
+    assert given["hostfile"] == "/etc/mpi/hostfile"  # the operator writes it there
     assert command[0] == "python"
     assert (ROOT / command[1]).is_file()
 

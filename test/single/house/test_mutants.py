@@ -1,4 +1,4 @@
-"""The mutants that `make test-mutants` tries: what is changed of a source, and which tests could notice."""
+"""The mutants of `make test-mutants`: changes to a source, and the tests that could detect them."""
 
 from __future__ import annotations
 

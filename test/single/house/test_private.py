@@ -1,6 +1,6 @@
-"""Tests reach into private attributes only where a comment says why: `# private: _a, _b: why`.
+"""A test that uses a private attribute has a comment with the reason: `# private: _a, _b: why`.
 
-Moving what is inside then breaks no test that does not say so.
+A refactoring of internals then breaks only tests with such a comment.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 
 TESTS = Path(__file__).resolve().parents[2]
 COMMENT = re.compile(r"^# private: ((?:\w+, )*\w+): .{10,}$", re.MULTILINE)
-# What others have made public by saying so, for all its underscore.
+# Names that their libraries document as public in spite of the underscore.
 OF_PYTHON = {"_CFuncPtr", "_asdict", "_exit", "_fields", "_getframe", "_replace"}
 OF_PYTEST = {"_fixtureinfo"}
 OF_TORCH = {
@@ -32,7 +32,7 @@ PUBLIC = OF_PYTHON | OF_PYTEST | OF_TORCH | OF_HOROVOD | {"_native", "_horovod_o
 
 
 def private_of(text: str) -> set[str]:
-    """Private attributes that a file uses, of others than the object itself."""
+    """Private attributes that a file uses, except of `self`."""
     found = set()
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Attribute) or not re.match("_[^_]", node.attr):

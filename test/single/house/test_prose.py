@@ -1,4 +1,4 @@
-"""scripts/check_prose.py, which `make check` runs, notices what is no plain English."""
+"""scripts/check_prose.py, which `make check` runs, reports text that is not plain English."""
 
 from __future__ import annotations
 

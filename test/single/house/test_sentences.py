@@ -1,9 +1,9 @@
-"""Shows all sentences that errors say, in sentences.txt, and holds that code gives them their facts.
+"""Lists the sentences of all errors in sentences.txt and checks that the code supplies their facts.
 
 After a change of a sentence, `make generated` writes the file again.
 """
 
-# private: _layer: rows of a layer are its module's names, and these are of none
+# private: _layer: rows of a layer are its module's names, and these rows have no module
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sentences_of(path: Path) -> dict[str, Sentence]:
 
 def core_sentences() -> dict[str, Sentence]:
     """Rows of the core's table, by code: HVD_SAYS(code, kind, "cause", "remedy")."""
-    text = r'((?:\s*"(?:[^"\\]|\\.)*")+)'  # of several parts, as C++ has it
+    text = r'((?:\s*"(?:[^"\\]|\\.)*")+)'  # C++ joins several parts
     table = (NATIVE / "base" / "sentences.h").read_text()
     found = re.findall(rf"^HVD_SAYS\(\s*(\w+), (\w+),{text},{text}\)$", table, re.MULTILINE)
     assert len(found) == table.count("\nHVD_SAYS("), "a row has another form"
@@ -65,7 +65,7 @@ def raised(path: Path) -> Iterator[tuple[str, ast.Call | None]]:
 
 
 def layer_of(path: Path) -> Path:
-    """The errors.py that a file uses: of its folder, or of the next above that has one."""
+    """The errors.py that a file uses: in its folder, or in the nearest folder above."""
     return next(folder / "errors.py" for folder in path.parents if (folder / "errors.py") in LAYERS)
 
 
@@ -92,7 +92,7 @@ def test_each_sentence_is_raised_with_the_facts_that_it_names() -> None:
 
 
 def said_in_core() -> Iterator[tuple[str, str, str, str]]:
-    """Where the core says a sentence: file and line, its code, the statement, the file's text."""
+    """The core's uses of a sentence: file and line, its code, the statement, the file's text."""
     for path in sorted(NATIVE.rglob("*")):
         if path.suffix not in (".cc", ".cu", ".h") or path.name == "sentences.h":
             continue
@@ -129,7 +129,7 @@ def test_each_sentence_of_the_core_is_said_with_the_facts_that_it_names() -> Non
 
 
 def test_classes_of_the_core_s_errors_are_those_of_python() -> None:
-    """By name and in the order of their numbers, which ranks send."""
+    """By name, in the order of the numbers that ranks send."""
     header = (NATIVE / "base" / "error.h").read_text()
     listed = re.findall(r"\w+", re.search(r"enum class ErrorKind : uint8_t \{([^}]*)\}", header)[1])  # type: ignore[index]
     source = (NATIVE / "base" / "error.cc").read_text()

@@ -1,4 +1,4 @@
-"""scripts/show_build.py: what a build decided, how far it is; all in a file, its end where it fails."""
+"""scripts/show_build.py prints a build's decisions and progress, logs output, shows the end on failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make test`, `make test-all` and `.ci/run`: each test belongs to one tier, and CI leaves none out."""
+"""`make test`, `make test-all` and `.ci/run`: each test belongs to one tier, and CI runs all of them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_ci_runs_all_of_test_all() -> None:
 def test_a_busy_machine_has_more_time(
     load: float, times: float, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As pytest-timeout is asked before each test."""
+    """The timeout that pytest-timeout uses for each test."""
     limits: list[float] = []
 
     def note(item: pytest.Item, settings: pytest_timeout.Settings) -> bool:
@@ -85,7 +85,7 @@ needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="no make he
 
 
 def ci_in(folder: Path, test: str, arguments: str = "") -> subprocess.CompletedProcess[str]:
-    """What CI does with a `make test` that runs this file."""
+    """The result of CI's `make test` on this file."""
     (folder / "test").mkdir()
     (folder / "test" / "test_it.py").write_text(test)
     (folder / ".venv" / "bin").mkdir(parents=True)
@@ -118,7 +118,7 @@ def test_a_test_that_failed_beside_others_gets_a_second_run_and_is_named(tmp_pat
     ("test", "arguments", "runs"),
     [
         (FAILING["always"], "", 2),
-        (FAILING["four"], "", 1),  # so many are no accident
+        (FAILING["four"], "", 1),  # too many failures for a flaky test
         (FAILING["collection"], "", 1),
         (FAILING["once"], "--nonsense", 0),
     ],

@@ -1,4 +1,4 @@
-"""Programs in forks of a process that has loaded torch: they see and do what they would without that."""
+"""Programs in forks of a process that has loaded torch behave as in a fresh process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import busy
 import pytest
 import warm
 
-# The first line of each program says in a file whether it is a fork: torch is there before it is imported.
+# The first line of each program writes whether it is a fork: torch is loaded before its import.
 NOTES = "import os, sys; open(os.environ['NOTE'], 'w').write(str('torch' in sys.modules))\n"
 SEES = """
 print(sys.argv, sys.path[:2], __name__, os.getcwd(), os.umask(0), sorted(os.sched_getaffinity(0)))

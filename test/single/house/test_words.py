@@ -1,4 +1,4 @@
-"""House rules about text: none of a rule's files has what it forbids, and each rule would notice that."""
+"""House rules about text: no file breaks a rule, and each rule detects a violation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-# docs/architecture.md says which words are used instead.
+# docs/architecture.md lists the words to use instead.
 RETIRED = {
     *("verdict", "obey", "workbench", "surroundings", "attention", "vigil", "gathering", "crossing"),
     *("deposit", "landing", "parcel", "delivery", "courier", "journey", "leg", "desk", "unsaid"),
@@ -36,8 +36,8 @@ class Rule(NamedTuple):
     reason: str
     files: str  # folders or files
     pattern: str
-    breach: str  # a line that the pattern has to find
-    home: str = "(?!)"  # the pattern of paths where it may be
+    breach: str  # a line that the pattern must find
+    home: str = "(?!)"  # pattern of the paths that may contain it
 
 
 TEXTS = "horovod benchmarks examples scripts docs README.md CONTRIBUTING.md"
@@ -81,7 +81,7 @@ SUFFIXES = {".py", ".pyi", ".h", ".cc", ".cu", ".cuh", ".md", ".yml"}
 
 @cache
 def texts(place: str) -> dict[str, str]:
-    """Path -> its text, which begins with the path itself."""
+    """Path -> its text, with the path as first line."""
     paths = [ROOT / place] if (ROOT / place).is_file() else sorted((ROOT / place).rglob("*"))
     names = [str(path.relative_to(ROOT)) for path in paths if path.suffix in SUFFIXES]
     return {name: f"{name}\n{(ROOT / name).read_text(encoding='utf-8')}" for name in names}

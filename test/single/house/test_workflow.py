@@ -1,4 +1,4 @@
-""".github/workflows/ci.yml: what it runs exists, and in the image it runs what test/container runs there."""
+""".github/workflows/ci.yml runs scripts that exist, and in the image the same steps as test/container."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_in_the_image_it_runs_what_test_container_runs() -> None:
 
 
 def test_a_tag_builds_wheels() -> None:
-    """What make_wheels.py sets for a build, the workflow sets too; only the container differs."""
+    """The workflow sets the same variables as make_wheels.py; only the container differs."""
     workflow = WORKFLOWS["wheels"]
     assert workflow[True] == {
         "push": {"tags": ["v*"]},

@@ -1,4 +1,4 @@
-"""Doing runs, doing again what other programs disturbed, and what `python -m horovod.lab` says of it."""
+"""Doing runs, repeating runs that other programs disturbed, and the output of `python -m horovod.lab`."""
 
 # private: _MadeHostsOnDemand, _Work, _hosts_of, _run: a run without a launcher, and hosts that are not made
 
@@ -31,7 +31,7 @@ PLANS = [plan(2, name, seed) for name in ("none", "bit8") for seed in (1, 2)]
 
 
 class Said:
-    """A display that keeps what it is told."""
+    """A display that records its calls."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -51,7 +51,7 @@ Outcome = float | BaseException
 
 @pytest.fixture
 def doing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[str], list[str]]]:
-    """Does PLANS. outcomes: of the runs in the order in which they are done, what others take meanwhile."""
+    """Do PLANS. outcomes: the load by other processes during each run, in order."""
 
     def do(outcomes: list[Outcome], repeats: int = 0) -> tuple[list[str], list[str]]:
         left = list(outcomes)
@@ -76,7 +76,7 @@ def doing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tupl
 
 
 def shares(out: Path) -> dict[str, float]:
-    """What others took during the run in each folder."""
+    """The load by other processes during the run in each folder."""
     found = {}
     for path in sorted((out / "runs").iterdir()):
         load = folders.load_in(path)
@@ -102,7 +102,7 @@ def test_disturbed_runs_are_named(doing: Any, tmp_path: Path) -> None:
 
 
 def test_they_are_done_again(doing: Any, tmp_path: Path) -> None:
-    """The run that others disturbed less counts, and the other one is kept."""
+    """The less disturbed run counts; the other one is kept."""
     failed, said = doing([0.01, 0.2, 0.3, 0.04, 0.02, 0.4], repeats=1)
     assert failed == []
     found = shares(tmp_path)
@@ -112,7 +112,7 @@ def test_they_are_done_again(doing: Any, tmp_path: Path) -> None:
         line for line in said if line.startswith(("run 1 of 2 again: np2-bit8-seed1", "run 2 of 2 again"))
     ]
     assert "disturbed 1 of 4 runs: np2-bit8-seed2" in said[-1]
-    failed, said = doing([0.0], repeats=3)  # the lab once more: only what is disturbed, until nothing is
+    failed, said = doing([0.0], repeats=3)  # the lab again: repeats only disturbed runs
     assert "4 of 4 runs are done already" in said[0]
     assert shares(tmp_path)["np2-bit8-seed2"] == 0.0
     assert not any("other programs disturbed" in line for line in said)
@@ -154,7 +154,7 @@ class Runs:
     of: Plan
 
     def do(self, ending: str = "", found: list[Any] | None = None) -> tuple[bool, list[str], list[Any]]:
-        """(whether it ended well, what was said, what was stepped)"""
+        """(success, messages, steps)"""
         Path(self.of.script).write_text(SCRIPT + ending)
         text = "".join(json.dumps(record) + "\n" for record in (records(self.of) if found is None else found))
         Path(f"{self.of.script}.log").write_text(text)
@@ -216,7 +216,7 @@ def test_a_run_that_fails_says_how_and_does_not_count(
     assert shown == [f"    line {number}" for number in range(20 - conduct.LAST_LINES, 20)]
     assert not folders.is_finished(runs.out, runs.of) and folders.plan_in(runs.folder) is None
     assert (runs.folder / f"failed-{folders.PLAN}").exists()
-    assert runs.do()[0] and folders.is_finished(runs.out, runs.of)  # the same once more, put right
+    assert runs.do()[0] and folders.is_finished(runs.out, runs.of)  # the same again, fixed
 
 
 def test_what_a_script_leaves_behind_ends_with_it(runs: Runs) -> None:
@@ -228,7 +228,7 @@ def test_what_a_script_leaves_behind_ends_with_it(runs: Runs) -> None:
 
 
 def test_a_lab_that_is_ended_ends_the_run_under_way(runs: Runs) -> None:
-    """It gives horovodrun the time to end its ranks."""
+    """Ctrl-C leaves horovodrun time to end its ranks."""
 
     def ctrl_c(_: object) -> None:
         raise KeyboardInterrupt
@@ -268,7 +268,7 @@ def test_runs_find_this_copy_of_the_package_first(monkeypatch: pytest.MonkeyPatc
 
 
 class MadeUp:
-    """Hosts that nobody makes, and what was asked of them."""
+    """Hosts that do not exist, with a record of requests."""
 
     asked: list[str]
 
@@ -296,7 +296,7 @@ def test_hosts_are_made_once_for_runs_that_need_as_many(monkeypatch: pytest.Monk
         *("up 3", "rate 3 1gbit", "command 3 h1 ['x']", "down 3"),
     ]
     with conduct._MadeHostsOnDemand():
-        pass  # no run needs any
+        pass  # without runs that need hosts
 
 
 def options(folder: Path) -> list[str]:
@@ -306,7 +306,7 @@ def options(folder: Path) -> list[str]:
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
-    """python -m horovod.lab with these options, of which the runs are done by `conduct`."""
+    """python -m horovod.lab with these options; `conduct` does its runs."""
     before = {number: signal.getsignal(number) for number in (*STOPS, signal.SIGPIPE)}
 
     def call(*words: str, conduct: Callable[..., list[str]] = lambda *_: []) -> int:
@@ -374,7 +374,7 @@ def test_what_keeps_a_report_away_is_said(
 
     assert lab(conduct=lambda *_: ["np2-none", "serial"]) == 1
     assert "no report: 2 of 3 runs failed (np2-none, serial)" in said()
-    assert lab() == 1  # no run was done, so there is no log
+    assert lab() == 1  # without a run there is no log
     assert "no report: " in said()
     with folders.only_one_lab(tmp_path / "out"):
         assert lab() == 2

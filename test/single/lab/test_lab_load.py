@@ -1,4 +1,4 @@
-"""How busy others are: what the kernel's clocks say, less what this process and its descendants did."""
+"""The load by other processes: the kernel's clocks minus the time of this process and its descendants."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def made(proc: Path, stat: str, processes: dict[int, tuple[int, int, int, int, i
 
 
 def test_a_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the usable processors only, without idle time and interrupts, but with what a hypervisor took."""
+    """Usable processors only, without idle time and interrupts, but with time taken by a hypervisor."""
     monkeypatch.setattr(load, "_usable", lambda: {0, 2})
     rows = (
         "cpu0 1 2 4 1000 1000 100 100 8 5 5",
@@ -60,7 +60,7 @@ def test_the_share_of_others(busy: float, own: float, share: float) -> None:
 
 
 def test_the_work_of_descendants_is_our_own() -> None:
-    """Of a grandchild too, while it runs and when it has ended."""
+    """Including a grandchild, while it runs and after its end."""
     child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY!r}], check=True)"
     first = load.reading()
     subprocess.run([sys.executable, "-c", child], check=True)
@@ -70,7 +70,7 @@ def test_the_work_of_descendants_is_our_own() -> None:
 
 
 def test_the_work_of_a_stranger_is_not() -> None:
-    """One whose parent is not of ours, as a daemon's is."""
+    """A stranger is not a descendant of this process, like a daemon."""
     first = load.reading()
     daemon = f"import os, sys\nif os.fork(): sys.exit()\nos.setsid()\n{BUSY}\nos.write(1, b'x')"
     with subprocess.Popen([sys.executable, "-c", daemon], stdout=subprocess.PIPE) as started:
@@ -82,7 +82,7 @@ def test_the_work_of_a_stranger_is_not() -> None:
 
 
 def test_what_disturbs() -> None:
-    assert not Load(1.0, 0.05, 1.0).is_disturbing  # what others did before and after did not slow it
+    assert not Load(1.0, 0.05, 1.0).is_disturbing  # load before and after did not slow it
     assert Load(0.0, 0.06, 0.0).is_disturbing
 
 

@@ -1,4 +1,4 @@
-"""The lab's reader of logs: what it reads, and that it names what is wrong, and where."""
+"""The lab's log parser: accepted logs, and errors that name the problem and its line."""
 
 from __future__ import annotations
 

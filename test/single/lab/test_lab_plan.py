@@ -1,4 +1,4 @@
-"""The lab's plans: which runs there are, the names of their folders, and what is refused."""
+"""The lab's plans: their runs, the names of the runs' folders, and refused plans."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_usual_experiment() -> None:
 
 
 def test_runs_are_done_in_rounds() -> None:
-    """One of each kind, then the next seed of each, backwards."""
+    """One run of each kind, then the next seed of each, in reverse order."""
     options = ["--list", "--np", "1", "2", "--compression", "none", "bit8", "--seeds"]
     found = [folder_name(each) for each in in_rounds(parse([*options, "3"]).plans)]
     kinds = ["serial", "np2-none", "np2-bit8"]
@@ -57,7 +57,7 @@ def test_every_rank_computes_with_the_threads_of_the_plan(monkeypatch: pytest.Mo
     (one,) = parse(["--list", "--np", "1", "--seeds", "1", "--threads", "3"]).plans
     found = environment_of(one)
     assert found["OMP_NUM_THREADS"] == "3"
-    assert "HOROVOD_COMPRESSION" not in found  # it would decide in the serial run
+    assert "HOROVOD_COMPRESSION" not in found  # otherwise the variable would decide in the serial run
 
 
 def test_names_of_what_is_not_usual(tmp_path: Path) -> None:
@@ -104,8 +104,8 @@ def test_only_the_same_plan_is_finished(tmp_path: Path) -> None:
     (folder / "away").rename(folder / folders.LOAD)
     folders.prepare(tmp_path, edited)
     kept = folder.with_name(f"{folder.name}~1")
-    assert folders.plan_in(kept) == plan()  # what was done before is kept
-    folders.prepare(tmp_path, edited)  # what did not end is not
+    assert folders.plan_in(kept) == plan()  # finished runs are kept
+    folders.prepare(tmp_path, edited)  # unfinished runs are not
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [folder.name, kept.name]
 
 

@@ -1,4 +1,4 @@
-"""What one sees while a lab's runs are being done."""
+"""The progress display while a lab's runs are being done."""
 
 # private: _BarOfRun: what a bar shows is not in its output of a pipe
 
@@ -85,5 +85,5 @@ def test_a_terminal_has_bars_and_a_file_has_lines(
         run.stepped(record(40))
         shown.say("np2-[bold]none[/bold]: done")
     said = capsys.readouterr().out
-    assert "np2-[bold]none[/bold]: done\n" in said  # a name is no markup
+    assert "np2-[bold]none[/bold]: done\n" in said  # a name is not parsed as markup
     assert "bit8 [2 of 3]" in said and "step 40/100" in said

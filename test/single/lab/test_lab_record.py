@@ -1,4 +1,4 @@
-"""The recorder of a user's script, in a world of one: what it writes, and what it does not mind."""
+"""The recorder of a user's script, in a world of one: its output, and the calls that it tolerates."""
 
 # private: _SENT, _WAITED: the counters that a record reads, without a job that counts
 
@@ -36,7 +36,7 @@ def test_what_it_writes(tmp_path: Path) -> None:
 
 
 def test_the_checksum_is_of_the_parameters(tmp_path: Path) -> None:
-    """Statistics of batch normalisation are each rank's own, and extra state need not be tensors."""
+    """Each rank has its own statistics of batch normalisation, and extra state need not be tensors."""
 
     class Counting(torch.nn.Linear):
         def get_extra_state(self) -> dict[str, int]:
@@ -63,7 +63,7 @@ def test_without_a_file_it_does_nothing(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 class Counting:
-    """In the place of hvd: a world whose counters go up by so much with each look."""
+    """Replaces hvd: a world whose counters rise by these amounts at each read."""
 
     def __init__(self, rank: int = 0, **by: int) -> None:
         self._rank, self._by, self._looks = rank, by, 0
@@ -85,7 +85,7 @@ class Counting:
 def test_what_a_step_waited_and_sent_is_the_difference_of_counters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is counted between steps, as while a model is tested, is no step's."""
+    """Waits and bytes between steps, as in a test of the model, belong to no step."""
     counters = {record._WAITED: 250_000, record._SENT: 100}
     monkeypatch.setattr(record, "basics", Counting(**counters))
     monkeypatch.setenv("HOROVOD_COMPRESSION", " bit8 ")

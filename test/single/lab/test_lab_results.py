@@ -1,4 +1,4 @@
-"""The table of results: every number of it, recomputed here from the lines of the logs."""
+"""Recomputes every number of the table of results from the lines of the logs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SLOW = "2 hosts at 1gbit"
 
 
 def runs_in(out: Path) -> list[Run]:
-    """Three seeds of everything; each run has times and bytes of its own."""
+    """Three seeds of each configuration; each run has different times and bytes."""
     plans = [plan(1, seed=seed) for seed in (1, 2, 3)]
     for place in (THIS_HOST, SLOW):
         for compression in ("none", "bit8"):
@@ -91,7 +91,7 @@ def test_every_number(tmp_path: Path) -> None:
 
 
 def test_the_ratio_is_of_what_is_sent(tmp_path: Path) -> None:
-    """Of fp16, topk and powersgd too, whose tensors are smaller before the core counts them."""
+    """Also for fp16, topk and powersgd, whose tensors are smaller before the core counts them."""
     runs = []
     for each, sent in ((plan(2, "none"), 4800), (plan(2, "topk"), 48)):
         runs.append(read(written(tmp_path, each, records(each, bytes_sent=sent))))

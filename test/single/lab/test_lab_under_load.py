@@ -1,7 +1,7 @@
-"""What a report makes of labs on a busy machine: simulated ones, in which a busy loop starts and stops.
+"""Reports on simulated labs on a busy machine, on which a busy loop starts and stops.
 
-Whether compression pays is known here, as it is put in: noise must not be called a benefit, and a benefit has
-to be found. benchmarks/lab_under_load.py does the like with real labs.
+The true gain of compression is an input: a report must find it, and must not call noise a gain.
+benchmarks/lab_under_load.py does the same with real labs.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from horovod.lab.report.comparison import Conclusion, pairs
 from horovod.lab.results import table
 from horovod.lab.runs import Epoch, Plan, Run
 
-LABS, FEW = 1000, 300  # the former where it is about few of them
-COMPRESSIONS = {"none": 4000, "bit16": 2000, "bit8": 1000}  # and the bytes that it sends
+LABS, FEW = 1000, 300  # LABS for tests of rare events
+COMPRESSIONS = {"none": 4000, "bit16": 2000, "bit8": 1000}  # compression -> bytes sent
 COMPUTING, WAITING = 6.0, 4.0  # seconds of a run that nothing disturbs
 CHANCE = 0.01  # of these: a standard deviation
 SLOWED, TAKEN = 2.0, 0.4  # by a loop on one of two cores: all wait for its rank; what it takes of both cores
 
 
 class Machine:
-    """Has a clock, and bursts of load whose beginnings and ends nobody foresees."""
+    """A machine with a clock and random bursts of load."""
 
     def __init__(self, seed: int, mean_quiet: float, mean_burst: float) -> None:
         self.dice, self.now, self.is_busy = random.Random(seed), 0.0, False
@@ -39,7 +39,7 @@ class Machine:
         return self.now + self.dice.expovariate(1 / self._lengths[self.is_busy])
 
     def work(self, seconds: float) -> tuple[float, float]:
-        """How long this much work takes, and what share of that time the loop is there."""
+        """The time that this work takes, and the loop's share of that time."""
         began, busy = self.now, 0.0
         while seconds > 0:
             pace = SLOWED if self.is_busy else 1.0
@@ -55,7 +55,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Effect:
-    """Of bit8, on the seconds of a run."""
+    """The conclusion on bit8, from the seconds of a run."""
 
     computing: float = 0.0
     waiting: float = 0.0
@@ -108,13 +108,13 @@ def labs_that_say(found: list[list[Run]], compression: str) -> Counter[Conclusio
 )
 def test_noise_is_no_benefit(seeds: int, quiet: float, burst: float) -> None:
     found = [conclusions(runs).values() for runs in labs(Effect(), seeds, quiet, burst, LABS)]
-    # In 95 % of reports all intervals hold the truth, which is 0 here; and waiting has to agree.
+    # In 95 % of reports all intervals contain the truth, which is 0 here; and waiting must agree.
     assert sum(Conclusion.PAID in each for each in found) <= 0.01 * LABS
     assert sum(Conclusion.COST in each for each in found) <= 0.05 * LABS
 
 
 def test_the_load_would_fool_who_compares_means() -> None:
-    """Or else the simulation would show nothing."""
+    """Otherwise the simulation would prove nothing."""
     fooled = 0
     for runs in labs(Effect()):
         times = {

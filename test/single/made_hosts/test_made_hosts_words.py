@@ -1,4 +1,4 @@
-"""What making hosts says and refuses before there is any: neither root nor a network is needed for that."""
+"""Output and errors of made hosts before any host exists, which requires neither root nor a network."""
 
 # private: _is_left_over: a process of another machine's hosts
 
@@ -90,7 +90,7 @@ def system_start(process: int) -> str:
 
 
 class Hosts:
-    """In place of a cluster: what was asked of it."""
+    """Replaces a cluster and records its calls."""
 
     asked: list[Any]
     rtt = "none"
@@ -167,7 +167,7 @@ def test_answers_by_hand(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 def test_what_is_missing_or_wrong_by_hand(
     words: str, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Is said with the usage, before anything is done."""
+    """The error comes with the usage, before any action."""
     monkeypatch.setattr(by_hand, "MadeHosts", None)
     with pytest.raises(SystemExit) as ended:
         by_hand.main(words.split())

@@ -1,4 +1,4 @@
-"""What is told of GPUs and of operations on them."""
+"""Reports on GPUs and on their operations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TestTimeline:
             time.sleep(0.2)
             gate.open()
             engine.wait(handle)
-            engine.stop_timeline()  # when it has heard of the end
+            engine.stop_timeline()  # after it has seen the end
 
         on_ranks(2, program, settings=settings)
         events: list[dict[str, Any]] = json.loads((tmp_path / "trace.json").read_text())
@@ -54,7 +54,7 @@ class TestTimeline:
         assert [e["name"] for e in mine if e["ph"] == "B"] == ["NEGOTIATE_ALLREDUCE"]
 
     def test_each_member_of_a_group_has_the_route_of_its_dtype(self, tmp_path: Path) -> None:
-        """NCCL has no int16."""
+        """int16 takes the host's route, as NCCL does not have it."""
         settings = over("nccl")
         settings.timeline = str(tmp_path / "trace.json")
 
@@ -82,7 +82,7 @@ STAGES = ["encode", "copy_to_host", "reduce", "copy_back", "decode", "whole"]
 
 @pytest.mark.parametrize("hosts", [(0, 0), (0, 1), (0, 0, 1, 1)], ids=str)
 def test_the_stages_of_the_host_are_counted_when_they_are_done(hosts: tuple[int, ...]) -> None:
-    """Each is done one step after the other, from the beginning of the whole to its end."""
+    """An operation's steps follow each other without gaps, from its beginning to its end."""
 
     def program(rank: int, engine: _native.Engine) -> dict[str, int]:
         for _ in range(3):
@@ -129,11 +129,11 @@ def test_what_gpus_take_is_measured_once_and_known_alike(capfd: pytest.CaptureFi
     first, second = measured(deterministic=False)
     assert first == second != repr(_native.GpuCosts())
     assert first.split(", ")[2] == repr(_native.GpuCosts()).split(", ")[2]  # there is one host
-    assert measured(deterministic=True) == []  # nothing is said of what nobody has measured
+    assert measured(deterministic=True) == []  # without a measurement there is no report
 
 
 def test_cpu_tensors_open_no_cuda() -> None:
-    """And a GPU's, where this package has no CUDA, says so."""
+    """A GPU's tensor gets an error if the package has no CUDA."""
     command = [sys.executable, "-c", CPU_ONLY]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -155,7 +155,7 @@ print(_native.gpu_facts().why_none)
     ],
 )
 def test_a_library_of_another_build(source: str, interface: str, tmp_path: Path) -> None:
-    """Nothing of it is called: its functions may take other arguments."""
+    """The core calls none of its functions, whose arguments may differ."""
     code, library = tmp_path / "other.cc", tmp_path / "libother.so"
     code.write_text(source)
     subprocess.run(["g++", "-shared", "-fPIC", "-o", library, code], check=True)
@@ -192,10 +192,10 @@ assert contexts() == [2], f"the core made contexts on {contexts()}"
 
 
 def test_only_the_gpu_of_the_rank_gets_a_context() -> None:
-    """One takes some 500 MB, and those of all ranks of a host would come together on its first GPU."""
+    """A context takes about 500 MB, and the contexts of all ranks of a host would be on its first GPU."""
     folder = str(Path(__file__).resolve().parents[1] / "support")
     environment = os.environ | {"PYTHONPATH": folder + os.pathsep + os.environ.get("PYTHONPATH", "")}
-    environment["EMULATED_CUDA_DEVICES"] = "8"  # whatever other tests have asked for
+    environment["EMULATED_CUDA_DEVICES"] = "8"  # independent of other tests
     command = [sys.executable, "-c", CONTEXTS]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
     assert done.returncode == 0, done.stderr

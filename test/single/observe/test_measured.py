@@ -1,4 +1,4 @@
-"""What the core measures: processor time of its thread, and what links cost, which all ranks agree on."""
+"""Measurements of the core: its thread's processor time, and the costs of links, on which all ranks agree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from horovod import _native
 
 
 def test_processor_time_of_the_engines_thread_grows_with_its_work() -> None:
-    all_have_looked = threading.Barrier(2)  # who leaves ends the others' threads, which have no time then
+    all_have_looked = threading.Barrier(2)  # a rank that leaves ends the others' threads
 
     def program(rank: int, engine: _native.Engine) -> tuple[int, int, float]:
         began = time.process_time()
@@ -45,7 +45,7 @@ USUAL = figures(_native.LinkCosts())
 
 @pytest.mark.parametrize("hosts", [[0, 0, 0], [0, 0, 1], [0, 1, 2]], ids=["one", "two", "three"])
 def test_all_ranks_measure_the_same(hosts: list[int]) -> None:
-    """The slowest that any has seen; of a network only where there is one."""
+    """The slowest measurement of any rank; a network's cost only if the job has a network."""
     settings = tcp_settings(deterministic=False)
     found = [figures(world.links) for world in tcp_worlds(3, hosts, settings)]
     assert found[0] == found[1] == found[2]
@@ -60,6 +60,6 @@ def test_all_ranks_measure_the_same(hosts: list[int]) -> None:
 
 @pytest.mark.parametrize(("size", "deterministic"), [(1, False), (2, True)])
 def test_what_is_not_measured_is_as_usual(size: int, deterministic: bool) -> None:
-    """One rank has no links; and what must not depend on speed does not."""
+    """A single rank has no links, and deterministic jobs do not measure."""
     for world in tcp_worlds(size, settings=tcp_settings(deterministic=deterministic)):
         assert figures(world.links) == USUAL

@@ -1,4 +1,4 @@
-"""Ranks that show no sign of life while others wait for them: who is silent, and who only works."""
+"""Ranks that show no sign of life while others wait for them: silent ranks, and ranks that only work."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from horovod.common.exceptions import LostRank, Stalled
 def looks(
     inspector: testing.SilenceInspector, seconds: int, alive: tuple[int, ...] = (), moves: bool = False
 ) -> list[testing.SilenceReport]:
-    """Looks at ranks 1 to 3 once a second; of those that are alive, the sign of life grows."""
+    """Inspects ranks 1 to 3 once a second; the sign of life of live ranks grows."""
     looks.start = start = getattr(looks, "start", 0) + seconds  # type: ignore[attr-defined]
     return [
         inspector.inspect(
@@ -81,7 +81,7 @@ def run_for(engine: _native.Engine, seconds: int) -> None:
 
 
 class TestCoordinator:
-    """What the ranks do when rank 0, which answers all, does not answer."""
+    """The ranks' behaviour when rank 0, the coordinator, does not answer."""
 
     def test_that_is_silent_is_named(self, capfd: pytest.CaptureFixture[str]) -> None:
         with stepped_engines(3, settings_with(warn=10, shut_down=30)) as engines:
@@ -100,7 +100,7 @@ class TestCoordinator:
             assert not engines[1].poll(handle)
 
     def test_that_waits_for_others_itself_is_not(self, capfd: pytest.CaptureFixture[str]) -> None:
-        """Who has not asked is the stall inspector's matter, on rank 0."""
+        """Ranks without a request are reported by the stall inspector, on rank 0."""
         with stepped_engines(3, settings_with(warn=10)) as engines:
             ask(engines, {0: ["x"], 1: ["x"]})
             for _ in range(25):
@@ -131,7 +131,7 @@ WORLDS = {"window": (True, ()), "messages": (False, ()), "hosts": (True, (0, 0, 
 
 
 def lose_rank(world: str, stopped: int) -> dict[int, LostRank]:
-    """Has a rank agree to a large allreduce and do nothing more; what the others are told."""
+    """Make a rank agree to a large allreduce and then stop; return the errors of the others."""
     shares_memory, hosts = WORLDS[world]
 
     def program(rank: int, engine: _native.Engine) -> Any:
@@ -150,7 +150,7 @@ def lose_rank(world: str, stopped: int) -> dict[int, LostRank]:
 
 
 def test_a_rank_that_stops_inside_a_collective(capfd: pytest.CaptureFixture[str]) -> None:
-    """On every way that bytes take, all others name it, and none that waits as they do."""
+    """On every transport, all others name it, and no waiting rank."""
     with ThreadPoolExecutor() as pool:
         told = dict(zip(WORLDS, pool.map(lose_rank, WORLDS, (1, 2, 3)), strict=True))
     warned = capfd.readouterr().err
@@ -162,7 +162,7 @@ def test_a_rank_that_stops_inside_a_collective(capfd: pytest.CaptureFixture[str]
 
 
 def test_a_rank_that_stops_listening_to_the_coordinator() -> None:
-    """What rank 0 has to say is more than memory between them holds: it waits before it works."""
+    """Rank 0's responses exceed the memory between the ranks: it waits before the operation."""
     names = [f"{i:03}" + 300 * "x" for i in range(600)]
     has_asked = threading.Event()
 
@@ -172,7 +172,7 @@ def test_a_rank_that_stops_listening_to_the_coordinator() -> None:
             for name, x in zip(names, xs, strict=True):
                 submit(engine, name, x)
             engine.step(25.0)
-            for _ in range(100):  # rank 0 takes as much at a time as fits between them
+            for _ in range(100):  # rank 0 takes as much at a time as fits between the ranks
                 engine.step()
                 time.sleep(0.002)
             has_asked.set()
@@ -184,6 +184,6 @@ def test_a_rank_that_stops_listening_to_the_coordinator() -> None:
         return str(caught.value.facts["doing"])
 
     settings = [settings_with(warn=1, shut_down=2) for _ in range(2)]
-    settings[0].cycle_time = 60_000.0  # ms: however slowly it submits, it asks for all at once when it waits
+    settings[0].cycle_time = 60_000.0  # ms: it announces everything at once when it waits
     told, _ = on_ranks(2, program, settings=settings, stepped=(1,))
     assert told.startswith("tells the others")

@@ -1,4 +1,4 @@
-"""The stall inspector: who is missing where, said in time, and the end of a job that would wait for ever."""
+"""The stall inspector reports missing ranks in time and ends a job that would wait for ever."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def settings_with(warn: float = 60.0, shut_down: float = 0.0, disable: bool = Fa
 
 
 def ask(engines: list[_native.Engine], asked: dict[int, list[str]]) -> dict[str, int]:
-    """Has ranks ask for allreduces that some other does not ask for; handles by rank and name."""
+    """Make ranks request allreduces that another rank does not request; return handles by rank and name."""
     handles = {
         f"{rank}.{name}": submit(engines[rank], name, np.ones(3, np.float32))
         for rank, names in asked.items()
         for name in names
     }
-    for rank in sorted(asked, reverse=True):  # rank 0 hears the others when it steps itself
+    for rank in sorted(asked, reverse=True):  # rank 0 receives messages when it steps
         engines[rank].step(25.0)  # long enough for a rank whose last announcement is unanswered
     engines[0].step(5.0)
     return handles
@@ -61,7 +61,7 @@ def test_the_warning_names_ranks_and_tensors(capfd: pytest.CaptureFixture[str]) 
 def test_ranks_that_say_nothing_of_a_missing_gradient_are_named(capfd: pytest.CaptureFixture[str]) -> None:
     with stepped_engines(3, settings_with()) as engines:
         engines[1].missing("question of 1", ["a", "b"], [False, False])
-        ask(engines, {2: ["b"]})  # so that b is answered, and rank 1 told
+        ask(engines, {2: ["b"]})  # answers b, and informs rank 1
         engines[1].step(25.0)
         engines[0].missing("question of 0", ["c"], [False])
         engines[0].step(5.0)
@@ -84,7 +84,7 @@ def test_it_is_said_again_after_each_such_while(capfd: pytest.CaptureFixture[str
 
 
 def test_what_is_asked_for_in_time_is_not_named(capfd: pytest.CaptureFixture[str]) -> None:
-    """A new operation has a while of its own; one that has been carried out is no longer missed."""
+    """A new operation has its own time limit; a completed one is not missing any more."""
     with stepped_engines(2, settings_with()) as engines:
         ask(engines, {0: ["old"]})
         said_after(capfd, engines[0], 40)
@@ -184,7 +184,7 @@ class TestEnd:
 
 
 def test_ranks_that_have_joined_are_not_missed(capfd: pytest.CaptureFixture[str]) -> None:
-    """Who has run out of data waits for the others as long as they work; that is no stall."""
+    """A rank without data left waits for the others while they work; this is not a stall."""
     with stepped_engines(3, settings_with(shut_down=120)) as engines:
         joins = [engines[rank].join() for rank in (0, 2)]
         ask(engines, {0: [], 2: []})

@@ -1,4 +1,4 @@
-"""The timeline is valid JSON at any moment and tells what was negotiated and done."""
+"""The timeline is valid JSON at any moment and shows negotiations and operations."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_group_appears_member_by_member(tmp_path: Path) -> None:
 
 
 def test_each_member_of_a_group_has_the_route_of_its_dtype(tmp_path: Path) -> None:
-    """Sums of halves are wider than they are, and do not travel round a ring."""
+    """Sums of float16 are float32, and do not use the ring."""
 
     def program(rank: int, engine: _native.Engine) -> None:
         xs = [np.ones(3, dtype) for dtype in (np.float32, np.float16, np.float32)]
@@ -207,7 +207,7 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
 
 
 def continued(path: Path, tensors: tuple[str, ...]) -> list[dict[str, Any]]:
-    """What a file has after another engine, as of a process that was told of nothing, has gone on with it."""
+    """The file's events after another engine, as in a restarted process, has continued it."""
     with stepped_engines(1, traced(Path("DYNAMIC"))) as [engine]:
         engine.start_timeline(str(path), continues=True)
         x = np.ones(3, np.float32)
@@ -246,7 +246,7 @@ def test_what_had_begun_when_its_writer_was_killed_ends(tmp_path: Path) -> None:
     lines = whole.splitlines()
     begun = max(number for number, line in enumerate(lines) if '"ALLREDUCE"' in line and '"ph": "B"' in line)
     kept = lines[: begun + 1]
-    # Killed while it wrote: behind a whole event, inside of the next, before the bracket.
+    # Killed during a write: after a whole event, inside the next, before the bracket.
     for end in ("\n", "\n" + lines[begun + 1][:25], "\n" + lines[begun + 1], "\n]\n"):
         path.write_text("\n".join(kept).rstrip(",") + ("" if end == "\n]\n" else ",") + end)
         events = continued(path, ("a",))
@@ -273,4 +273,4 @@ def test_spans_of_no_tensor(tmp_path: Path) -> None:
     assert loss["dur"] == pytest.approx(250_000, abs=2) and loss["args"] == {"why": "rank 1"}
     assert 0 <= loss["ts"] < 5e6 and leave["ts"] == 0, "before the file began there is nothing"
     with stepped_engines(1) as [engine]:
-        engine.note_span("LOSS", began, 0.25)  # nobody wants it
+        engine.note_span("LOSS", began, 0.25)  # it is not requested

@@ -1,4 +1,4 @@
-"""The last lines of horovodrun, from notes alone."""
+"""The last lines of horovodrun, computed from notes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from horovod.runner.closing import Closing
 
 
 def lines(asked: str, *notes: str, quiet: bool = False) -> list[str]:
-    """What is said after notes, which ranks 0 and 1 tell in turns."""
+    """The last lines after these notes, which ranks 0 and 1 write in turns."""
     last = Closing(asked, quiet)
     for number, note in enumerate(notes):
         last.hear(number % 2, f"note {note}")
@@ -39,7 +39,7 @@ NONE = "no rank called hvd.init() or wrapped a model in DDP"
 )
 @pytest.mark.parametrize("quiet", [False, True])
 def test_a_compression_without_effect(asked: str, told: tuple[str, ...], said: str, quiet: bool) -> None:
-    """It is a warning, which --quiet leaves."""
+    """It is a warning, which --quiet keeps."""
     found = lines(asked, *told, quiet=quiet)
     assert len(found) == bool(said)
     assert all(line.startswith("warning: ") and said in line for line in found)
@@ -76,8 +76,8 @@ def test_of_gpus_no_waiting_is_said() -> None:
     [
         (),
         ("joined", "done"),
-        ("traffic 1 999999 250000 5 10 host",),  # too little to speak of, compressed
-        ("traffic 1 99999999 99999999 5 10 host",),  # and as it is
+        ("traffic 1 999999 250000 5 10 host",),  # a negligible amount, compressed
+        ("traffic 1 99999999 99999999 5 10 host",),  # and uncompressed
     ],
 )
 def test_of_little_nothing_is_said(notes: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""What people type by mistake, and what they read then: of horovodrun, before any rank is started."""
+"""Mistakes in the command line, and horovodrun's messages before it starts any rank."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FILES = {
     "type.yaml": "params: {cache_capacity: many}\n",
     "streams.yaml": "library_options: {num_nccl_streams: 4}\n",
 }
-# (what is typed, which error, what its sentence names); NAME=value before the command are variables.
+# (input, error, text in its sentence); NAME=value before the command are variables.
 REFUSED = [
     # The command.
     ("horovodrun -np 2 train.py", "script_for_command", "... python train.py?"),
@@ -110,7 +110,7 @@ REFUSED = [
         "No such file",
     ),
 ]
-# (what is typed, what the parser's sentence names)
+# (input, text in the parser's sentence)
 NOT_PARSED = [
     ("horovodrun --np 2 python train.py", "--np; did you mean -np?"),
     ("horovodrun -np2 python train.py", "did you mean -np 2?"),
@@ -161,7 +161,7 @@ ACCEPTED = [
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with FILES, and jobs that start no rank, as if each had called hvd.init()."""
+    """A folder with FILES, and jobs without ranks, as if each rank had called hvd.init()."""
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
@@ -174,7 +174,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class NoRun:
-    """In the place of a job's."""
+    """Replaces the run of a job."""
 
     def __init__(self, _driver: object, _job: object, supervision: Supervision, *_: object) -> None:
         supervision.take(0, "note uses hvd")
@@ -197,7 +197,7 @@ def typed(line: str, monkeypatch: pytest.MonkeyPatch) -> int:
 @pytest.mark.parametrize("typed_and_read", REFUSED, ids=lambda row: row[0])
 def test_refused(typed_and_read: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     line, code, *named = typed_and_read
-    monkeypatch.setattr(launch, "LaunchError", ZeroDivisionError)  # main would say it, and return 2
+    monkeypatch.setattr(launch, "LaunchError", ZeroDivisionError)  # main would print it, and return 2
     with refused(getattr(errors, code)) as error:
         typed(line, monkeypatch)
     said = str(error.value)
@@ -245,7 +245,7 @@ def test_accepted(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 
 def named_in_the_tree() -> dict[str, str]:
-    """Each HOROVOD_ name of the product's sources -> a file that has it; CMake has names of its own."""
+    """Each HOROVOD_ name of the package's sources -> a file that has it. CMake has its own names."""
     folders = ("horovod", "build_support", "scripts", "deploy", "benchmarks", "examples", ".ci", ".github")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
     files += [ROOT / name for name in ("setup.py", "Makefile", "Dockerfile")]
@@ -260,7 +260,7 @@ def named_in_the_tree() -> dict[str, str]:
 
 
 def test_no_variable_is_named_anywhere_without_a_row() -> None:
-    """So that a setting cannot be read past the tables, and whoever sets it is not told that it is none."""
+    """A setting must not be read without a row in the tables, as it would then be reported as unknown."""
     assert not {n: path for n, path in named_in_the_tree().items() if variables.unknown({n: "1"})}
 
 
@@ -276,7 +276,7 @@ def test_a_variable_of_the_users_own_is_not_shown() -> None:
 
 
 def test_pages_explain_mpirun_as_root() -> None:
-    """In every section that has a line of it which a reader may type."""
+    """In every section with a command line that a reader may type."""
     pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.py")]
     found = 0
     for page in pages:
@@ -298,12 +298,12 @@ COMPLETED = (
     ("--check", ["--check-build"]),
     ("-np 2 --log-level wa", ["warning"]),
     ("--compression po", ["powersgd"]),
-    ("--hostfile sl", []),  # bash goes on with files
+    ("--hostfile sl", []),  # bash continues with files
 )
 
 
 def test_bash_completes_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of this folder's files bash itself knows, which is asked where the script has nothing."""
+    """bash itself completes files of this folder if the script has no completion."""
     script = tmp_path / "completions"
     script.write_text(command_line.completion("bash"))
     asks = f"source {script}\n" + "".join(
@@ -331,7 +331,7 @@ def test_a_word_of_the_command_is_no_flag() -> None:
 
 @pytest.mark.parametrize("name", ["int8_ef", "my_int8", "powersgd_v2"])
 def test_a_name_of_the_scripts_own_is_no_slip(name: str) -> None:
-    """A module that the script imports may register it."""
+    """A module that the script imports may register the name."""
     said, is_certain = compressors.complaint(name)
     assert said and not is_certain and compressors.complaint("bti8")[1]
 

@@ -1,4 +1,4 @@
-"""``--bind auto``, on made /sys trees of machines that are not here."""
+"""``--bind auto`` on simulated /sys trees of other machines."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from horovod.runner.binding import Core, Place, cores_of, node_of_network, place
 def machine(
     sys: Path, nodes: int, cores: int, threads: int = 2, cards: dict[str, tuple[int, int]] | None = None
 ) -> int:
-    """A machine as Linux numbers it: first all cores' first hyper-threads. The number of its processors."""
+    """Make a machine numbered as by Linux: first all cores' first threads. Returns its processors' number."""
     count = nodes * cores
     for node in range(nodes):
         own = [node * cores + core + count * thread for thread in range(threads) for core in range(cores)]
@@ -78,7 +78,7 @@ def test_without_hyper_threads_the_engine_is_anywhere(tmp_path: Path) -> None:
 
 
 def test_only_what_the_process_may_use(tmp_path: Path) -> None:
-    """As in a container: some processors, and of some cores one hyper-thread."""
+    """As in a container: only some processors, and one hyper-thread of some cores."""
     machine(tmp_path, 2, 4)
     cores = cores_of([1, 2, 3, 9, 12], tmp_path)
     assert cores == [Core(0, (1, 9)), Core(0, (2,)), Core(0, (3,)), Core(1, (12,))]

@@ -1,4 +1,4 @@
-"""`horovodrun --ddp`: what ranks of torch.distributed are told, and where they meet."""
+"""`horovodrun --ddp`: the environment of torch.distributed's ranks, and their meeting place."""
 
 import socket
 from importlib.metadata import EntryPoint
@@ -27,7 +27,7 @@ SECOND = described(lo="127.0.0.1/8", eno1="192.168.0.2/24", ib1="10.0.0.2/8")
 
 
 def found_port(host: str | None, wanted: int) -> int:
-    """On any host."""
+    """Replaces the search for a free port, on any host."""
     return wanted or 12345
 
 
@@ -38,7 +38,7 @@ def port_here(host: str | None, wanted: int) -> int:
 
 @pytest.fixture
 def two_hosts(monkeypatch: pytest.MonkeyPatch) -> JobHosts:
-    """This machine is neither."""
+    """The master's host is not this machine."""
     monkeypatch.setattr(hosts.socket, "getaddrinfo", lambda *_, **__: [])
     hosts.is_local.cache_clear()
     return JobHosts(3, (Host("node1", 2), Host("node2", 1)), Ssh())

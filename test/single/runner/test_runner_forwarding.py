@@ -1,4 +1,4 @@
-"""Which variables other hosts get, and by which way."""
+"""Which environment variables are sent to other hosts, and how."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""horovod.run without a job: its parameters, and how functions travel to ranks, and results back."""
+"""horovod.run without a job: its parameters, and the transport of functions and results."""
 
 # private: _called, _called_in_elastic_job, _check_elastic, _end, _job: a step of a run, without a job
 # private: _elastic_results, _options, _results: a step of a run, without a job
@@ -36,7 +36,7 @@ DONE = {"code": 0, "message": "", "culprit": None}
 
 
 def nothing() -> None:
-    """Never called here."""
+    """The function, which is never called here."""
 
 
 def test_the_names() -> None:
@@ -82,7 +82,7 @@ BY_SCRIPT = {"host_discovery_script": "x"}
     ],
 )
 def test_wrong_parameters_are_refused(parameters: dict[str, Any], code: str, named: str) -> None:
-    """By their names, where horovodrun names flags."""
+    """The error names parameters; horovodrun's error names flags."""
     with refused(WrongArgument, code) as error:
         horovod.run(nothing, **parameters)
     assert named in str(error.value) and "--" not in str(error.value)
@@ -125,7 +125,7 @@ def signed(rank: int, kind: bytes, body: bytes, key: bytes = KEY) -> bytes:
 
 
 class Trap:
-    """Unpickling it would be noticed."""
+    """Unpickling it fails the test."""
 
     def __reduce__(self) -> Any:
         return (pytest.fail, ("an unsigned result was unpickled",))
@@ -166,18 +166,18 @@ def test_a_rank_that_returned_nothing_is_named() -> None:
 
 
 class OfTheUser(HorovodInternalError):
-    """A kind of a script's own."""
+    """A subclass of a script."""
 
 
 class NotHorovodInternalError(Exception):
-    """Its name alone is like that of a failure that comes of others."""
+    """Only its name resembles that of an error caused by other ranks."""
 
 
 RAISED: list[Exception] = []
 
 
 def told_of(error: Exception) -> dict[str, Any]:
-    """What a rank whose function raises this sends."""
+    """The message of a rank whose function raises this."""
     RAISED[:] = [error]
     return dict(called(raise_it)[1])
 
@@ -210,7 +210,7 @@ CAUSES = [
 
 @pytest.mark.parametrize("is_elastic", [False, True])
 def test_the_rank_whose_exception_comes_of_no_other_is_blamed(is_elastic: bool) -> None:
-    """By its classes, whatever came first; else the first one, or in an elastic job the last."""
+    """By the exceptions' classes, in any order; else the first one, or in an elastic job the last."""
 
     def failure(*told: tuple[int, Exception]) -> Exception:
         values = {}
@@ -297,7 +297,7 @@ def test_the_signature_is_hmac_sha256() -> None:
 
 
 class Asked:
-    """In the place of the job's own process: what it was asked for, and each rank's value as it says."""
+    """Replaces the job's process: its request, and the values of the ranks that it returns."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.request: dict[str, Any] = {}
@@ -349,7 +349,7 @@ def test_older_names_are_served_and_said_where_they_were_written(
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
-    """Have the job's own process run this code: `answer` is the file to write; `request` and `rest` came."""
+    """Make the job's process run this code, with the file `answer` to write, `request` and `rest`."""
     begin = """
 import json, os, sys; sys.path[:] = json.loads(sys.argv[1]); answer = open(int(sys.argv[2]), "wb")
 from horovod.runner.run_function import read_record, write_record
@@ -379,7 +379,7 @@ def test_a_job_whose_own_process_says_nothing(monkeypatch: pytest.MonkeyPatch) -
     answering(monkeypatch, "sys.exit(7)")
     assert run_function._job({}, b"") == ({"error": "the job's own process ended with code 7"}, {})
     monkeypatch.setattr(run_function, "_START_JOB", "import sys; sys.stdin.close(); sys.exit(3)")
-    assert run_function._job({}, bytes(1 << 20))[0]["error"].endswith("ended with code 3")  # nobody reads it
+    assert run_function._job({}, bytes(1 << 20))[0]["error"].endswith("ended with code 3")  # it is not read
 
 
 def test_an_interrupt_ends_the_jobs_own_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -419,7 +419,7 @@ def test_what_does_not_end_when_told_to_is_killed(monkeypatch: pytest.MonkeyPatc
 
 
 class Job:
-    """run_function.run_job on pipes, with `start` in the place of the launcher's."""
+    """run_function.run_job on pipes, with `start` instead of the launcher."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, start: Callable[..., Any]) -> None:
         self._patch = monkeypatch
@@ -464,7 +464,7 @@ def test_the_jobs_own_process_starts_what_it_is_asked_for(
 def test_results_are_read_as_the_job_was_run(
     monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], is_elastic: bool
 ) -> None:
-    """HOROVOD_ELASTIC_RESTART, set for torchrun, leaves a job what its parameters say."""
+    """HOROVOD_ELASTIC_RESTART, set for torchrun, does not change a job's parameters."""
     monkeypatch.setenv("HOROVOD_ELASTIC_RESTART", "1")
     started: list[Any] = []
 
@@ -563,7 +563,7 @@ def test_a_rank_finds_its_payload_and_signs_its_result(monkeypatch: pytest.Monke
 
 
 class Channel:
-    """In the place of a worker's to its agent."""
+    """Replaces a worker's channel to its agent."""
 
     def __init__(self, place: Place | None) -> None:
         self.place = place

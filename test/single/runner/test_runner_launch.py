@@ -1,4 +1,4 @@
-"""What `horovodrun` does with a command line, up to the job that it would start, which nobody starts here."""
+"""`horovodrun` from the command line up to the start of the job, which the tests replace."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_the_topology_is_another_program_with_the_same_words(monkeypatch: pytest
 
 
 def environment_of_ranks(*options: str) -> dict[int, dict[str, str]]:
-    """Of ranks of a real job, in a process of its own, as it ends what it finds below."""
+    """Ranks of a real job, in a separate process, as horovodrun ends all its descendants."""
     shows = "import json, os; print(json.dumps(dict(os.environ)))"
     words = [sys.executable, "-m", "horovod.runner", *options, sys.executable, "-S", "-c", shows]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)

@@ -68,7 +68,7 @@ def test_open_mpi_5_variations() -> None:
 
 @pytest.mark.parametrize(("flavour", "shell"), [("Open MPI 5", "ssh"), ("Open MPI 4", "rsh")])
 def test_many_hosts_are_asked_at_once_and_by_mpirun_itself(flavour: str, shell: str) -> None:
-    """Of few hosts Open MPI's own choice is good: 128 at once, and each of them may start others."""
+    """For few hosts Open MPI's default suffices: 128 at once, and each of them may start others."""
     for number in (2, 63, 64, 65, 300):
         job = replace(REMOTE, hosts=tuple(Host(f"h{i}") for i in range(number)), ranks=number)
         words = launchers.command(job, flavour)
@@ -203,14 +203,14 @@ def test_wrong_host_files_are_refused(tmp_path: Path, text: str, code: str) -> N
     ],
 )
 def test_hostile_hosts_are_refused_in_a_line(text: str, facts: dict[str, str]) -> None:
-    """It repeats 80 characters of what was given, whatever a script has made of its list."""
+    """The error repeats at most 80 characters of the argument, however long a script's list is."""
     with refused(LaunchError, "host_slots" if "slots" in facts else "host_name", **facts) as error:
         hosts.chosen(1, text, None)
     assert len(str(error.value)) < 600
 
 
 def test_many_hosts_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """100,000 names, compared with each other, took minutes; and each was looked up."""
+    """A quadratic comparison of 100,000 names, each with a lookup, would take minutes."""
     file = tmp_path / "hosts"
     file.write_text("".join(f"node{number} slots=2\n" for number in range(100_000)))
     asked: list[str] = []
@@ -338,7 +338,7 @@ def test_shared_memory_has_room_for_so_many_ranks(tmp_path: Path, monkeypatch: p
 def test_the_exit_code_is_mpiruns(
     does: str, code: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """And so are its words; ours is that about the launcher, where nobody asked for it."""
+    """The output is mpirun's, too, except the line about a launcher that the user did not choose."""
     mpirun = tmp_path / "mpirun"
     mpirun.write_text(f'#!/bin/sh\necho "$@"\necho its trouble >&2\n{does}\n')
     mpirun.chmod(0o755)

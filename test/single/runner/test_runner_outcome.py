@@ -1,4 +1,4 @@
-"""Who is to blame for a job's end: reports of ranks, notes of their scripts, and hosts that fell silent."""
+"""The cause of a job's end, from reports of ranks, notes of their scripts, and silent hosts."""
 
 import os
 
@@ -13,7 +13,7 @@ SHUT_DOWN = "note follows - Horovod has been shut down: this rank or another cal
 
 
 def outcome(*reports: tuple[int, str], ranks: int = 3, without: tuple[int, ...] = ()) -> Outcome:
-    """Of ranks that have all called hvd.init(), but for those `without` it; each on a host of its own."""
+    """The outcome of ranks that have called hvd.init(), except those in `without`; each on its own host."""
     result = Outcome(ranks)
     for rank in range(ranks):
         result.take(rank, f"started host{rank} 100")
@@ -77,12 +77,12 @@ def test_followers_come_first_and_are_not_blamed() -> None:
 
 def test_of_several_faults_the_first_is_blamed() -> None:
     assert blamed((2, "ended 7 0"), (1, "killed 9 0"), (0, SHUT_DOWN), (0, "ended 1 0"))[0] == 7
-    # What writes no notes may follow unseen.
+    # A rank without notes may have failed as a consequence, without evidence.
     assert outcome((2, "ended 7 0"), (1, "killed 9 0"), without=(0, 1, 2)).conclusion(0)[0] == 137
 
 
 def test_what_sigbus_is_a_sign_of() -> None:
-    """A page too many in a file system in memory; Horovod's own are all there from init() on."""
+    """SIGBUS means a page too many for a file system in memory; this package's pages exist after init()."""
     code, message = blamed((1, "killed 7 0"), (0, "ended 1 0"))
     assert code == 135 and message.endswith("by signal 7 (SIGBUS, as happens when /dev/shm is full)")
 
@@ -114,9 +114,9 @@ def test_a_rank_that_ended_without_init() -> None:
     assert job.waits_in_vain()
     said = "ended with code 0 before hvd.init(), and ranks 0, 2 cannot begin without it"
     assert job.conclusion(0) == (1, f"rank 1 on host host1 {said}; the other ranks were ended")
-    job.take(0, "stopped 19")  # while they wait, and have been told nothing yet
+    job.take(0, "stopped 19")  # while they wait, and before they get any error
     assert job.culprit() == 1
-    job.lost = {"host2"}  # whose agent went before the job ended
+    job.lost = {"host2"}  # its agent ended before the job
     assert job.culprit() == 1
     job.lost = set()
     job.take(0, "note joined")
@@ -134,7 +134,7 @@ def test_a_rank_that_ended_without_init() -> None:
 
 
 def test_a_rank_that_left_while_another_is_in_init() -> None:
-    """It had joined, so nobody waits in hvd.init() for it."""
+    """It had joined, so no rank waits for it in hvd.init()."""
     job = outcome((0, "note joining"), (1, "note joining"), (1, "note joined"), without=(0, 1, 2))
     job.take(1, "ended 0 0")
     said = "rank 1 on host host1 ended with code 0 before the others were done with it"
@@ -193,7 +193,7 @@ def test_nobody_lingers_before_one_has_ended() -> None:
 
 
 def test_a_worker_that_leaves_a_world_does_not_linger() -> None:
-    """Only at its script's end."""
+    """Only at the end of its script."""
     job = ElasticOutcome(10)
     for worker in (4, 5):
         job.take(worker, "started h 100")
@@ -223,7 +223,7 @@ def test_a_host_that_was_lost() -> None:
     job.lost = {"far"}
     said = "ranks 1, 2 on host far were lost: that host, or the network to it, has failed"
     assert job.conclusion(0) == (1, f"{said}; the other ranks were ended")
-    job.take(0, "ended 6 0")  # which was first
+    job.take(0, "ended 6 0")  # the first to end
     assert job.conclusion(0)[0] == 6
 
 
@@ -257,7 +257,7 @@ def test_notes_go_to_the_pipe_that_was_named_and_nowhere_else(monkeypatch: pytes
 
 
 def test_what_is_said_in_a_ranks_name() -> None:
-    """By its job: nobody else is there to say it."""
+    """The job writes it, as the rank cannot."""
     outcome = Outcome(3)
     for rank, host in enumerate("abb"):
         outcome.take(rank, f"started {host} {rank}")

@@ -1,4 +1,4 @@
-"""Which processes are a process' own, and end with it."""
+"""Which processes belong to a process and end with it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ print(len(children()), flush=True)
 end_descendants(patience=0.2)
 print(len(children()), flush=True)
 """
-# In a process of its own, which has no children that an earlier test left.
+# In a new process, which has no children of earlier tests.
 REAPS = """
 import subprocess, time
 from horovod.runner.processes import children, ended_children

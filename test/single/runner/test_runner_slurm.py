@@ -50,7 +50,7 @@ def test_slots() -> None:
     assert slots(1, SLURM_JOB_CPUS_PER_NODE="16,8(x2)") == [16, 8, 8]
     assert slots(1, SLURM_CPUS_ON_NODE="16") == [16, 16, 16]
     assert slots(1) == [1, 1, 1]
-    # salloc -N 3 counts one task a node; more ranks than that go onto the cores
+    # salloc -N 3 counts one task per node; more ranks use the cores
     one_each = {"SLURM_TASKS_PER_NODE": "1(x3)", "SLURM_JOB_CPUS_PER_NODE": "4(x3)"}
     assert slots(2, **one_each) == slots(3, **one_each) == [1, 1, 1]
     assert slots(4, **one_each) == [4, 4, 4]
@@ -89,11 +89,11 @@ def test_where_a_job_runs(tmp_path: Path) -> None:
     found = job_hosts_of({}, environment)
     assert (found.ranks, found.hosts) == (5, (Host("n1", 2), Host("n2", 2), Host("n3", 1)))
     assert job_hosts_of({"np": 3}, environment).hosts == (Host("n1", 2), Host("n2", 1))
-    # what the user says wins
+    # the user's option wins
     assert job_hosts_of({"np": 1, "hosts": "localhost:1"}, environment).hosts == (Host("localhost", 1),)
     with refused(errors.too_few_slots, np=6, slots=5):
         job_hosts_of({"np": 6}, environment)
-    # hosts of an allocation are asked with srun where there is one
+    # an allocation's hosts are reached by srun if it exists
     srun = tmp_path / "srun"
     srun.write_text("#!/bin/sh\n")
     srun.chmod(0o755)

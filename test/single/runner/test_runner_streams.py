@@ -1,4 +1,4 @@
-"""What ranks write is shown line by line, and arrives whole, whatever kind of stream horovodrun is given."""
+"""The output of ranks is shown line by line and complete, whatever kind of stream horovodrun writes to."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from horovod.runner.agents.output import RankOutput, Writer
 from horovod.runner.agents.records import ERROR, OUTPUT
 from horovod.runner.streams import Sink, discard_full, say
 
-WHOLE = bytes(range(256)) * 4096  # 1 MiB: many times what a pipe holds
+WHOLE = bytes(range(256)) * 4096  # 1 MiB: many times the capacity of a pipe
 
 
 def room_of(pipe: int) -> int:
@@ -34,11 +34,11 @@ def room_of(pipe: int) -> int:
 
 
 def read_late(pipe: int, before: Callable[[], None], received: bytearray) -> None:
-    """Once the pipe is full, so that its writer waits, do `before`, and read on to the end."""
+    """Once the pipe is full and its writer waits, call `before`, then read to the end."""
     deadline = busy.limit(20)
     while held_by(pipe) < room_of(pipe) and time.monotonic() < deadline:
         time.sleep(0.01)
-    time.sleep(0.05)  # it has tried once more
+    time.sleep(0.05)  # it has tried again
     before()
     while data := os.read(pipe, 1 << 16):
         received += data
@@ -60,7 +60,7 @@ def received_of(stream_of: Callable[[int], Sink], before: Callable[[], None] = l
 
 @pytest.mark.parametrize("buffering", [0, -1], ids=["unbuffered", "buffered"])
 def test_a_signal_in_the_middle_of_a_write_loses_nothing(buffering: int) -> None:
-    """The kernel then returns from write() with what it has taken, and a stream without a buffer says so."""
+    """write() then returns a partial count, and an unbuffered stream reports it."""
     came = []
     before = signal.signal(signal.SIGUSR1, lambda *_: came.append(1))
     try:
@@ -76,7 +76,7 @@ def test_a_signal_in_the_middle_of_a_write_loses_nothing(buffering: int) -> None
 
 @pytest.mark.parametrize("buffering", [0, -1], ids=["unbuffered", "buffered"])
 def test_a_stream_that_does_not_block_is_waited_for(buffering: int) -> None:
-    """A program with which we share a terminal or pipe may have made it so."""
+    """A program that shares the terminal or pipe may have made it non-blocking."""
 
     def made(end: int) -> Sink:
         os.set_blocking(end, False)
@@ -98,7 +98,7 @@ OUT, ERR = OUTPUT, ERROR
 
 
 def shown(*written: tuple[int, bytes, bytes], **options: Any) -> tuple[bytes, bytes]:
-    """What comes to (standard output, standard error) of these pieces of (rank, kind, data)."""
+    """(standard output, standard error) after these pieces of (rank, kind, data)."""
     streams = io.BytesIO(), io.BytesIO()
     output = RankOutput(12, *streams, **options)
     for piece in written:
@@ -132,9 +132,9 @@ def test_a_carriage_return_ends_a_line() -> None:
     whole = b"\r10 %\r20 %\rdone\r\nnext\n"
     wanted = b"\r[0]<stdout>:10 %\r[0]<stdout>:20 %\r[0]<stdout>:done\r\n[0]<stdout>:next\n"
     assert shown((0, OUT, whole))[0] == wanted
-    for at in range(1, len(whole)):  # however it is torn apart
+    for at in range(1, len(whole)):  # for any split
         assert shown((0, OUT, whole[:at]), (0, OUT, b""), (0, OUT, whole[at:]))[0] == wanted, at
-    # Another rank's newline is not the second half of this one's.
+    # Another rank's newline does not end this rank's line.
     assert shown((0, OUT, b"x\r"), (1, OUT, b"\n"), (0, ERR, b"\n"), (0, OUT, b"\ny\n")) == (
         b"[0]<stdout>:x\r[1]<stdout>:\n\n[0]<stdout>:y\n",
         b"[0]<stderr>:\n",
@@ -170,7 +170,7 @@ def test_files_have_what_was_written_as_it_is(tmp_path: Path) -> None:
 
 
 def test_output_of_workers_that_have_begun_as_the_same_rank(tmp_path: Path) -> None:
-    """Of an elastic job: none writes to another's file, nor are halves of their lines joined."""
+    """Workers of an elastic job do not share files, and parts of their lines are not joined."""
     streams = io.BytesIO(), io.BytesIO()
     output = RankOutput(2, *streams, folder=str(tmp_path))
     for number, label in ((0, "0"), (1, "1"), (2, "1.2"), (3, "0.2"), (4, "12")):
@@ -225,7 +225,7 @@ def test_what_is_no_ranks_is_passed_on_at_once_and_as_it_is() -> None:
 
 
 def test_a_stream_that_fails_is_named_and_then_written_nowhere(tmp_path: Path) -> None:
-    """By its path too, where it is a file to which the shell has sent it."""
+    """The error names the path, too, if the shell redirected the stream to a file."""
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "wb", buffering=0) as stream:
@@ -253,14 +253,14 @@ def test_horovodrun_says_a_line_or_nothing(
 
 
 def writer(**options: Any) -> tuple[Writer, int, int]:
-    """(a writer of two ranks, where its standard output is read, standard error)."""
+    """(a writer of two ranks, the read end of its standard output, of its standard error)."""
     (out, out_end), (err, err_end) = os.pipe(), os.pipe()
     streams = (open(end, "wb", buffering=0) for end in (out_end, err_end))  # noqa: SIM115 -- the Writer's
     return Writer(RankOutput(2, *streams, **options)), out, err
 
 
 def closed(one: Writer, *pipes: int) -> list[bytes]:
-    """What is left in the pipes when the writer has ended."""
+    """The content of the pipes after the writer has ended."""
     one.end()
     assert one.has_ended(20)
     one.close()

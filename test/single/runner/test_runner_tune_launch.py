@@ -1,6 +1,6 @@
-"""``horovodrun --tune-launch``: what is tried, how it is compared, and what the script says of its steps."""
+"""``horovodrun --tune-launch``: the trials, their comparison, and the script's report of its steps."""
 
-# private: _Jobs, _Probe, _Stopped, _words: jobs that are stood in for, and a signal at this moment
+# private: _Jobs, _Probe, _Stopped, _words: simulated jobs, and a signal at this moment
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_what_the_user_has_decided_is_not_tried() -> None:
     ],
 )  # fmt: skip
 def test_how_flags_and_file_bind_ranks_is_left_alone(said: dict[str, str]) -> None:
-    """Its variable would count for nothing there, or contradict."""
+    """Its variable would have no effect there, or contradict."""
     assert "--bind auto" not in [each.name for each in candidates(said, {}, None)]
 
 
@@ -71,7 +71,7 @@ def test_the_words_of_the_job() -> None:
 
 
 def test_a_candidate_whose_job_fails_is_out() -> None:
-    """Also where it is the job without it, for once. What others gain is kept and shown."""
+    """Also if the failed job is the default one. Gains of other candidates are kept and shown."""
     asked: list[str] = []
 
     def measure(variables: Mapping[str, str]) -> float:
@@ -145,7 +145,7 @@ signal.pause()
 def test_a_signal_ends_the_job_that_runs(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It has ended when we do, and none begins after it."""
+    """The job has ended before this function returns, and no other job starts."""
     file = tmp_path / "told"
     script = f"""
 import os, signal, sys, time
@@ -202,13 +202,13 @@ def test_what_makes_no_sense_is_refused_at_once(
     line: str, code: str, facts: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(tune_launch, "_Jobs")
-    monkeypatch.setattr(launch, "LaunchError", ZeroDivisionError)  # main would say it, and return 2
+    monkeypatch.setattr(launch, "LaunchError", ZeroDivisionError)  # main would print it, and return 2
     with refused(getattr(errors, code), **facts):
         launch.main(line.split())
 
 
 def test_the_config_file_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in any job: it says here how ranks are bound, and the rest is decided too."""
+    """As in any job: the launcher reports the binding of ranks here, and decides the rest."""
     (tmp_path / "c.yaml").write_text("params: {bind: auto}\n")
     for name in ("GLIBC_TUNABLES", "LD_PRELOAD"):
         monkeypatch.setenv(name, "")
@@ -218,14 +218,14 @@ def test_the_config_file_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 class _Elsewhere:
-    """A sys.stdout that a script has put in its place, as those that write logs do."""
+    """A sys.stdout that a script has replaced, for example to write a log."""
 
     def write(self, _: str) -> None: ...
     def flush(self) -> None: ...
 
 
 def test_what_a_rank_says(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    """At the step that the launcher counts to, on standard output, whatever the script prints to."""
+    """At the launcher's last step, on standard output, wherever the script prints."""
     monkeypatch.setattr(autotune.basics, "rank", lambda: 0)
     monkeypatch.setattr(sys, "stdout", _Elsewhere())
     probe = autotune._Probe(3)

@@ -1,4 +1,4 @@
-"""What the text of a script shows: warnings go by it, and scripts that are right must get none."""
+"""Facts from the text of a script, on which warnings depend: a correct script must get no warning."""
 
 from __future__ import annotations
 

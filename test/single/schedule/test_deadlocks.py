@@ -1,4 +1,4 @@
-"""Ranks that would wait for each other in a circle: who may go on without an operation is told to."""
+"""Ranks that would wait for each other in a circle: one may continue without an operation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from horovod.common.exceptions import WrongArgument
 
 
 class Asked:
-    """An allreduce of ones, whose array lives as long as this."""
+    """An allreduce of ones, which keeps its array alive."""
 
     def __init__(self, engine: _native.Engine, name: str, process_set: int = 0) -> None:
         self.engine = engine
@@ -33,7 +33,7 @@ class Asked:
 @pytest.mark.parametrize("shares_memory", WORLDS)
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_each_has_something_that_the_others_will_ask_for_later(size: int, shares_memory: bool) -> None:
-    """As after backward passes through different parameters: step() asks for those of the others."""
+    """As after backward passes through different parameters: step() requests the others' gradients."""
 
     def program(rank: int, engine: _native.Engine) -> bool:
         mine, common = Asked(engine, f"of {rank}"), Asked(engine, "of all")
@@ -43,12 +43,12 @@ def test_each_has_something_that_the_others_will_ask_for_later(size: int, shares
         assert [asked.sum() for asked in (mine, *others)] == [size] * size
         return came
 
-    # Who has yielded may serve the others before they have.
+    # A rank that has yielded may serve the others before they yield.
     assert False in on_ranks(size, program, shares_memory)
 
 
 def test_a_caller_that_cannot_yield_closes_the_circle() -> None:
-    """One asks for a metric after its backward pass, the other before its own."""
+    """One rank requests a metric after its backward pass, the other before."""
 
     def program(rank: int, engine: _native.Engine) -> None:
         if rank == 0:
@@ -65,7 +65,7 @@ def test_a_caller_that_cannot_yield_closes_the_circle() -> None:
 
 
 def test_callers_that_look_now_and_then() -> None:
-    """As those that keep operations of several requests going."""
+    """As callers that poll operations of several requests."""
 
     def program(rank: int, engine: _native.Engine) -> None:
         mine = Asked(engine, f"of {rank}")
@@ -97,7 +97,7 @@ def test_a_circle_through_several_process_sets() -> None:
 
 
 def test_who_is_only_late_is_waited_for() -> None:
-    """Both others say several times that they are blocked, but the late rank waits for nobody."""
+    """Both others report several times that they are blocked, but the late rank waits for no rank."""
 
     def program(rank: int, engine: _native.Engine) -> bool:
         if rank == 1:

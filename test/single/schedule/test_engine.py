@@ -1,4 +1,4 @@
-"""The schedule: what is gathered, agreed, remembered, fused and refused; ranks are stepped or are threads."""
+"""The schedule: gathering, agreement, cache, fusion and errors; ranks are stepped or are threads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TestGathering:
     @pytest.mark.parametrize("wait", [_native.Engine.wait, _native.Engine.wait_or_yield])
     def test_what_somebody_waits_for_is_not_gathered(self, wait: Callable[..., object]) -> None:
         settings = _native.Settings()
-        settings.cycle_time = 1e6  # more than the rank has for all of it
+        settings.cycle_time = 1e6  # ms: longer than the test's time limit
 
         def program(rank: int, engine: _native.Engine) -> int:
             x = np.ones(3, np.float32)
@@ -248,10 +248,10 @@ def resident_kib() -> int:
 def test_ten_thousand_names_in_another_order_on_each_rank() -> None:
     """Right results, no deadlock, and no growth of memory.
 
-    Queues get deep when one rank asks for everything before the other does, and the allocator keeps what they
-    took. So each does so at the beginning: else a busy machine would bring it about later.
+    Queues are longest if one rank requests everything before the other, and the allocator keeps their memory.
+    Each rank does so at the beginning, as a busy machine could otherwise cause it later.
     """
-    is_sanitized = "sanitized" in _native.__file__  # a round takes more than a second, freed memory is kept
+    is_sanitized = "sanitized" in _native.__file__  # a round takes over a second; freed memory is kept
     deep, rounds = 4, 4 if is_sanitized else 14
     meeting = threading.Barrier(2)
 
@@ -281,7 +281,7 @@ def test_ten_thousand_names_in_another_order_on_each_rank() -> None:
 
 
 def test_out_of_order_operations_do_not_block_each_other() -> None:
-    """An operation one rank has not asked for yet does not delay a barrier that all have."""
+    """An operation that one rank has not requested does not delay a barrier that all have requested."""
 
     def program(rank: int, engine: _native.Engine) -> None:
         x = np.ones(3, np.float32)

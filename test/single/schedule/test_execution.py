@@ -1,4 +1,4 @@
-"""Responses carried out, and results given to callers, without an engine: tests say what is agreed on."""
+"""Execution of responses, and the results for callers, without an engine: tests make the responses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Response, Submission = testing.Response, testing.Submission
 
 
 class Caller:
-    """Of rank 0 in a world, which nobody else drives."""
+    """The caller of rank 0, in a world whose other ranks do nothing."""
 
     def __init__(self, size: int = 1, **settings: Any) -> None:
         given = _native.Settings()
@@ -35,7 +35,7 @@ class Caller:
     def allreduce(
         self, name: str, x: Floats, *, process_set: int = 0, witness: int = 0
     ) -> tuple[int, Floats]:
-        """Asks for one that is agreed on from then on; its handle, and where its result will be."""
+        """Request an allreduce, which is agreed on at once; return its handle and the result's array."""
         out = np.zeros_like(x)
         given = _native.Tensor(x.ctypes.data, out.ctypes.data, [x.size], NUMBERS[x.dtype], witness=witness)
         self._kept += [x, out]
@@ -49,7 +49,7 @@ class Caller:
         return [self.rank.is_done(handle) for handle in handles]
 
     def run(self, submission: Any) -> Any:
-        """Asks for it, and carries it out alone; its result."""
+        """Request an allreduce, execute it alone, and return its result."""
         handle = self.execution.ask(submission)
         self.carry_out("run", submission.name)
         return self.rank.result(handle)
@@ -123,7 +123,7 @@ class TestRefusal:
 
 class TestFailure:
     def fails(self, caller: Caller, act: Callable[[], None], handles: Sequence[int], code: str) -> Any:
-        """The error by which the job ends, which is what callers get, and whoever comes later."""
+        """The error that ends the job; waiting and later callers get it."""
         with pytest.raises(HorovodInternalError) as caught:
             act()
         assert caught.value.code == code
@@ -155,7 +155,7 @@ class TestFailure:
         assert error.facts["why"] == "rank 2 has never asked for 'a'"
 
     def test_of_this_rank_it_is_its_own_whatever_others_say(self, caller: Caller) -> None:
-        word = np.array([17], np.uint64)  # where a framework keeps the memory's address
+        word = np.array([17], np.uint64)  # the word in which a framework keeps the memory's address
         handle, _ = caller.allreduce("a", ones(), witness=word.ctypes.data)
         word[0] = 18
         caller.execution.heard = "the others have lost rank 0"

@@ -1,6 +1,6 @@
-"""When submissions are announced and which of them share a bucket, at the limits to the byte and millisecond.
+"""When submissions are announced and which share a bucket, at the limits to the byte and millisecond.
 
-Worlds of one rank without a thread, whose clock is the argument of step().
+The worlds have one rank and no thread; the argument of step() is the clock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def settings(**given: Any) -> _native.Settings:
 
 
 def elements(size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """As many bytes."""
+    """An array of `size` bytes."""
     return np.ones(size, np.uint8)
 
 
@@ -71,7 +71,7 @@ def test_one_submission_waits_for_a_cycle() -> None:
 
 
 def announced_after(times: Sequence[float]) -> float:
-    """Milliseconds after the first submission, to a half, where one is made at each of the times."""
+    """When submissions at these times are announced: milliseconds after the first, to 0.5 ms."""
     with stepped_engines(1, settings()) as [engine]:
         arrays = [elements(1) for _ in times]
         at, next_one = 0.0, 0
@@ -90,13 +90,13 @@ def test_a_quick_series_is_gathered_until_it_ends_but_for_four_cycles_at_most() 
     assert announced_after([0.0, 5.0]) == pytest.approx(CYCLE, abs=0.5), (
         "a quarter of a cycle has passed by then"
     )
-    series = [1.5 * number for number in range(9)]  # each comes before a quarter has passed
+    series = [1.5 * number for number in range(9)]  # each comes within a quarter cycle
     assert announced_after(series) == pytest.approx(series[-1] + quarter, abs=0.5)
     assert announced_after([1.5 * number for number in range(100)]) == pytest.approx(4 * CYCLE, abs=0.5)
 
 
 def test_a_rank_whose_last_words_are_unanswered_gathers_for_twenty_cycles() -> None:
-    """Another rank is late then, and more messages would not make it earlier."""
+    """A full queue means that another rank is late; more messages would not help."""
     with stepped_engines(2, settings()) as engines:
         _, late = engines
         x, y = elements(1), elements(1)
@@ -134,7 +134,7 @@ def buckets(sizes: Sequence[int | tuple[int, ...]], **given: Any) -> int:
         ([600, 401, 599], 2),  # the last fills the second's bucket
         ([600, 401, 600], 3),
         ([1000, 1], 2),
-        ([1001, 1, 999], 2),  # what is too large for any bucket has one for itself
+        ([1001, 1, 999], 2),  # a tensor larger than a bucket gets a separate bucket
         ([(300, 300), 400], 1),
         ([(300, 300), 401], 2),
         ([400, (300, 301)], 2),
@@ -172,7 +172,7 @@ ALIKE: dict[str, Any] = {"op": SUM, "prescale": 1.0, "postscale": 1.0, "codec": 
     ids=str,
 )
 def test_tensors_that_differ_in_one_thing_never_share_one(other: dict[str, Any]) -> None:
-    """And those that differ in none do, with others between them."""
+    """Equal tensors share a bucket, even with others between them."""
     with stepped_engines(1, settings()) as [engine]:
         kept = []
         for number in range(4):

@@ -1,4 +1,4 @@
-"""A host may be far ahead of its GPU: what is too much at once waits its turn, and nobody else does."""
+"""A host far ahead of its GPU: only operations over the limit wait."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_all_is_done_in_the_end(transport: str) -> None:
 
 
 def test_a_coordinator_serves_others_meanwhile() -> None:
-    """Rank 0 is alone in a set whose operations its GPU does not come to."""
+    """Rank 0 is alone in a set whose operations its GPU does not reach."""
     others_are_done = threading.Barrier(3)
 
     def program(rank: int, engine: _native.Engine) -> None:

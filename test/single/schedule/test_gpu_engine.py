@@ -1,4 +1,4 @@
-"""GPU tensors through the engine: order between streams, what may go together, joins, failures, the end."""
+"""GPU tensors in the engine: order between streams, fusion, joins, failures, shutdown."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
 
 
 class TestOrder:
-    """Nobody waits on the host: what comes first is between streams."""
+    """The host never waits: order is between streams."""
 
     @pytest.mark.parametrize("transport", TRANSPORTS)
     def test_what_a_stream_was_given_before_comes_before(self, transport: str) -> None:
@@ -94,7 +94,7 @@ class TestOrder:
             first, second = gpu_submit(engine, "x", x), gpu_submit(engine, "y", y)
             result = engine.wait(first)
             assert not engine.poll(second)
-            assert last_error() == "cudaSuccess"  # "not ready" is none, and would be the next kernel's
+            assert last_error() == "cudaSuccess"  # "not ready" would be the next kernel's error
             result.order(x.stream.number)
             gates.append(Gate(x, 1.0))  # after the results
             assert not x.stream.is_idle()
@@ -156,7 +156,7 @@ class TestOrder:
         on_ranks(2, program)
 
     def test_memory_of_many_small_results_is_used_again(self) -> None:
-        """Freeing some of it would wait for the gate, as any freeing waits for the whole GPU."""
+        """Freeing memory would wait for the gate, as it waits for the whole GPU."""
 
         def program(rank: int, engine: _native.Engine) -> None:
             x, y = array(ones(), rank), array(ones(), rank)
@@ -188,7 +188,7 @@ class TestOrder:
 
 class TestTogether:
     def test_a_gpu_on_one_rank_and_none_on_another(self) -> None:
-        """Every rank hears who has it where, and the next operation works."""
+        """The error tells every rank the place of each tensor, and the next operation works."""
 
         def program(rank: int, engine: _native.Engine) -> None:
             for _ in range(2):
@@ -226,7 +226,7 @@ class TestTogether:
                 assert gpu_allreduce(engine, "x", ones(), rank).tolist() == [2.0] * 8
                 if i == 3:
                     assert allreduce(engine, "x", ones()).tolist() == [2.0] * 8
-            assert engine.counters()["cache_hits"] == 4  # not those after the change of place
+            assert engine.counters()["cache_hits"] == 4  # not the requests after the change of place
 
         on_ranks(2, program)
 
@@ -258,7 +258,7 @@ class TestTogether:
                 engine.allreduce("x", [wrong], _native.Reduction())
             with refused(WrongArgument, "device_wrong", value=-2):
                 _native.Tensor(0, 0, [0], 6, device=-2)
-            assert gpu_allreduce(engine, "x", ones(), 1).tolist() == [1.0] * 8  # that took no GPU
+            assert gpu_allreduce(engine, "x", ones(), 1).tolist() == [1.0] * 8  # no GPU was fixed before
 
         on_ranks(1, program)
 
@@ -296,7 +296,7 @@ class TestSets:
             if pending:
                 result = engine.wait(pending)
             gate.open()
-            engine.wait(engine.remove_process_set(low))  # when what is in flight in it is done
+            engine.wait(engine.remove_process_set(low))  # once operations in flight in it are done
             if pending:
                 result.order(x.stream.number)
                 assert x.numpy().tolist() == [4.0] * 8
@@ -306,7 +306,7 @@ class TestSets:
 
     @pytest.mark.parametrize("transport", TRANSPORTS)
     def test_a_rank_that_has_joined_changes_nothing(self, transport: str) -> None:
-        """Rank 1 has never used a GPU, and takes part on that of its place."""
+        """Rank 1 has never used a GPU, and takes part on the GPU of its local rank."""
 
         def program(rank: int, engine: _native.Engine) -> None:
             bit8 = _native.get_codec("bit8")
@@ -327,7 +327,7 @@ class TestSets:
         on_ranks(2, program, settings=over(transport))
 
     def test_a_rank_that_has_joined_and_has_no_gpu(self) -> None:
-        """Its engine finds that, and no call of its caller: no mistake of an argument any more."""
+        """Its engine finds this outside of a call, so it is not a wrong argument."""
         tcp = TcpJob(2)
         secret, endpoint = tcp.secret.hex(), tcp.endpoints[0][0]
         command = [sys.executable, "-c", JOINS_WITHOUT_GPU, secret, endpoint]
@@ -378,17 +378,17 @@ class TestEnd:
     def test_a_failure_on_the_gpu_ends_all_ranks(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Between submissions: nobody asks the engine, and it finds out. Streams go on."""
+        """The engine notices it between submissions, without a call. Streams continue."""
         words = tmp_path / "async"
         monkeypatch.setenv("EMULATED_NCCL_ASYNC_FILE", str(words))
 
         def program(rank: int, engine: _native.Engine) -> HorovodInternalError:
             gpu_allreduce(engine, "x", ones(), rank)
             x = array(ones(), rank)
-            # Memory of results is to be freed, which waits for the GPU: only when what hangs is aborted.
+            # Freeing results waits for the GPU, so it must follow the abort of the hanging operation.
             assert gpu_received(engine.wait(engine.allgather("g", [gpu_source(x)])), x).tolist() == [1.0] * 16
             gate = Gate(x)
-            if rank == 0:  # rank 1's part stays away, so that this is under way
+            if rank == 0:  # without rank 1's part this stays in progress
                 engine.wait(gpu_submit(engine, "late", x)).order(x.stream.number)
                 words.write_text("0:0:6")
                 gate.open()
@@ -410,7 +410,7 @@ class TestEnd:
             gpu_allreduce(engine, "x", ones(), rank)
             x = array(ones(), rank)
             if rank == 0:
-                with pytest.raises(HorovodInternalError):  # or it is lost before this
+                with pytest.raises(HorovodInternalError):  # otherwise it is lost before this
                     engine.wait(gpu_submit(engine, "alone", x))
 
         on_ranks(2, program, settings=over("nccl"))

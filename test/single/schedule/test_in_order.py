@@ -1,6 +1,6 @@
 """Ranks that promised to start the same operations in one order.
 
-They begin what all know before the others have asked for it; who breaks the order is told.
+They begin known operations before the other ranks request them; a rank that breaks the order gets an error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def engines_of(size: int, in_order: bool = True, over: str = "window", **setting
 
 
 def shut_down(engines: Engines) -> None:
-    """Each waits for the others."""
+    """Shut down all engines at once, as each waits for the others."""
     together(engines, _native.Engine.shutdown)
 
 
@@ -61,7 +61,7 @@ def any_engines(request: pytest.FixtureRequest) -> Iterator[Engines]:
 
 
 def outcomes(engines: Engines, by_rank: Sequence[Sequence[str]]) -> list[list[HorovodInternalError | None]]:
-    """Of the sums that ranks ask for in their orders, each by itself: what went wrong, or None."""
+    """Request sums in each rank's order, each alone; return the errors, or None."""
     values = [[np.full(3, rank + 1.0, np.float32) for _ in names] for rank, names in enumerate(by_rank)]
     handles: list[list[int]] = [[] for _ in engines]
     for place in range(max(map(len, by_rank))):
@@ -83,14 +83,14 @@ def outcomes(engines: Engines, by_rank: Sequence[Sequence[str]]) -> list[list[Ho
 
 
 def test_one_order_is_right(engines: Engines) -> None:
-    """Also of names that ranks know by numbers, between others that they do not."""
+    """Also for names known by numbers, between new names."""
     for names in (["a", "b"], ["a", "c", "b", "d"], ["d", "e", "a"]):
         assert outcomes(engines, [names] * len(engines)) == [[None] * len(names)] * len(engines)
 
 
 @pytest.mark.parametrize("before", ["", "c"])
 def test_another_order_is_told_to_all(engines: Engines, before: str) -> None:
-    """Of names on which they have not agreed before; and the job goes on."""
+    """For names that are new to all ranks; the job continues."""
     others = len(engines) - 1
     if before:
         outcomes(engines, [before] * len(engines))
@@ -103,7 +103,7 @@ def test_another_order_is_told_to_all(engines: Engines, before: str) -> None:
 
 
 def test_after_unequal_numbers_later_ones_are_refused_with_the_names() -> None:
-    """One rank asks once more: what it asks for next meets what the other asks for after that."""
+    """One rank requests once more: its next request meets the other's request after that."""
     engines = engines_of(2)
     array = np.ones(3, np.float32)
     first, second = (
@@ -121,7 +121,7 @@ def test_after_unequal_numbers_later_ones_are_refused_with_the_names() -> None:
 
 
 def know(engines: Engines, names: str) -> None:
-    """Have all ranks begin these at once from now on."""
+    """Make these names known, so that all ranks begin them at once."""
     for _ in range(2):
         assert outcomes(engines, [names] * len(engines)) == [[None] * len(names)] * len(engines)
 
@@ -137,7 +137,7 @@ def test_what_is_known_is_begun(any_engines: Engines) -> None:
 
 @pytest.mark.parametrize("asked", ["ba", "bc", "b"])
 def test_another_order_of_what_is_known_ends_the_job(any_engines: Engines, asked: str) -> None:
-    """Nobody is given what was made of two operations, and none is left waiting."""
+    """No rank gets a result mixed of two operations, and no rank waits for ever."""
     others = len(any_engines) - 1
     know(any_engines, "abc")
     for own in outcomes(any_engines, [*["a"] * others, asked]):
@@ -164,12 +164,12 @@ def test_another_size_of_what_is_known_ends_the_job(any_engines: Engines) -> Non
 
 @pytest.mark.parametrize("leaver", [0, -1])
 def test_who_leaves_is_not_waited_for(any_engines: Engines, leaver: int) -> None:
-    """Where others have begun what it will never ask for."""
+    """Also if others have begun an operation that it will never request."""
     know(any_engines, "a")
     others = any_engines[1:] if leaver == 0 else any_engines[:-1]
     arrays = [np.ones(3, np.float32) for _ in others]
     handles = [submit(engine, "a", array) for engine, array in zip(others, arrays, strict=True)]
-    time.sleep(0.1)  # without it, it may have left before the others ask
+    time.sleep(0.1)  # without it, the rank may leave before the others' request
     threading.Thread(target=any_engines[leaver].shutdown).start()
     for engine, handle in zip(others, handles, strict=True):
         assert ends_within(engine, handle)
@@ -180,7 +180,7 @@ def test_who_leaves_is_not_waited_for(any_engines: Engines, leaver: int) -> None
 
 @pytest.mark.parametrize("over", ["window", "exchange"])
 def test_who_left_before_it_was_begun_is_not_waited_for(over: str) -> None:
-    """Rank 1 begins "a" when rank 0 has gone, of which it reads only then: it was busy with "b"."""
+    """Rank 1 begins "a" after rank 0 has left, which it reads only then: it was busy with "b"."""
     for _ in range(4):
         engines = engines_of(2, over=over)
         know(engines, "ab")
@@ -199,7 +199,7 @@ def test_who_left_before_it_was_begun_is_not_waited_for(over: str) -> None:
 
 @pytest.mark.parametrize("leaver", [0, 1])
 def test_who_has_begun_can_leave(leaver: int) -> None:
-    """Though others do not come to what it waits in."""
+    """Although others do not reach the operation in which it waits."""
     engines = engines_of(2)
     know(engines, "a")
     array = np.ones(3, np.float32)
@@ -214,7 +214,7 @@ def test_who_has_begun_can_leave(leaver: int) -> None:
 
 
 def test_nothing_is_begun_where_there_are_other_sets() -> None:
-    """Two operations between the same ranks would not be told from each other."""
+    """Two operations between the same ranks could not be distinguished."""
     engines = engines_of(2)
     know(engines, "a")
     before = engines[0].counters()["begun"]
@@ -230,7 +230,7 @@ def test_nothing_is_begun_where_there_are_other_sets() -> None:
 @pytest.mark.parametrize("late", [0, 1])
 @pytest.mark.parametrize("over", ["window", "tcp"])
 def test_whom_others_wait_for_is_named(over: str, late: int, capfd: pytest.CaptureFixture[str]) -> None:
-    """Also where the coordinator itself has begun what another does not ask for."""
+    """Also if the coordinator itself has begun an operation that another rank does not request."""
     engines = engines_of(2, over=over, stall_check_time_seconds=1.0, stall_shutdown_time_seconds=2.0)
     know(engines, "a")
     array = np.ones(3, np.float32)
@@ -244,7 +244,7 @@ def test_whom_others_wait_for_is_named(over: str, late: int, capfd: pytest.Captu
 
 
 def ask_together(engine: _native.Engine, groups: Sequence[str], arrays: dict[str, np.ndarray]) -> list[int]:
-    """Sums of each group, announced as one."""
+    """Sums of each group, announced together."""
     handles = []
     for group in groups:
         engine.hold()
@@ -330,7 +330,7 @@ def test_what_is_held_is_announced_together() -> None:
 
 
 class Program:
-    """What all ranks do alike, drawn at random: sums, in groups and in rounds, gathers, barriers."""
+    """A random program, the same on all ranks: sums, in groups and in rounds, gathers, barriers."""
 
     NAMES = "abcdefgh"
 
@@ -339,14 +339,14 @@ class Program:
         self.size = size
         self.lines = []
         for line in range(60):
-            rounds = ["rounds"] * (seed % 2 == 1 and line >= 30)  # from then on nothing is begun
+            rounds = ["rounds"] * (seed % 2 == 1 and line >= 30)  # from then on no operation is begun early
             what = rng.choice([*["group"] * 6, *["single"] * 3, "gather", "barrier", *rounds])
             names = rng.sample(self.NAMES, rng.randint(1, 5))
             self.lines.append((what, names, rng.random() < 0.3))
         self.sizes = {name: rng.choice([1, 3, 1000, 40_000]) for name in self.NAMES}
 
     def run(self, engine: _native.Engine, rank: int, seed: int) -> None:
-        """With waits and pauses of this rank's own; AssertionError where a sum is wrong."""
+        """Run with this rank's own waits and pauses; AssertionError if a sum is wrong."""
         rng = random.Random(seed)
         pending: dict[str, tuple[int, np.ndarray]] = {}
         for number, (what, names, all_wait) in enumerate(self.lines):

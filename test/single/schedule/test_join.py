@@ -1,4 +1,4 @@
-"""Join: until all ranks have, one that has run out of data changes nothing in the others' allreduces."""
+"""Join: a rank without data left changes nothing in the others' allreduces, until all ranks have joined."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ PLACES = [
 
 
 def extremes(rank: int, dtype: Any) -> NDArray[Any]:
-    """Numbers on both sides of zero, and all of some rank at either end of what the dtype has."""
+    """Numbers on both sides of zero; some ranks have only the dtype's minimum or maximum."""
     x = numbers(rank, 3000, dtype)
     if np.dtype(dtype) == np.bool_:
         return x
@@ -70,7 +70,7 @@ def extremes(rank: int, dtype: Any) -> NDArray[Any]:
 class TestNeutralElements:
     @pytest.mark.parametrize("op", [MIN, MAX, PRODUCT])
     def test_every_dtype(self, place: dict[str, Any], op: int) -> None:
-        """Each rank in turn is early, and the result is that of the others."""
+        """Each rank joins first in turn; the result is that of the others."""
 
         def program(rank: int, engine: _native.Engine) -> None:
             for early in range(3):
@@ -85,7 +85,7 @@ class TestNeutralElements:
         on_ranks(3, program, **place)
 
     def test_scaled(self, place: dict[str, Any]) -> None:
-        """A factor that turns the order over, one that ends it, and one too small for float32."""
+        """A factor that reverses the order, a factor 0, and one too small for float32."""
 
         def program(rank: int, engine: _native.Engine) -> None:
             for op, factor in itertools.product((MIN, MAX), (0.5, -0.5, 0.0, 1e-60)) if rank else ():
@@ -118,13 +118,13 @@ def test_a_product_of_scaled_factors_is_refused() -> None:
 class TestStandIns:
     @pytest.mark.parametrize("op", [AVERAGE, SUM])
     def test_every_dtype(self, shares_memory: bool, op: int) -> None:
-        """Each rank in turn is early; an average still divides by all."""
+        """Each rank joins first in turn; an average still divides by all ranks."""
 
         def program(rank: int, engine: _native.Engine) -> None:
             for early in range(3):
                 for name, (_, dtype) in DTYPES.items():
                     if rank == early or (name == "bool" and op == AVERAGE):
-                        continue  # the oracle knows no mean of truth values
+                        continue  # the oracle has no mean of booleans
                     xs = [numbers(r, 5000, dtype) * dtype(r != early) for r in range(3)]
                     got = allreduce(engine, name, xs[rank], op=op)
                     np.testing.assert_array_equal(got, oracle.allreduce(xs, op), err_msg=name)
@@ -135,7 +135,7 @@ class TestStandIns:
     @pytest.mark.parametrize("codec", ["bit16", "bit8", "bit8/32"])
     @pytest.mark.parametrize("size", [2, 3])
     def test_codecs_and_groups_and_factors(self, shares_memory: bool, codec: str, size: int) -> None:
-        """Whoever has joined learns the codec, its block and the shapes from the others' request."""
+        """A joined rank learns the codec, its block and the shapes from the others' request."""
         name, _, block = codec.partition("/")
         counts = [3, 0, 700]
 
@@ -170,7 +170,7 @@ class TestStandIns:
 
 class TestKnownRequests:
     def test_before_and_after(self) -> None:
-        """A request known by its number stays known; what runs with stand-ins is spelt out."""
+        """A request known by its number stays known; operations with joined ranks are sent in full."""
 
         def program(rank: int, engine: _native.Engine) -> None:
             for early in (0, 1, 2):
@@ -198,9 +198,9 @@ class TestKnownRequests:
         on_ranks(3, program)
 
     def test_a_number_that_was_forgotten_when_its_rank_joined(self) -> None:
-        """Rank 1 announces "x" by a number, and joins, before it hears that the number means nothing.
+        """Rank 1 announces "x" by a number, and joins, before it learns that rank 0 has forgotten the number.
 
-        What tells it, the response on a request with a very long name, arrives in pieces, one with each step.
+        The response after a request with a very long name arrives in pieces, one in each step.
         """
         settings = _native.Settings()
         settings.cache_capacity = 1
@@ -214,7 +214,7 @@ class TestKnownRequests:
             if rank == 1:
                 for _ in range(3):
                     engine.step(5.0)
-                    time.sleep(0.1)  # rank 0 takes out what is there
+                    time.sleep(0.1)  # rank 0 reads the available messages
             else:
                 engine.wait(handles.pop())
             handles += [submit(engine, "x", x), engine.join()]
@@ -222,7 +222,7 @@ class TestKnownRequests:
                 engine.step(5.0)
                 assert not any(engine.poll(handle) for handle in handles)
                 completed(handles[0])
-                time.sleep(0.3)  # rank 0 asks again, hears no answer, and goes on to "x"
+                time.sleep(0.3)  # rank 0 asks again, gets no answer, and continues with "x"
                 handles = handles[1:]
             for handle in handles:
                 completed(handle)
@@ -242,7 +242,7 @@ class TestKnownRequests:
 
 class TestOrder:
     def test_who_comes_last_is_known_to_all(self) -> None:
-        """The others' zeros are in the last rank's result, so they have joined before it does."""
+        """The last rank sees the others' zeros in its result, so they have joined before it."""
 
         def program(rank: int, engine: _native.Engine) -> None:
             for last in (2, 0, 1, 1):
@@ -262,7 +262,7 @@ class TestOrder:
         assert all(result == results[0] for result in results)
 
     def test_operations_pending_on_the_rank_that_joins(self) -> None:
-        """They wait for those who have not joined, and are done without the others."""
+        """They wait for ranks that have not joined, and are done without the others."""
 
         def program(rank: int, engine: _native.Engine) -> None:
             xs = {name: np.full(4, rank, np.int32) for name in "abc"}
@@ -284,7 +284,7 @@ class TestOrder:
             xs = [np.full(3, i, np.int32) for i in range(20)]
             handles = [submit(engine, f"t{i}", x) for i, x in enumerate(xs)] if rank != 1 else []
             if rank == 1:
-                time.sleep(0.2)  # the others have asked by now
+                time.sleep(0.2)  # the others have requested by now
             else:
                 for handle in handles:
                     engine.wait(handle)
@@ -321,7 +321,7 @@ def calls(engine: _native.Engine) -> dict[str, Any]:
 
 class TestRefusals:
     def test_other_operations_while_a_rank_has_joined(self) -> None:
-        """And the same work once all have."""
+        """The same operations work once all ranks have joined."""
 
         def program(rank: int, engine: _native.Engine) -> None:
             if rank != 1:

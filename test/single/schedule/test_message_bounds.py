@@ -1,6 +1,6 @@
-"""What a message may say at most: read and written again to the byte, or refused with its sender's name.
+"""Limits of messages: a message is read and written again to the byte, or refused with its sender's name.
 
-Bytes are made here by hand, as another build would make them.
+The tests make the bytes by hand, as another build would.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def request(
     op: int = 1,
     flags: bytes = b"\1\0",
 ) -> bytes:
-    """`flags`: that it follows another, and is on a GPU."""
+    """`flags`: whether it follows another, and whether it is on a GPU."""
     dtypes = (FLOAT32,) * len(shapes) if dtypes is None else dtypes
     head = struct.pack("<BBddi", operation, op, 0.25, -3.0, 7) + flags + text("grad") + text("bit8/128")
     laid_out = struct.pack("<I", len(shapes)) + b"".join(numbers("q", *shape) for shape in shapes)
@@ -96,7 +96,7 @@ def is_read(message: bytes) -> None:
 
 
 def is_refused(message: bytes, said: str, read: Callable[[bytes], bytes] | None = None) -> None:
-    """`said`: begins what is wrong with it."""
+    """`said`: the beginning of the error."""
     with refused(HorovodInternalError, "broken_message", ranks=(1,), what=re.compile(f"^{said}")):
         (read or testing.rewritten_announcements)(message)
 
@@ -117,7 +117,7 @@ READERS = {
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_every_field_is_read_and_every_part_of_a_message_is_refused(name: str) -> None:
-    """A message that is cut anywhere, or has more, is not understood as another one."""
+    """A truncated or extended message is not parsed as another one."""
     whole, read = WHOLE[name], READERS[name]
     assert read(whole) == whole
     for length in range(len(whole)):
@@ -129,7 +129,7 @@ def test_every_field_is_read_and_every_part_of_a_message_is_refused(name: str) -
 @pytest.mark.parametrize("operation", range(MISSING + 1), ids=NAMES.split())
 @pytest.mark.parametrize("count", range(3))
 def test_as_many_tensors_as_the_operation_has(operation: int, count: int) -> None:
-    """Whoever carries it out indexes the first tensor, or all of a group, without looking."""
+    """The executor indexes the first tensor, or all of a group, without a check."""
     if operation in (ALLREDUCE, ALLGATHER, REDUCESCATTER):
         is_right = count > 0
     else:
@@ -168,7 +168,7 @@ def test_the_largest_tensors_that_have_a_number_of_bytes(shape: Shape, dtype: in
     ],
 )
 def test_shapes_whose_bytes_have_no_number(shape: Shape, dtype: int, said: str) -> None:
-    """An empty dimension does not excuse the others: sizes are also taken without it."""
+    """An empty dimension does not make others valid: sizes are also computed without it."""
     is_refused(announcement(request(shapes=(shape,), dtypes=(dtype,))), f".* of 'grad' with the shape {said}")
 
 
@@ -224,13 +224,13 @@ CANNOT_BE = {
 
 @pytest.mark.parametrize("how", CANNOT_BE)
 def test_batches_that_cannot_be(how: str) -> None:
-    """Rank 0 and the rank itself index what is announced by them."""
+    """Rank 0 and the rank itself use them as indices."""
     is_refused(CANNOT_BE[how], "begins operations that cannot be")
 
 
 @pytest.mark.parametrize("kind", range(SHUTDOWN + 1))
 def test_who_responds_to_nothing(kind: int) -> None:
-    """What is carried out, or given up waiting for, is some operation; the others need none."""
+    """Kinds that run an operation, or release a rank from it, must name one; other kinds need none."""
     message = response(kind=kind)
     if kind in (RUN, RELEASE, ASK_OF_PASS):
         is_refused(message, "responds to nothing", testing.rewritten_responses)

@@ -1,4 +1,4 @@
-"""Messages that no rank of this build writes: refused, naming the sender, before anything is done."""
+"""Messages that no rank of this build writes are refused at once, with their sender's name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def two_ranks() -> Iterator[Ranks]:
     engines = [_native.Engine(world, _native.Settings(), start_thread=False) for world in worlds]
     yield worlds, engines
     for world in worlds:
-        world.abandon()  # who waits for a rank that says nonsense need not
+        world.abandon()  # callers need not wait for a rank that sends invalid messages
     for engine in engines:
         engine.shutdown()
 
@@ -38,7 +38,7 @@ def text(of: str) -> bytes:
 
 
 def request(operation: int = ALLREDUCE, name: str = "x") -> bytes:
-    """Of one float32 tensor of shape (2,), to be summed."""
+    """A request of a sum of one float32 tensor of shape (2,)."""
     head = struct.pack("<BBddi??", operation, 1, 1.0, 1.0, -1, False, False) + text(name) + text("")
     return head + struct.pack("<IB", 1, 6) + struct.pack("<IIq", 1, 1, 2) + struct.pack("<II", 0, 0)
 

@@ -1,4 +1,4 @@
-"""What rank 0 answers about gradients that a rank lacks at the end of its backward pass."""
+"""Rank 0's answers about gradients that a rank lacks at the end of its backward pass."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_who_waits_elsewhere_for_the_asking_rank_lets_it_go_on() -> None:
 
 
 def test_others_that_wait_need_no_answer_to_the_rest_of_a_question() -> None:
-    """Rank 0 waits for "a" before it can say anything of "b"."""
+    """Rank 0 waits for "a" before it can answer about "b"."""
 
     def program(rank: int, engine: _native.Engine) -> list[int]:
         values = np.ones(2, np.float32)
@@ -97,7 +97,7 @@ def test_others_that_wait_need_no_answer_to_the_rest_of_a_question() -> None:
 
 @pytest.mark.parametrize("has_part", [False, True])
 def test_the_first_ends_the_question_if_all_ask_about_it(has_part: bool) -> None:
-    """Nobody but rank 1 asks about "b", and rank 0 has a part of "all" or not."""
+    """Only rank 1 asks about "b"; rank 0 may have a part of "all"."""
 
     def program(rank: int, engine: _native.Engine) -> list[int]:
         names = ["all", "b"] if rank == 1 else ["all"]
@@ -117,7 +117,7 @@ def test_each_gradient_says_whether_there_is_a_part() -> None:
 
 
 def test_a_rank_in_no_pass_is_not_waited_for() -> None:
-    """Rank 0 has come as far as rank 1's pass, has no such optimizer, and never asks."""
+    """Rank 0 reaches rank 1's pass, has no such optimizer, and never asks."""
 
     def program(rank: int, engine: _native.Engine) -> list[int]:
         engine.note_pass(True)
@@ -130,7 +130,7 @@ def test_a_rank_in_no_pass_is_not_waited_for() -> None:
         engine.note_pass(False)
         engine.wait(handle)
         if rank == 0:
-            assert finished.wait(10)  # the training thread does nothing with the engine
+            assert finished.wait(10)  # the training thread does not call the engine
         else:
             finished.set()
         return decisions

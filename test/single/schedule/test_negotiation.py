@@ -1,4 +1,4 @@
-"""What ranks announce and hear, without engines: between them is a transport; their clock is an argument."""
+"""Messages between ranks, without engines: the transport is real, and the clock is an argument."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STALLS = {"stall_check_time_seconds": 1.0, "stall_shutdown_time_seconds": 3.0}
 
 
 class Ranks:
-    """Negotiations of ranks that carry nothing out: `taken` stands in for what would."""
+    """Negotiations of ranks that execute nothing; `taken` replaces the execution."""
 
     def __init__(self, size: int, **settings: Any) -> None:
         given = _native.Settings()
@@ -27,7 +27,7 @@ class Ranks:
         self._handles = 0
 
     def ask(self, rank: int, *submissions: Any, process_set: int = 0) -> list[int]:
-        """Announces them together; handles."""
+        """Announce submissions together; return their handles."""
         for submission in submissions:
             self._handles += 1
             submission.handle = self._handles
@@ -35,7 +35,7 @@ class Ranks:
         return [submission.handle for submission in submissions]
 
     def heard(self) -> list[list[Any]]:
-        """By rank, its responses, once rank 0 has heard all, and responded."""
+        """The responses by rank, after rank 0 has read all announcements and responded."""
         self.parts[0].receive(0.0)
         self.parts[0].coordinate()
         for part in self.parts[1:]:
@@ -43,7 +43,7 @@ class Ranks:
         return [part.take_responses() for part in self.parts]
 
     def taken(self) -> list[list[list[str]]]:
-        """By rank, of each response what it says is carried out; all of them have to."""
+        """By rank, the names that each response runs; asserts that all responses run operations."""
         heard = self.heard()
         assert {response.kind for responses in heard for response in responses} <= {"run"}
         return [
@@ -52,7 +52,7 @@ class Ranks:
         ]
 
     def agree(self, *names: str) -> None:
-        """All ranks ask for each by itself, and carry it out."""
+        """All ranks request each name alone, and take it."""
         for name in names:
             for rank in range(len(self.parts)):
                 self.ask(rank, allreduce(name))
@@ -60,7 +60,7 @@ class Ranks:
 
 
 def allreduce(name: str, size: int = 3) -> Any:
-    """Of as many bytes, which nobody reads here."""
+    """An allreduce of `size` bytes, which are never read."""
     return testing.Submission.allreduce(name, [_native.Tensor(0, 0, [size], 0)], _native.Reduction())
 
 
@@ -117,7 +117,7 @@ class TestIds:
             assert [(response.names, response.ids) for response in responses] == [([""], [1])]
 
     def test_an_id_that_rank_0_has_forgotten_is_asked_for_in_full(self) -> None:
-        """Rank 1 has not heard yet that "b" took the only place, and speaks of "a" by its id."""
+        """Rank 1 does not know yet that "b" took the only place, and announces "a" by its id."""
         ranks = Ranks(2, cache_capacity=1)
         ranks.agree("a")
         for rank in range(2):
@@ -192,7 +192,7 @@ class TestWaiting:
         assert ranks.heard() == [[], []]
 
     def test_a_question_waits_for_a_rank_in_its_backward_pass(self) -> None:
-        """Rank 1 may still start "g" in the pass that it is in, and has asked for the anchor in."""
+        """Rank 1 may still start "g" in its current pass, in which it has requested the anchor."""
         ranks = Ranks(2)
         for rank in ranks.ranks:
             rank.note_pass(True)

@@ -1,4 +1,4 @@
-"""Process sets: who takes part, whose turn it is, and who waits for whom."""
+"""Process sets: their members, the order of operations, and which ranks wait for which."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class TestMembership:
             for call in (lambda: submit(engine, "x", x, 7), lambda: engine.counters(7)):
                 with refused(WrongArgument, "process_set_unknown", set=7):
                     call()
-            engine.wait(engine.barrier("end"))  # or the first to leave would end the others' sets
+            engine.wait(engine.barrier("end"))  # otherwise the first rank to leave would end the others' sets
 
         on_ranks(3, program)
 
@@ -104,7 +104,7 @@ class TestMembership:
 class TestOperations:
     @pytest.mark.parametrize("shares_memory", WORLDS)
     def test_a_set_of_all_ranks_beside_the_global_one(self, shares_memory: bool) -> None:
-        """Both go through the same shared memory, in turn."""
+        """Both use the same shared memory, in turn."""
 
         def program(rank: int, engine: _native.Engine) -> None:
             xs = [numbers(r, 6000, np.float32) for r in range(3)]
@@ -167,7 +167,7 @@ class TestOperations:
         on_ranks(4, program)
 
     def test_one_name_may_be_in_flight_in_several_sets(self) -> None:
-        """Each set remembers its own request under the name, and counts for itself."""
+        """Each set has its own cached request for a name, and its own counters."""
 
         def program(rank: int, engine: _native.Engine) -> None:
             ids = [0, add_set(engine, 0, 1), add_set(engine, 0, 1, 2)]
@@ -256,7 +256,7 @@ class TestRemoval:
 
 class TestIndependence:
     def test_overlapping_sets_in_another_order_on_each_rank(self) -> None:
-        """No rank waits for one that waits for it: all operations of a job have one order."""
+        """No two ranks wait for each other: all operations of a job have one order."""
         sets = [(0, 1), (1, 2), (2, 3), (0, 3), (0, 2), (1, 3), (0, 1, 2), (1, 2, 3), (0, 2, 3)]
 
         def start(
@@ -309,9 +309,9 @@ class TestIndependence:
         on_ranks(4, program)
 
     def test_negotiation_goes_on_while_rank_0_is_busy_in_a_set(self) -> None:
-        """Rank 3 is slow to enter a collective, in which rank 0 waits for it; 1 and 2 need rank 0's word.
+        """Rank 3 is late in a collective in which rank 0 waits for it; ranks 1 and 2 need rank 0's response.
 
-        A set that all have asked for exists on ranks 1 and 2 before rank 0 and 3 get round to it.
+        A set that all have requested exists on ranks 1 and 2 before ranks 0 and 3 handle it.
         """
         others_have_asked = [threading.Event(), threading.Event()]
 

@@ -19,7 +19,7 @@ SIZES = pytest.mark.parametrize("size", [2, 3, 4, 5])
 
 @pytest.fixture(scope="module")
 def gpus() -> list[GpuMemory]:
-    """One for each rank."""
+    """One GPU for each rank."""
     return [GpuMemory(rank) for rank in range(5)]
 
 
@@ -35,7 +35,7 @@ def test_random_programs_on_cpu_and_gpu_tensors(size: int, gpus: list[GpuMemory]
 
 
 def routes_of(case: Case, gpus: list[GpuMemory], path: Path) -> set[str]:
-    """Of the allreduces that rank 0 took part in, by its timeline."""
+    """The patterns of rank 0's allreduces, from its timeline."""
     options = case.settings()
     options.timeline = str(path)
     case.run(gpus, options)

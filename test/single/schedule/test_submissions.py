@@ -1,4 +1,4 @@
-"""What callers have handed over, until it is announced: by itself, on a clock that is an argument."""
+"""Submissions of callers before they are announced, without an engine; the clock is an argument."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def submissions(rank: Any) -> Any:
 
 
 def allreduce(name: str, size: int = 1) -> Any:
-    """Of as many bytes, which nobody reads here."""
+    """An allreduce of `size` bytes, which are never read."""
     return testing.Submission.allreduce(name, [_native.Tensor(0, 0, [size], 0)], _native.Reduction())
 
 
@@ -82,9 +82,9 @@ class TestGathering:
         [
             ([0], 8),
             ([0, 5], 8),  # a cycle after the first
-            ([0, 7], 9),  # a quarter of one after the last, while they come in quick succession
+            ([0, 7], 9),  # a quarter cycle after the last, while they come in quick succession
             ([0, 7, 8.5, 20], 22),
-            ([0, 31], 32),  # but four cycles after the first at most
+            ([0, 31], 32),  # but at most four cycles after the first
         ],
     )
     def test_when_they_are_due(self, times: list[float], due: float, submissions: Any) -> None:

@@ -1,4 +1,4 @@
-"""HOROVOD_THREAD_AFFINITY: on which core each rank's engine runs, or why it cannot."""
+"""HOROVOD_THREAD_AFFINITY: the core on which each rank's engine runs, or the reason why it cannot."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ NOT_OURS = max(CORES) + 1
 
 
 def engine_threads() -> set[int]:
-    """Of this process: their ids."""
+    """The ids of this process's threads."""
     found = set()
     for path in Path("/proc/self/task").glob("*/comm"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        with contextlib.suppress(OSError):  # the thread has ended meanwhile
             if path.read_text() == "horovod-engine\n":
                 found.add(int(path.parent.name))
     return found
 
 
 def cores_of(affinity: str, hosts: Sequence[int] = (0,)) -> list[set[int]]:
-    """Where the engine of each rank may run."""
+    """The cores on which each rank's engine may run."""
     settings = _native.Settings()
     settings.thread_affinity = affinity
     found, engines = [], []
@@ -46,7 +46,7 @@ def cores_of(affinity: str, hosts: Sequence[int] = (0,)) -> list[set[int]]:
 
 
 def cores_when_settled(before: set[int], is_pinned: bool) -> set[int]:
-    """Of the thread that was not there before: it names itself, and takes its core then."""
+    """The cores of the new thread, once it has set its name, which it does before its core."""
     end = busy.limit(20)
     while True:
         cores = [os.sched_getaffinity(thread) for thread in engine_threads() - before]
@@ -59,7 +59,7 @@ def test_engines_run_where_the_process_may() -> None:
 
 
 def test_each_rank_of_a_host_has_the_core_that_is_listed_for_it() -> None:
-    """As ranks are numbered on their host."""
+    """Cores follow the local ranks."""
     first, last = CORES[0], CORES[-1]
     listed = f"{last},{first}"
     assert cores_of(listed, [0, 0]) == [{last}, {first}]

@@ -1,4 +1,4 @@
-"""Ranks as threads in some arrangement, with a pattern of allreduces, and what NumPy says these give."""
+"""Ranks as threads in several arrangements, each with a pattern of allreduces, and NumPy's results."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from horovod import _native
 HALVES = (
     np.float16,
     ml_dtypes.bfloat16,
-)  # their sums are of a wider type, and go round no ring
+)  # their sums have a wider dtype, and do not use the ring
 
 
 @dataclass(frozen=True)
 class Place:
     size: int
     shares_memory: bool = True
-    hosts: Sequence[int] = ()  # the number of each rank's; none: all are on one
+    hosts: Sequence[int] = ()  # each rank's host number; empty: all ranks are on one host
     algorithm: str = "auto"
 
     def run(self, program: Callable[[int, _native.Engine], Any]) -> list[Any]:
         return on_ranks(self.size, program, self.shares_memory, predictable(self.algorithm), hosts=self.hosts)
 
     def large(self, codec: str) -> int:
-        """Elements that take many steps; in a host's window these go around all slots several times."""
+        """A number of elements that takes many steps and several rounds of the slots of a host's window."""
         if self.algorithm == "hierarchical" and codec != "bit16":
             return 2_500_000
         return 1_300_003 if self.algorithm == "ring" and not codec else 400_000
@@ -45,7 +45,7 @@ class Place:
         prescale: float = 1.0,
         postscale: float = 1.0,
     ) -> NDArray[Any]:
-        """What every rank gets of these, by rank."""
+        """The expected result of an allreduce of `xs`, which are in rank order."""
         if self.algorithm == "hierarchical":
             return oracle.hierarchical_allreduce(xs, self.hosts, codec, op, prescale, postscale)
         if codec and self.size > 1:

@@ -1,4 +1,4 @@
-"""Inputs the codec tests share: float32 patterns where rounding, ranges and blocks have their edges."""
+"""Inputs for the codec tests: float32 patterns at the edges of rounding, ranges and blocks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORMATS = native.codec_formats()  # the rows of horovod/native/codec/format_list
 
 
 def names_of(row: Any) -> list[str]:
-    """The codecs that tests take of a row: two block sizes, both roundings, seeds or none."""
+    """The codecs that tests use of a row: two block sizes, both roundings, with and without seeds."""
     name = row.format
     if not row.scale_bytes:
         return [name]
@@ -31,9 +31,9 @@ def names_of(row: Any) -> list[str]:
     return [native.get_codec(name, block, **options, **more).name for block, more in cases]
 
 
-# Every format and option; all tests of all codecs go through this list.
+# Every format and option; tests of all codecs use this list.
 NAMES = tuple(name for row in FORMATS for name in names_of(row))
-# The rows whose blocks are not rotated, with room for a block size.
+# Names of rows without rotation, with a placeholder for the block size.
 PLAIN_NAMES = tuple(
     native.get_codec(row.format, 32, variant=row.variant).name.replace("/32", "/{}", 1)
     for row in FORMATS
@@ -43,10 +43,10 @@ PRESCALES = (1.0, 0.5, 1 / 3, 3.0, 0.1, -1.0, 1e-30, 1e30)
 
 
 def edge_mantissas() -> list[int]:
-    """float32 mantissas at, right below and right above places where rounding to a few bits changes its mind.
+    """float32 mantissas at and next to the points at which rounding to few bits changes its result.
 
-    A target keeps a prefix of the mantissa, of full length for normals and shorter for subnormals, so ties
-    and carries can sit at every bit: short prefixes at every position, prefixes of all ones, and e4m3's own
+    A target format keeps a prefix of the mantissa, shorter for subnormals, so ties and carries can occur
+    at every bit: short prefixes at every position, prefixes of all ones, and e4m3's own
     grid with its midpoints.
     """
     centres = [prefix << place for place in range(23) for prefix in (0, 1, 2, 3, 5)]
@@ -58,7 +58,7 @@ def edge_mantissas() -> list[int]:
 
 
 def float32_sweep() -> NDArray[np.float32]:
-    """Every exponent field 0..255 with every edge mantissa and both signs, so infinities and NaN too."""
+    """Every exponent field 0..255 with every edge mantissa and both signs, including infinities and NaN."""
     mantissas = np.array(edge_mantissas(), dtype=np.uint32)
     exponents = np.arange(256, dtype=np.uint32) << 23
     magnitudes = (exponents[:, None] | mantissas[None, :]).ravel()
@@ -66,13 +66,13 @@ def float32_sweep() -> NDArray[np.float32]:
 
 
 def half_boundaries() -> NDArray[np.float32]:
-    """All finite halves and the midpoints between neighbours, each also one float32 step off."""
+    """All finite float16 values and their midpoints, each also one float32 step up and down."""
     halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
     return with_neighbours(np.concatenate([halves, (halves[1:] + halves[:-1]) / 2, np.float32([65520])]))
 
 
 def minifloat_boundaries(fmt: MinifloatFormat) -> NDArray[np.float32]:
-    """All finite values of an 8-bit format and the midpoints between neighbours, each also one step off."""
+    """All finite values of an 8-bit format and their midpoints, each also one float32 step up and down."""
     values = decode_minifloat(np.arange(fmt.max_code + 1), fmt)
     return with_neighbours(np.concatenate([values, (values[1:] + values[:-1]) / 2]))
 
@@ -90,7 +90,7 @@ def all_16_bit_values(dtype: Any) -> NDArray[np.float32]:
 def in_blocks_of_scale_one(
     x: NDArray[np.float32], block_size: int, largest: float = 448.0
 ) -> NDArray[np.float32]:
-    """The values of magnitude up to `largest`, each block led by it: bit8's scale is 1 if that is its top."""
+    """Values up to `largest`, with blocks that begin with `largest`: bit8's scale is 1 for its maximum."""
     x = x[np.abs(x) <= largest]
     per_block = block_size - 1
     rows = np.zeros((-(-x.size // per_block), block_size), dtype=np.float32)
@@ -101,7 +101,7 @@ def in_blocks_of_scale_one(
 
 
 def gradient_like(count: int, seed: int = 0) -> NDArray[np.float32]:
-    """Normal values whose size changes from stretch to stretch, with zeros, -0 and denormals among them."""
+    """Normally distributed values whose magnitude varies by section, with zeros, -0 and denormals."""
     random = np.random.default_rng(seed)
     x = random.standard_normal(count) * 10.0 ** random.integers(-12, 5, -(-count // 50)).repeat(50)[:count]
     x[::17] = 0.0
@@ -111,7 +111,7 @@ def gradient_like(count: int, seed: int = 0) -> NDArray[np.float32]:
 
 
 def with_specials(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """A copy with non-finite and extreme values strewn in."""
+    """A copy with some non-finite and extreme values."""
     positive = np.array([np.nan, np.inf, 3.4028235e38, 1e-45], np.float32)
     specials = np.concatenate([positive, -positive])
     copy = x.copy()
@@ -126,12 +126,12 @@ def random_patterns(count: int, seed: int = 0) -> NDArray[np.float32]:
 
 
 def bits(x: NDArray[Any]) -> NDArray[Any]:
-    """The bit patterns of an array, for comparisons that tell -0 from 0 and NaN from NaN."""
+    """The bit patterns of an array, for comparisons that distinguish -0 from 0 and NaNs from each other."""
     return x.view(f"u{x.dtype.itemsize}")
 
 
 def assert_same_bits(actual: NDArray[Any], expected: NDArray[Any], what: str = "") -> None:
-    """Equal dtype, shape and every bit; names the first differing element."""
+    """Assert equal dtype, shape and bits; the error names the first different element."""
     assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
     wrong = np.flatnonzero(bits(actual) != bits(expected))
     if wrong.size:

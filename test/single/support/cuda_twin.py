@@ -1,4 +1,4 @@
-"""What the CPU makes of buckets that a GPU is given: slow and plain, run by run, with the CPU's codecs."""
+"""The slow CPU twin of a GPU's buckets: piece by piece, with the CPU's codecs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ FLOAT_MAX = np.finfo(np.float32).max
 @dataclass(frozen=True)
 class Encoded:
     message: Bytes
-    residuals: list[Float32s]  # of those tensors that have one
+    residuals: list[Float32s]  # of the tensors that have one
     saturated: int
 
 
 def encoded_message(codec: Any, tensors: Sequence[Tensor], prescale: float = 1.0) -> Encoded:
-    """As Bucket::pack() does it."""
+    """Encode the tensors as Bucket::pack() does."""
     runs: list[Bytes] = []
     residuals: list[Float32s] = []
     saturated = 0
@@ -47,7 +47,7 @@ def encoded_message(codec: Any, tensors: Sequence[Tensor], prescale: float = 1.0
 def decoded_message(
     codec: Any, tensors: Sequence[Tensor], message: Bytes, dtype: str = ""
 ) -> list[NDArray[Any]]:
-    """What a message of the tensors stands for, in the tensors' dtype or another."""
+    """The decoded tensors of a message, in their own dtype or another."""
     results: list[NDArray[Any]] = []
     at = 0
     for tensor in tensors:
@@ -62,7 +62,7 @@ def decoded_message(
 
 
 def summed(values: Sequence[Sequence[Float32s]], asked: Asked) -> list[Float32s]:
-    """The scaled float32 sums, tensor by tensor, of contributions in their order."""
+    """The scaled float32 sum of each tensor, added in the order of contributions."""
     results = []
     with np.errstate(all="ignore"):
         for parts in zip(*values, strict=True):

@@ -1,4 +1,4 @@
-"""Kernels of a GPU on NumPy arrays: buckets laid out in a GPU's memory, and calls with them."""
+"""Calls of GPU kernels on NumPy arrays: buckets in a GPU's memory, and functions that run kernels on them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def dtype_of(name: str) -> Any:
 
 
 class Memory:
-    """Bytes of a GPU, `skew` past an aligned address, between guards."""
+    """GPU memory between guards, `skew` bytes past an aligned address."""
 
     def __init__(self, gpu: Gpu, content: NDArray[Any], skew: int = 0) -> None:
         raw = np.ascontiguousarray(content).view(np.uint8).ravel()
@@ -66,7 +66,7 @@ class Memory:
         self.address = (self._all.value or 0) + GUARD + skew
 
     def read(self) -> Bytes:
-        """What is there now; nothing around it has changed."""
+        """The current content; asserts that the guards have not changed."""
         everything: Bytes = self._gpu.download(self._all, GUARD + self._skew + self.nbytes + GUARD, np.uint8)
         start, end = GUARD + self._skew, GUARD + self._skew + self.nbytes
         assert (everything[:start] == GUARD_BYTE).all(), "written before the memory"
@@ -79,7 +79,7 @@ class Memory:
 
 @dataclass
 class Tensor:
-    """One piece of a bucket, on the host. `skew`: bytes past an aligned address on the GPU, in elements."""
+    """One piece of a bucket, on the host. `skew`: offset from an aligned GPU address, in elements."""
 
     values: NDArray[Any]
     residual: Float32s | None = None
@@ -90,7 +90,7 @@ class Tensor:
 
 @dataclass
 class Bucket:
-    """Pieces in a GPU's memory, and their messages: of codes, if the codec has a name, and of elements."""
+    """Pieces in a GPU's memory, and their messages: of codes if a codec is named, and of elements."""
 
     gpu: Gpu
     tensors: Sequence[Tensor]
@@ -134,11 +134,11 @@ class Bucket:
         return [self.codec.encoded_bytes(n) for _, n in runs_of(count)] if self.codec else []
 
     def message(self, content: NDArray[Any] | None = None, *, of_codes: bool = True) -> Memory:
-        """A message in the GPU's memory; without content, one to be written."""
+        """A message in the GPU's memory; without content, zeros for a kernel to overwrite."""
         nbytes = self.code_bytes if of_codes else self.element_bytes
         return self.keep(np.zeros(nbytes, np.uint8) if content is None else content, self.message_skew)
 
-    # What the GPU does.
+    # Kernels.
 
     def encode(self, prescale: float = 1.0) -> tuple[Bytes, list[Float32s]]:
         message = self.message()
@@ -163,7 +163,7 @@ class Bucket:
         return self.results()
 
     def reduce(self, contributions: Sequence[Bytes | None], asked: Asked) -> Bytes:
-        """The result message; the destinations are in results(), the residuals in kept()."""
+        """Reduce; return the result message. results() has the destinations, kept() the residuals."""
         given = [None if c is None else self.message(c, of_codes=asked.of_codes) for c in contributions]
         addresses = (c_void_p * len(given))(*(memory.address if memory else None for memory in given))
         result = self.message(of_codes=asked.to_codes) if asked.has_result else None
@@ -190,7 +190,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a reduction shall do."""
+    """Options of a reduction."""
 
     of_codes: bool = True
     to_codes: bool = True
@@ -208,5 +208,5 @@ def saturated(gpu: Gpu) -> int:
 
 
 def runs_of(count: int) -> list[tuple[int, int]]:
-    """(first element, elements) of each run of a piece."""
+    """(first element, number of elements) of each run of a piece."""
     return [(begin, min(RUN, count - begin)) for begin in range(0, count, RUN)]

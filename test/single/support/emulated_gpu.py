@@ -1,6 +1,6 @@
-"""GPUs that are threads and memory of this process (test/emulated_cuda): arrays, streams, tensors.
+"""Emulated GPUs (test/emulated_cuda), made of threads and memory of this process: arrays, streams, tensors.
 
-Importing builds the emulation if need be, and has the core use it.
+The import builds the emulation if necessary and makes the core use it.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ _NOT_READY = 600  # cudaErrorNotReady
 
 
 def call(function: str, *arguments: Any) -> None:
-    """A function of the CUDA runtime; AssertionError unless it succeeds."""
+    """Call a function of the CUDA runtime; raise AssertionError if it fails."""
     result = getattr(_cuda, function)(*arguments)
     assert result == 0, f"{function}: error {result}"
 
 
 def last_error() -> str:
-    """What the CUDA runtime has of this thread as its last error, by name."""
+    """The name of this thread's last CUDA runtime error."""
     _cuda.cudaGetErrorName.restype = ctypes.c_char_p
     return str(_cuda.cudaGetErrorName(_cuda.cudaPeekAtLastError()).decode())
 
 
 def pinned_bytes() -> int:
-    """Of the host's memory, what the process has allocated for GPUs to copy from and to."""
+    """Bytes of pinned host memory that the process has allocated."""
     _cuda.emulatedCudaPinnedBytes.restype = ctypes.c_size_t
     return int(_cuda.emulatedCudaPinnedBytes())
 
 
 @contextmanager
 def on_gpu(gpu: int) -> Iterator[None]:
-    """Makes a GPU the thread's current one."""
+    """Make a GPU the thread's current device."""
     before = ctypes.c_int()
     call("cudaGetDevice", ctypes.byref(before))
     call("cudaSetDevice", ctypes.c_int(gpu))
@@ -75,7 +75,7 @@ def _destroy_stream(gpu: int, number: int) -> None:
 
 
 class Stream:
-    """A stream of one GPU, that waits for no other."""
+    """A stream of one GPU that waits for no other stream."""
 
     def __init__(self, gpu: int = 0) -> None:
         self.gpu = gpu
@@ -83,7 +83,7 @@ class Stream:
         with on_gpu(gpu):
             call("cudaStreamCreateWithFlags", ctypes.byref(handle), ctypes.c_uint(_NON_BLOCKING))
         self.number = handle.value or 0
-        # Each is a thread; what is still under way on it is done before it goes.
+        # Each stream is a thread, which finishes its work before it ends.
         weakref.finalize(self, _destroy_stream, gpu, self.number).atexit = False
 
     def synchronize(self) -> None:
@@ -98,7 +98,7 @@ class Stream:
 
 
 class GpuArray:
-    """An array in the memory of a GPU, and the stream by which its owner uses it."""
+    """An array in the memory of a GPU, and its owner's stream."""
 
     def __init__(self, values: NDArray[Any], stream: Stream) -> None:
         self.stream = stream
@@ -112,13 +112,13 @@ class GpuArray:
         self.set(values)
 
     def set(self, values: NDArray[Any]) -> None:
-        """Copies values in, by the stream."""
+        """Copy values in, on the stream."""
         flat = np.ascontiguousarray(values)
         assert (flat.nbytes, flat.dtype) == (self.nbytes, self.dtype)
         self._copy(self.address, flat.ctypes.data)
 
     def numpy(self) -> NDArray[Any]:
-        """What is there when the stream has come to this."""
+        """A copy of the values, ordered on the stream."""
         values = np.empty(self.shape, self.dtype)
         self._copy(values.ctypes.data, self.address)
         return values
@@ -130,11 +130,11 @@ class GpuArray:
             size, kind = ctypes.c_size_t(self.nbytes), ctypes.c_int(_TO_ANYWHERE)
             stream = ctypes.c_void_p(self.stream.number)
             call("cudaMemcpyAsync", ctypes.c_void_p(to), ctypes.c_void_p(source), size, kind, stream)
-        self.stream.synchronize()  # the host's memory is not pinned, and may go
+        self.stream.synchronize()  # the host memory is not pinned and may be freed
 
 
 class _Collector:
-    """Python's garbage collector, kept still while a gate is closed: it might free an array, which waits."""
+    """Stops Python's garbage collector while a gate is closed: freeing an array would block."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -149,7 +149,7 @@ class _Collector:
                     time.sleep(0.001)
 
     def _collect(self) -> bool:
-        """False where another thread does: gc.collect() does nothing then, and that one goes on to free."""
+        """Collect; False if another thread is collecting, as gc.collect() then returns at once."""
         own = threading.get_ident()
         ended: list[str] = []
 
@@ -175,7 +175,7 @@ _collector = _Collector()
 
 
 class Gate:
-    """A kernel on a stream that adds to an array, but not before the gate is opened."""
+    """A kernel on a stream that adds to an array once the gate is opened."""
 
     def __init__(self, x: GpuArray, add: float = 0.0) -> None:
         assert x.dtype == np.float32
@@ -198,14 +198,14 @@ class Gate:
 
 
 def over(transport: str, algorithm: str = "auto") -> _native.Settings:
-    """Of ranks as threads: what carries their GPU tensors, and the pattern of allreduces."""
+    """Settings of ranks as threads: the carrier of GPU tensors, and the allreduce algorithm."""
     settings = predictable(algorithm)
     settings.gpu_transport = transport
     return settings
 
 
 def array(values: NDArray[Any], gpu: int = 0) -> GpuArray:
-    """Values in the memory of a GPU, with a stream of their own."""
+    """Values in the memory of a GPU, with their own stream."""
     return GpuArray(values, Stream(gpu))
 
 
@@ -230,12 +230,12 @@ def _tensor(x: GpuArray, destination: int, feedback: _native.Feedback | None) ->
 
 
 def gpu_submit(engine: _native.Engine, name: str, x: GpuArray, process_set: int = 0, **reduction: Any) -> int:
-    """Starts an allreduce in place; the handle."""
+    """Start an allreduce in place; return its handle."""
     return engine.allreduce(name, [gpu_tensor(x)], _native.Reduction(**reduction), process_set)
 
 
 def gpu_values(engine: _native.Engine, handle: int, x: GpuArray) -> NDArray[Any]:
-    """What an operation wrote into an array, as its owner's stream sees it afterwards."""
+    """Wait for an operation and return the array's values, as its owner's stream sees them."""
     engine.wait(handle).order(x.stream.number)
     return x.numpy()
 
@@ -248,7 +248,7 @@ def gpu_allreduce(
     process_set: int = 0,
     **reduction: Any,
 ) -> NDArray[Any]:
-    """A blocking out-of-place allreduce of values that are put on a GPU."""
+    """A blocking out-of-place allreduce of values copied to a GPU."""
     x = array(values, gpu)
     out = GpuArray(np.empty_like(values), x.stream)
     handle = engine.allreduce(name, [gpu_tensor(x, out)], _native.Reduction(**reduction), process_set)
@@ -264,9 +264,9 @@ def group_allreduce(
     process_set: int = 0,
     **reduction: Any,
 ) -> list[NDArray[Any]]:
-    """One group's allreduce in place, on a GPU or, where there is none, on the CPU.
+    """One group's allreduce in place, on a GPU, or on the CPU if `gpu` is None.
 
-    Under one name, as random numbers depend on that.
+    The name is always the same, as random numbers depend on it.
     """
     how = _native.Reduction(codec=_native.codec_named(codec) if codec else None, **reduction)
     kept = feedback or [None] * len(xs)
@@ -283,7 +283,7 @@ def group_allreduce(
 
 
 def gpu_received(result: _native.Result, like: GpuArray) -> NDArray[Any]:
-    """What the core allocated, as rows of the dtype and width of an array."""
+    """The result that the core allocated, as rows with the dtype and width of `like`."""
     rows = sum(result.sizes)
     out = GpuArray(np.empty((rows, *like.shape[1:]), like.dtype), like.stream)
     result.copy_to(0, out.address, out.nbytes, out.stream.number)
@@ -291,7 +291,7 @@ def gpu_received(result: _native.Result, like: GpuArray) -> NDArray[Any]:
 
 
 class GpuMemory:
-    """A GPU's, for random programs (programs.py): tensors take turns at two streams."""
+    """A GPU's memory for random programs (programs.py): tensors alternate between two streams."""
 
     def __init__(self, gpu: int) -> None:
         self.streams = itertools.cycle([Stream(gpu), Stream(gpu)])

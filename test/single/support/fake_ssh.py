@@ -1,4 +1,4 @@
-"""A program in place of ssh; a host's name says how it behaves."""
+"""A program that replaces ssh; the name of a host determines its behaviour."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-# ssh [options] -- HOST COMMAND. Of "quiet" nothing is heard, "torn" and "early" say what no agent says,
-# "liar" does so after its first word, and the login script of "greedy" reads a line.
+# ssh [options] -- HOST COMMAND. "quiet" sends nothing, "torn" and "early" send frames that no agent sends,
+# "liar" does so after its first frame, and the login script of "greedy" reads a line.
 PROGRAM = """#!/bin/sh
 while [ "$1" != -- ]; do shift; done
 echo "$2" >> "$LOG"
@@ -37,7 +37,7 @@ esac
 
 
 def put_first(folder: Path, patch: pytest.MonkeyPatch) -> Path:
-    """On PATH; returns the file in which it writes which hosts it was asked for."""
+    """Put the program first on PATH; return its log file, which lists the requested hosts."""
     (folder / "ssh").write_text(PROGRAM)
     (folder / "ssh").chmod(0o755)
     log = folder / "log"

@@ -1,4 +1,4 @@
-"""Logs of runs as scripts write them, for tests that spoil or compare them."""
+"""Logs of runs as scripts write them, for tests that corrupt or compare them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def plan(ranks: int = 2, compression: str = "bit8", seed: int = 1, **more: Any) 
 
 
 def records(of: Plan, steps: int = 3, seconds: float = 0.5, bytes_sent: int = 1200) -> list[Record]:
-    """A log without mistakes; every step, epoch and run has numbers of its own."""
+    """A valid log; every step, epoch and run has different numbers."""
     facts = {"dataset": "d", "compression": of.compression, "ranks": of.ranks, "seed": of.seed}
     found: list[Record] = []
     for epoch in range(1, of.epochs + 1):
@@ -36,7 +36,7 @@ def records(of: Plan, steps: int = 3, seconds: float = 0.5, bytes_sent: int = 12
 
 
 def written(out: Path, of: Plan, found: list[Record], others: load.Load = QUIET) -> Path:
-    """A folder of a run with this log."""
+    """Create the folder of a run with this log."""
     folder = folders.prepare(out, of)
     (folder / folders.LOG).write_text("".join(json.dumps(record) + "\n" for record in found))
     (folder / folders.LOAD).write_text(load.to_json(others))

@@ -1,6 +1,6 @@
-"""Finished runs of the lab as they could have been: what tests of the report draw and count with.
+"""Simulated finished runs of the lab, as input for tests of the report.
 
-Curves fall and rise as those of MNIST do. Numbers follow from the plan alone: every call gives the same runs.
+Curves resemble those of MNIST. Numbers depend on the plan only: every call gives the same runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MADE_HOSTS = "2 hosts at 1gbit"
 PARAMETERS = 1_199_882
 IMAGES = 60_000
 BITS = {"none": 32.0, "bit16": 16.0, "bit8": 8.0625, "int8": 8.25, "int4": 4.25}
-MODELLED_STEPS = 470  # of one rank with batches of 128
+MODELLED_STEPS = 470  # per epoch of one rank, with batches of 128
 
 
 def plan(compression: str, ranks: int, seed: int = 1, place: str = THIS_HOST, epochs: int = 1) -> Plan:
@@ -31,7 +31,7 @@ def plan(compression: str, ranks: int, seed: int = 1, place: str = THIS_HOST, ep
 
 
 def run_of(asked: Plan, folder: Path, steps: int = MODELLED_STEPS) -> Run:
-    """The finished run of a plan: `steps` are those of one rank in an epoch, and N ranks take an Nth."""
+    """The finished run of a plan. One rank takes `steps` steps per epoch, N ranks take `steps` / N."""
     draws = random.Random(repr(asked))
     of_epoch = max(1, steps // asked.ranks)
     name = asked.compression.split(":")[0]
@@ -68,7 +68,7 @@ def run_of(asked: Plan, folder: Path, steps: int = MODELLED_STEPS) -> Run:
 
 
 def curve(step: int, ranks: int) -> float:
-    """A loss that falls from 2.3; more ranks see more images in a step, which counts for a little."""
+    """A loss that falls from 2.3, slightly faster with more ranks, as they see more images per step."""
     return 0.06 + 2.24 * math.exp(-step * ranks**0.7 / 60)
 
 
@@ -86,7 +86,7 @@ def sample_runs(
     places: Sequence[str] = (THIS_HOST,),
     epochs: int = 1,
 ) -> list[Run]:
-    """Every combination once, the serial one only on this host; their folders lie below `folder`/runs."""
+    """Each combination once, the serial one only on this host; their folders are below `folder`/runs."""
     plans = [plan("none", 1, seed, epochs=epochs) for seed in range(1, seeds + 1) if 1 in ranks]
     plans += [
         plan(compression, number, seed, place, epochs)
@@ -100,12 +100,12 @@ def sample_runs(
 
 
 def with_plan(run: Run, **changes: object) -> Run:
-    """The run, as if something else had been asked for."""
+    """The run with a different plan."""
     return replace(run, plan=replace(run.plan, **changes))  # type: ignore[arg-type]
 
 
 def diverged(run: Run, share: float) -> Run:
-    """The run, as if after this share of it its losses had become infinite, and then no numbers."""
+    """The run with losses that become infinite, then NaN, after this share of its steps."""
     steps = len(run.step_losses)
     whole = round(share * steps)
     bad = [math.inf] + [math.nan] * (steps - whole - 1)

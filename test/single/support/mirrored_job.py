@@ -1,7 +1,7 @@
-"""A job whose other ranks do what this one does, with the same values; what is asked for is written down.
+"""A job whose other ranks repeat this rank's calls with the same values, and which records all requests.
 
-The engines are real, threads of this process. So an Average gives the tensor itself, as far as the codec is
-exact, and a Sum a multiple of it, without a second copy of the test's program.
+The engines are real and are threads of this process. An Average therefore gives the tensor itself, up to the
+codec's error, and a Sum gives a multiple of it, without a second copy of the test's program.
 """
 
 # private: _assign: the global process set gets the ranks of a job that is not started
@@ -30,7 +30,7 @@ _native_tensor, _native_reduction = native.Tensor, native.Reduction
 
 @dataclass
 class Tensor:
-    """What Python gives the core, in the open."""
+    """A tensor as Python passes it to the core, with readable fields."""
 
     source: int
     destination: int
@@ -69,7 +69,7 @@ class Reduction:
 
 @dataclass
 class Request:
-    """One call of the engine, in the order of calls."""
+    """One call of the engine."""
 
     operation: str
     name: str
@@ -89,9 +89,9 @@ class MirroredEngine:
     """Rank ``rank``'s engine; ``engines`` are all ranks'.
 
     Attributes:
-        requests: what was asked for.
-        questions: about which missing gradients, of which all ranks lack the same.
-        failures: by name, what wait() raises; such requests are not made.
+        requests: all requests, in order.
+        questions: the missing gradients of each question; all ranks lack the same.
+        failures: by name, the error that wait() raises; such requests do not reach the core.
     """
 
     def __init__(self, engines: list[native.Engine], rank: int) -> None:
@@ -151,7 +151,7 @@ class MirroredEngine:
         ends: bool = False,
         anchor: str = "",
     ) -> int:
-        """Is answered here and now, as all ranks ask the same. Handles of questions are negative."""
+        """Answer at once, as all ranks ask the same. Handles of questions are negative."""
         asked = [
             engine.missing(f"{name}/{rank}", gradients, has_part, process_set, ends, anchor)
             for rank, engine in enumerate(self._engines)
@@ -194,7 +194,7 @@ class MirroredEngine:
         return False
 
     def note_blocked(self, handle: int, may_yield: bool) -> None:
-        """Nobody waits in a circle here."""
+        """Does nothing: these ranks cannot deadlock."""
 
     def wait(self, handle: int) -> Any:
         if handle < 0:
@@ -229,7 +229,7 @@ class MirroredEngine:
             engine.shutdown()
 
     def of_gradients(self) -> list[Request]:
-        """Without the question whether ranks have the same suffix for an optimizer's names."""
+        """All requests except the check that ranks use the same suffix for an optimizer's names."""
         return [one for one in self.requests if not one.name.endswith("DistributedOptimizer.names")]
 
     def names(self) -> list[str]:
@@ -238,7 +238,7 @@ class MirroredEngine:
 
 @contextmanager
 def mirrored_job(size: int, rank: int = 0) -> Iterator[MirroredEngine]:
-    """Inside the block, this thread is rank `rank` of a job of `size`, whose other ranks do what it does."""
+    """Make this thread rank `rank` of a job of `size` ranks, whose other ranks repeat its calls."""
     worlds = native.local_worlds(size)
     engine = MirroredEngine([native.Engine(world, native.Settings()) for world in worlds], rank)
     fakes = mock.patch.multiple(native, Tensor=Tensor, Reduction=Reduction)

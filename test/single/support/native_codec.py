@@ -1,4 +1,4 @@
-"""Calls of the native codecs on NumPy arrays, between guards, and the comparison with the NumPy twin."""
+"""Calls of the native codecs on NumPy arrays between guards, and the comparison with the NumPy twin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from horovod.common.numpy_codec import bit16_saturated, named_codec
 Bytes = NDArray[np.uint8]
 Float32s = NDArray[np.float32]
 
-GUARD = 64  # bytes before and after every output, which must stay as they are
+GUARD = 64  # bytes before and after every output, which must not change
 GUARD_BYTE = 0xA5
 LEVELS = native.simd_levels()
 NUMPY_DTYPES = {name: np.dtype(getattr(ml_dtypes, name, None) or name) for name in DTYPES}
@@ -44,7 +44,7 @@ def placed(x: NDArray[Any], offset: int) -> NDArray[Any]:
 def encode(
     codec: Any, x: NDArray[Any], prescale: float = 1.0, offset: int = 0, key: int = 0, first: int = 0
 ) -> tuple[Bytes, int]:
-    """The native run, at `offset` bytes past an aligned address, and how many elements saturated."""
+    """The native encoding, at `offset` bytes past an aligned address, and its number of saturations."""
     run = Guarded(codec.encoded_bytes(x.size), offset)
     saturated = codec.encode(x.ctypes.data, DTYPES[x.dtype.name], x.size, run.address, prescale, key, first)
     run.check()
@@ -88,7 +88,7 @@ def added(start: Float32s, values: Float32s) -> Float32s:
 def assert_is_the_twin(
     name: str, x: NDArray[Any], prescale: float = 1.0, key: int = 0, first: int = 0
 ) -> None:
-    """Encoding and all ways of decoding x give the NumPy twin's bytes, at every instruction set."""
+    """Assert that encoding and each way of decoding give the NumPy twin's bytes at every instruction set."""
     twin = named_codec(name)
     floats = as_floats(x)
     expected = twin.encode(floats, prescale, key, first)
@@ -112,6 +112,6 @@ def assert_is_the_twin(
 
 
 def as_floats(x: NDArray[Any]) -> Float32s:
-    """float32, as the core makes it of any dtype."""
+    """Convert to float32 as the core does."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(x, dtype=np.float32)

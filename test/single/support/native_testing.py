@@ -1,5 +1,5 @@
-"""horovod._native_testing as `testing`: parts of the core by themselves. A test that imports this is skipped
-where there is no such module, as in a wheel: HOROVOD_DEVELOPER=1 has it built in place.
+"""horovod._native_testing as `testing`: parts of the core. A test that imports this module is skipped if the
+extension does not exist, as in a wheel. HOROVOD_DEVELOPER=1 builds it in place.
 """
 
 from __future__ import annotations

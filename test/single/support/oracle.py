@@ -1,6 +1,6 @@
-"""What collectives must give, in NumPy: the slow twin of the native routes.
+"""Expected results of collectives in NumPy: the slow twin of the native routes.
 
-All ranks of a test, and often its neighbours, expect the same: what takes long is computed once.
+Slow results are computed once, as all ranks of a test, and often other tests, expect the same.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ranks import AVERAGE, MAX, MIN, PRODUCT, SUM
 from horovod.common import numpy_codec
 
 Array = NDArray[Any]
-REMEMBERED = 40  # results of each function
+REMEMBERED = 40  # number of results kept for each function
 
 
 def computed_once(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Remembers the last results by the bytes of the arguments; who asks meanwhile, waits. Read-only."""
+    """Cache the last results by the arguments' bytes. A concurrent caller waits. Results are read-only."""
     lock = threading.Lock()
     places: dict[bytes, tuple[threading.Lock, list[Array]]] = {}
 
@@ -49,12 +49,12 @@ def computed_once(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def sum_type(dtype: Any) -> Any:
-    """The type sums are made in: float32 for the 16-bit floats, otherwise the dtype itself."""
+    """The dtype of sums: float32 for 16-bit floats, otherwise the dtype itself."""
     return np.float32 if dtype in (np.dtype(np.float16), np.dtype(bfloat16)) else dtype
 
 
 def scaled(x: Array, factor: float, divisor: float = 1.0) -> Array:
-    """Floats are multiplied in their own type, integers in float64 and truncated."""
+    """x * factor / divisor: floats in their own dtype, integers in float64 and truncated."""
     if factor == 1.0 and divisor == 1.0:
         return x
     if np.issubdtype(x.dtype, np.floating):
@@ -69,7 +69,7 @@ def combine(a: Array, b: Array, op: int) -> Array:
 
 
 def allreduce(xs: list[Array], op: int = SUM, prescale: float = 1.0, postscale: float = 1.0) -> Array:
-    """The exact routes: sums in rank order, rounded once; averages of integers as if integers had no end."""
+    """The exact routes: sums in rank order, rounded once; averages of integers without overflow."""
     if is_integer_average(xs, op):
         return integer_average(xs, prescale, postscale)
     with np.errstate(over="ignore"):
@@ -85,7 +85,7 @@ def is_integer_average(xs: list[Array], op: int) -> bool:
 
 
 def integer_average(xs: list[Array], prescale: float = 1.0, postscale: float = 1.0) -> Array:
-    """By Python's integers, divided towards zero; with a postscale in float64, saturating."""
+    """The average in Python's integers, rounded towards zero; with a postscale in float64, saturating."""
     dtype, ranks = xs[0].dtype, len(xs)
     total = reduce(lambda a, b: a + b, (scaled(x, prescale).astype(object) for x in xs))
     if postscale == 1.0:
@@ -118,7 +118,7 @@ def compressed_sum(
     prescale: float = 1.0,
     postscale: float = 1.0,
 ) -> Array:
-    """Contributions quantised, float32 (float64) sums in rank order: a reduce-scatter's result, flat."""
+    """Quantised contributions, summed in rank order in float32 (float64): a reduce-scatter's result, flat."""
     wide = np.float64 if xs[0].dtype == np.float64 else np.float32
     parts = [
         decoded(codec, encoded(codec, x.astype(np.float32).ravel(), block, prescale), x.size, block)
@@ -130,7 +130,7 @@ def compressed_sum(
 
 @computed_once
 def requantised(total: Array, codec: str, block: int = 128) -> Array:
-    """What the others decode of a result that its owner has encoded."""
+    """The result that other ranks decode after its owner has encoded it."""
     return decoded(codec, encoded(codec, total.astype(np.float32), block), total.size, block)
 
 
@@ -142,14 +142,14 @@ def compressed_allreduce(
     prescale: float = 1.0,
     postscale: float = 1.0,
 ) -> Array:
-    """The quantised sum, which is quantised once more for 3 or more ranks."""
+    """The quantised sum, which is quantised again for 3 or more ranks."""
     total = compressed_sum(xs, codec, block, op, prescale, postscale)
     if len(xs) > 2:
         total = requantised(total, codec, block)
     return total.astype(xs[0].dtype).reshape(xs[0].shape)
 
 
-# How far one quantisation to the nearest is off at most: a part of the element, and of its block's largest.
+# Largest error of one quantisation to nearest, relative to the element and to its block's maximum.
 ERRORS = {
     "bit8": (1 / 16, 1 / 229376),
     "bit8/e5m2": (1 / 8, 1 / 3.8e9),
@@ -161,18 +161,18 @@ ERRORS = {
 
 @functools.cache
 def loses_nothing(codec: str, largest: int) -> bool:
-    """Whether the codes of whole numbers up to the largest are exact, whichever of them stand in a block."""
+    """Whether codes of the integers 0..largest are exact in every block."""
     named = numpy_codec.named_codec(codec)
     blocks = [np.arange(most + 1, dtype=np.float32) for most in range(largest + 1)]
     return all((named.decode(named.encode(x), x.size) == x).all() for x in blocks)
 
 
 def quantisation_bound(xs: list[Array], codec: str, quantisations: int) -> Array:
-    """How far the sum of numbers that are not negative is off at most.
+    """The largest error of a sum of non-negative numbers.
 
-    Quantised are the contributions, sums of some of them, and the result. What a stage quantises is together
-    no more than the result and the error so far, and its blocks' largest no more than those of all
-    contributions. Each stage may round once more, to the dtype or in float32.
+    Stages quantise the contributions, partial sums, and the result. The values of a stage add up to at most
+    the result plus the error so far, and the maxima of its blocks to at most those of all contributions.
+    Each stage may round once more, to the dtype or in float32.
     """
     named = numpy_codec.named_codec(codec)
     variant = f"/{named.variant}" if named.format == "bit8" and named.variant != "e4m3" else ""
@@ -189,9 +189,9 @@ def quantisation_bound(xs: list[Array], codec: str, quantisations: int) -> Array
 
 @computed_once
 def ring_allreduce(xs: list[Array], hosts: Sequence[int], op: int = SUM, postscale: float = 1.0) -> Array:
-    """Each rank has a slice, whose sum begins with the rank behind it and ends with its own.
+    """Each rank owns a slice, whose sum begins with the next rank's term and ends with its own.
 
-    Ranks stand host after host. Slices end at multiples of 64 bytes.
+    The ring visits one host after the other. Slices end at multiples of 64 bytes.
     """
     if is_integer_average(xs, op):
         return integer_average(xs, 1.0, postscale)
@@ -220,9 +220,9 @@ def hierarchical_allreduce(
     prescale: float = 1.0,
     postscale: float = 1.0,
 ) -> Array:
-    """Sums of each host in its ranks' order, rounded or quantised once; then of the hosts, in theirs.
+    """The sum of each host in rank order, rounded or quantised once; then the sum of the hosts in order.
 
-    Sums that cross the network as halves are scaled before, the others after the sum over hosts.
+    Sums that cross the network as float16 are scaled before the sum over hosts, others after it.
     """
     dtype, wide = xs[0].dtype, sum_type(xs[0].dtype)
     sums = [
@@ -250,7 +250,7 @@ def hierarchical_allreduce(
 
 
 def adasum(xs: list[Array], prescale: float = 1.0, postscale: float = 1.0) -> Array:
-    """Pairs of neighbours, then pairs of those, each pair without what the two have in common."""
+    """A tree of pairs of neighbours, each combined without the component that the two share."""
 
     def of_two(a: Array, b: Array) -> Array:
         wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)

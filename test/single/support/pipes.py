@@ -1,4 +1,4 @@
-"""Pipes as tests of streams need them, and streams that cannot be written."""
+"""Pipes for tests of streams, and streams that cannot be written to."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 
 def held_by(pipe: int) -> int:
-    """Bytes that nobody has read yet."""
+    """The number of unread bytes."""
     held = bytearray(4)
     fcntl.ioctl(pipe, termios.FIONREAD, held)
     return int.from_bytes(held, "little")
 
 
 def closed_pipe(mode: str) -> Any:
-    """A stream that nobody reads any more."""
+    """A stream whose reader has closed it."""
     reader, writer = os.pipe()
     os.close(reader)
     return open(writer, mode)

@@ -1,9 +1,9 @@
-"""Random programs of collectives over random process sets, and what NumPy says they must give.
+"""Random programs of collectives over random process sets, with NumPy's expected results.
 
-A program is made once and run by every rank, in an order of its own: submissions and waits of a round are
-shuffled for each rank. Values are small whole numbers, so that sums are exact in every dtype and order, and
-with some codecs; with others they are within the codec's bound. Ranks are threads or processes: all a program
-needs is the core's engine, and for operations on a GPU its memory (``GpuMemory`` of emulated_gpu.py).
+Every rank runs the same program in a different order: each rank shuffles the submissions and waits of a
+round. Values are small whole numbers, so sums are exact in every dtype and order, and with some codecs; other
+codecs have an error bound. Ranks are threads or processes: a program needs only the core's engine, and for
+operations on a GPU its memory (``GpuMemory`` of emulated_gpu.py).
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ Array = NDArray[Any]
 KINDS = (
     "allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "barrier", "disagreement",
 )  # fmt: skip
-FLOATS = ("float16", "bfloat16", "float32", "float64")  # what codecs serve
-# Rotated codecs have no bound of an element.
+FLOATS = ("float16", "bfloat16", "float32", "float64")  # dtypes that codecs support
+# Rotated codecs have no error bound per element.
 CODECS = (
     "bit16", "fp16", "bf16", "bit8/128", "bit8/32/e5m2/stochastic", "bit8/32/e3m4", "int8/32/stochastic",
     "int4/128",
 )  # fmt: skip
-LARGEST = 2  # of what a rank puts in
+LARGEST = 2  # value in a rank's input
 
 
 @dataclass(frozen=True)
 class Op:
-    """One operation; ``seed`` fixes values, and whatever else differs by rank."""
+    """One operation; ``seed`` determines values and all other differences between ranks."""
 
     kind: str
     name: str
@@ -52,7 +52,7 @@ class Op:
     codec: str = ""
 
     def values(self, rank: int, which: int = 0, rows: int | None = None) -> Array:
-        """What ``rank`` puts in as the group's tensor number ``which``."""
+        """The input of ``rank`` for the group's tensor number ``which``."""
         shape = self.shape if rows is None else (rows, *self.shape[1:])
         generator = np.random.default_rng([self.seed, rank, which])
         names = list(DTYPES)  # every tensor of a group has another dtype
@@ -60,7 +60,7 @@ class Op:
         return generator.integers(0, LARGEST + 1, shape).astype(DTYPES[name][1])
 
     def rows(self, rank: int, which: int = 0) -> int:
-        """First dimension of what ``rank`` gathers."""
+        """First dimension of the tensor that ``rank`` gathers."""
         return random.Random(f"rows {self.seed} {rank} {which}").randrange(4)
 
     def splits(self, rank: int) -> list[int]:
@@ -84,7 +84,7 @@ class Program:
     size: int
     sets: tuple[tuple[int, ...], ...]
     rounds: tuple[tuple[Op, ...], ...]
-    lonely_allreduces: tuple[int, ...]  # by rank: how many allreduces it does before it joins
+    lonely_allreduces: tuple[int, ...]  # by rank: number of allreduces before its join
     seed: int
     joins_on_gpu: bool = False
 
@@ -113,7 +113,7 @@ def operations(draw: st.DrawFn, name: str, sets: list[tuple[int, ...]], has_gpus
 def programs(
     draw: st.DrawFn, size: int, has_gpus: bool = False, begins_with: Mapping[str, Any] | None = None
 ) -> Program:
-    """Programs for ``size`` ranks; ``begins_with``: what is known of the first operation."""
+    """Programs for ``size`` ranks; ``begins_with``: fixed attributes of the first operation."""
     subsets = st.sets(st.integers(0, size - 1), min_size=1, max_size=size - 1).map(lambda s: tuple(sorted(s)))
     sets = tuple(draw(st.lists(subsets, max_size=3, unique=True)))
     anybody = [tuple(range(size)), *sets]
@@ -134,19 +134,19 @@ def programs(
 
 
 class Memory(Protocol):
-    """Where the tensors of an operation are."""
+    """The memory of an operation's tensors."""
 
     def put(self, values: Array) -> Any:
         """A tensor with these values."""
 
     def view(self, source: Any, destination: Any = None) -> _native.Tensor:
-        """The core's; without a destination the core allocates the result."""
+        """The core's view; without a destination the core allocates the result."""
 
     def values(self, result: _native.Result, x: Any) -> Array:
-        """What is in a tensor after the operation with that result."""
+        """A tensor's values after the operation with that result."""
 
     def received(self, result: _native.Result) -> bytes:
-        """What the core has allocated."""
+        """The bytes that the core has allocated."""
 
 
 class CpuMemory:
@@ -183,7 +183,7 @@ class Run:
         self.on_cpu, self.on_gpu = CpuMemory(), on_gpu
         self.ids: dict[tuple[int, ...], int] = {tuple(range(program.size)): 0}
         self.shuffled = random.Random(f"{program.seed} {rank}")
-        self.inexact: dict[str, bytes] = {}  # results that all ranks have alike, by name
+        self.inexact: dict[str, bytes] = {}  # results that are equal on all ranks, by name
 
     def memory(self, on_gpu: bool) -> Memory:
         if not on_gpu:
@@ -192,7 +192,7 @@ class Run:
         return self.on_gpu
 
     def run(self) -> dict[str, bytes]:
-        """What codecs made of allreduces: not what NumPy says to the bit, but the same on all ranks."""
+        """Run; return results of compressed allreduces: not exact, but equal on all ranks."""
         for ranks in self.program.sets:
             self.ids[ranks] = self.engine.wait(self.engine.add_process_set(list(ranks))).sizes[0]
         for ops in self.program.rounds:
@@ -216,11 +216,11 @@ class Run:
             pending.check(self.engine.wait(pending.handle))
 
     def join(self) -> None:
-        """Ranks do different numbers of allreduces; those that have none left count as zeros."""
+        """Join after different numbers of allreduces; ranks that have joined count as zeros."""
         counts = self.program.lonely_allreduces
         if (
             self.program.joins_on_gpu
-        ):  # who has used none yet would stand in with that of its place on the host
+        ):  # a rank that has not used its GPU would join with the GPU of its local rank
             self.reduce_alone("shows its GPU", self.program.size)
         for number in range(counts[self.rank]):
             want = sum(rank + 1 for rank, count in enumerate(counts) if count > number)
@@ -270,7 +270,7 @@ class Run:
 
     @staticmethod
     def compare_sum(op: Op, which: int, got: Array, rows: Any, quantisations: int) -> None:
-        """Of tensor ``which`` of the group, which is quantised so often at most."""
+        """Check tensor ``which`` of the group, which is quantised at most ``quantisations`` times."""
         xs = [op.values(r, which) for r in op.members]
         want = oracle.allreduce(xs, op.reduce_op)[rows]
         has_codes = op.codec and any(got.dtype == DTYPES[name][1] for name in FLOATS)
@@ -329,9 +329,9 @@ class Run:
         return Pending(self.engine.barrier(op.name, self.ids[op.members]), lambda _: None)
 
     def disagreement(self, op: Op) -> Pending:
-        """The last member asks for another shape than the others, or it alone has its tensor in CPU memory.
+        """The last member requests a different shape, or is the only one with its tensor in CPU memory.
 
-        Without others it agrees with itself.
+        A single member agrees with itself.
         """
         is_last = self.rank == op.members[-1]
         is_about_place = op.on_gpu and op.is_in_place()

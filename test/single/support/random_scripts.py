@@ -1,10 +1,10 @@
-"""Runs random training scripts, and judges them: no rank hangs, all are alike, and as one process would be.
+"""Runs random training scripts and checks that no rank hangs, ranks agree, and one process computes the same.
 
-    python test/single/support/random_scripts.py --seed 17 --ranks 3    one, and all there is to know of it
-    python test/single/support/random_scripts.py --seeds 0-199          many, a line for each that has failed
+    python test/single/support/random_scripts.py --seed 17 --ranks 3    one script, with all details
+    python test/single/support/random_scripts.py --seeds 0-199          many, one line for each failure
 
-random_scripts_program.py draws them, random_scripts_rank.py is one rank. Here ranks are threads; where they
-are processes, test/parallel/ranks/test_random_scripts.py.
+random_scripts_program.py draws the scripts; random_scripts_rank.py is one rank. Ranks are threads here, and
+processes in test/parallel/ranks/test_random_scripts.py.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ __all__ = [
     "report",
 ]  # fmt: skip
 
-DEADLINE = 60.0  # seconds for a script that takes a tenth of one
-GRACE = 5.0  # for other ranks to come to the same end as one that has failed
+DEADLINE = 60.0  # seconds; a script takes about 0.1 s
+GRACE = 5.0  # seconds for other ranks to fail like the first
 
 
 HANGS, WRAPPING = "it hangs", "wrapping"
-# What may end with one error on all ranks that says what to do; everything else is to end well.
+# Traits with which all ranks may end with one error that says what to do; other programs must succeed.
 MAY_BE_REFUSED = {"amp without waiting", "equal names"}
 
 
@@ -44,7 +44,7 @@ def ranks_of(seed: int) -> int:
 
 
 def in_threads(program: Program, deadline: float = DEADLINE) -> list[Outcome]:
-    """A program with threads as ranks; what became of each."""
+    """Run a program with threads as ranks; return the outcome of each."""
     import_all()
     worlds = native.local_worlds(program.ranks)
     members = [jobs.Job(lambda settings, ranks, world=world: world) for world in worlds]  # type: ignore[misc]
@@ -58,7 +58,7 @@ def in_threads(program: Program, deadline: float = DEADLINE) -> list[Outcome]:
             with has_ended:
                 outcomes.setdefault(rank, outcome)
                 has_ended.notify()
-            may_leave.wait()  # who leaves ends others' waiting, which is to be seen
+            may_leave.wait()  # a rank that leaves would end a hang of others
             hvd.shutdown()
 
     threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(program.ranks)]
@@ -70,20 +70,20 @@ def in_threads(program: Program, deadline: float = DEADLINE) -> list[Outcome]:
             outcomes[rank] = hanging(scripts.get(rank))
     may_leave.set()
     for member in members:
-        member.run(hvd.shutdown)  # and ranks that hang get an error
+        member.run(hvd.shutdown)  # raises an error in ranks that hang
     for thread in threads:
         thread.join(10)
     return [outcomes[rank] for rank in range(program.ranks)]
 
 
 def import_all() -> None:
-    """What torch imports when an optimizer is made, in seconds; threads would wait for each other."""
+    """Import modules that the first optimizer loads: it takes seconds, and threads would block each other."""
     importlib.import_module("torch._dynamo.config")
     torch.optim.AdamW([torch.zeros(1)])
 
 
 def outcome_of(program: Program, rank: int, scripts: dict[int, Script]) -> Outcome:
-    """How a rank ends, in a job that it begins."""
+    """Run a rank in a new job and return its outcome."""
     try:
         hvd.init()
         scripts[rank] = Script(program, rank)
@@ -93,7 +93,7 @@ def outcome_of(program: Program, rank: int, scripts: dict[int, Script]) -> Outco
 
 
 def _wait(has_ended: threading.Condition, outcomes: dict[int, Outcome], ranks: int, deadline: float) -> None:
-    """For all ranks; not long when one has failed: others then fail by themselves, or wait for that one."""
+    """Wait for all ranks, or only GRACE seconds after one has failed: the others then fail too, or hang."""
 
     def all_have() -> bool:
         return len(outcomes) == ranks
@@ -104,13 +104,13 @@ def _wait(has_ended: threading.Condition, outcomes: dict[int, Outcome], ranks: i
 
 
 def hanging(script: Script | None) -> Outcome:
-    """Of a rank that has not come to its end."""
+    """The outcome of a rank that has not ended."""
     at = script.at if script else WRAPPING
     return Outcome(error=(HANGS, (), at), text=f"hangs: {at}")
 
 
 def fault_of(program: Program, outcomes: list[Outcome], compares: bool = True) -> str:
-    """What is wrong, in words; "" if nothing. ``compares``: with what one process computes, too."""
+    """The fault in words, or "". ``compares``: compare with the result of one process, too."""
     fault = _different_ends(outcomes)
     if fault or outcomes[0].error:
         may_be = MAY_BE_REFUSED & set(program.traits())
@@ -138,7 +138,7 @@ def _each(texts: list[str]) -> str:
 
 
 def _first_difference(outcomes: list[Outcome]) -> str:
-    """Between ranks, which have the same bits of what any two have seen."""
+    """The first difference between ranks: tensors that two ranks have seen must have the same bits."""
     for moment in max(outcomes, key=lambda outcome: len(outcome.seen)).seen:
         having = [outcome.seen[moment] for outcome in outcomes if moment in outcome.seen]
         for other in having[1:]:
@@ -163,7 +163,7 @@ def _beyond_rounding(outcome: Outcome, twin: Outcome) -> str:
             want = zeros if want is None else want
             if not torch.allclose(got.double(), want.double(), rtol=1e-3, atol=1e-5, equal_nan=True):
                 if not want.isfinite().all():
-                    continue  # after an overflow, where what nobody uses is nothing, or zero times NaN
+                    continue  # after an overflow an unused gradient is absent, or 0 times NaN
                 off = float((got - want).abs().max())
                 return f"not as in one process: {moment}, {name}, off by {off:.2g}"
     return ""
@@ -174,7 +174,7 @@ def replay(program: Program) -> str:
 
 
 def report(program: Program, outcomes: list[Outcome], fault: str) -> str:
-    """All that somebody needs who has not seen it."""
+    """All facts for a reader who did not see the run."""
     texts = _each([outcome.text or "fine" for outcome in outcomes])
     return (
         f"{fault}\n{texts}\ntraits: {', '.join(program.traits()) or 'none'}\n"
@@ -205,7 +205,7 @@ def main() -> None:
         elif fault or refusal:
             print(f"{seed} ({program.ranks} ranks) {program.traits()}: {fault or refusal}", flush=True)
     print(dict(count), f"{time.monotonic() - begin:.1f} s", flush=True)
-    os._exit(count["faults"] > 0)  # threads of ranks that hang would be waited for
+    os._exit(count["faults"] > 0)  # a normal exit would wait for the threads of hanging ranks
 
 
 if __name__ == "__main__":

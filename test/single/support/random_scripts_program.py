@@ -1,8 +1,8 @@
-"""Random training scripts as data: what a person might write, drawn from a seed.
+"""Random training scripts as data, drawn from a seed; they resemble scripts that users write.
 
-A program says for every step and rank which parts of a small model each backward pass goes through, what
-happens between ``backward()`` and ``step()``, and how the optimizers are wrapped. random_scripts_rank.py
-runs one as one rank, random_scripts_twin.py as one process that has all ranks' data.
+A program defines for every step and rank which parts of a small model each backward pass uses, the calls
+between ``backward()`` and ``step()``, and how the optimizers are wrapped. random_scripts_rank.py runs it as
+one rank, random_scripts_twin.py as one process that has all ranks' data.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 __all__ = ["ALL", "Freeze", "Pass", "Program", "Step", "drawn", "shown"]
 
-ALL = -1  # instead of a rank, or of an optimizer
+ALL = -1  # in place of a rank, or of an optimizer
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Pass:
     """One backward pass of one rank.
 
     Attributes:
-        heads: the heads whose outputs are in the loss; none: that of the trunk.
-        through: the loss reaches the trunk too, and not only the heads.
+        heads: the heads whose outputs are in the loss; if empty, the loss uses the trunk's output.
+        through: the loss reaches the trunk too, not only the heads.
         overflows: the loss is infinite.
     """
 
@@ -34,7 +34,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class Freeze:
-    """From this step on a head is frozen, or not, on one rank or on all."""
+    """Freezes or unfreezes a head from this step on, on one rank or on all."""
 
     head: int
     rank: int
@@ -46,11 +46,11 @@ class Step:
     """One step of all ranks.
 
     Attributes:
-        passes: by rank, its backward passes; of a rank that has joined none.
+        passes: by rank, its backward passes; empty for a rank that has joined.
         turn: the optimizer that steps, or ALL.
-        skipped: nobody steps, and the next step begins with zero_grad().
-        resumes: before it, all ranks make everything anew and load a checkpoint.
-        freezes: what is frozen or unfrozen before it.
+        skipped: no optimizer steps, and the next step begins with zero_grad().
+        resumes: before this step, all ranks rebuild everything and load a checkpoint.
+        freezes: changes before this step.
     """
 
     passes: tuple[tuple[Pass, ...], ...]
@@ -60,7 +60,7 @@ class Step:
     freezes: tuple[Freeze, ...] = ()
 
     def used(self, rank: int) -> set[int | str]:
-        """The parts of which a rank computes gradients, unless they are frozen: heads, and "trunk"."""
+        """The parts for which a rank computes gradients unless they are frozen: heads, and "trunk"."""
         used: set[int | str] = set()
         for each in self.passes[rank]:
             used.update(each.heads)
@@ -73,25 +73,25 @@ class Step:
 
 @dataclass(frozen=True)
 class Program:
-    """A script.
+    """A random training script.
 
     Attributes:
         trunk: "linear", or "conv", whose weights are channels_last.
-        heads: how many; with ``tied`` the first two share their weight.
-        spare: there is a part that no loss uses.
-        optimizers: "one"; of trunk and heads each one ("disjoint"; "unnamed": without named_parameters;
-            "equal": both count names from 0); or of everything and of the trunk ("overlap").
-        named: a sole optimizer is given named_parameters.
-        kind: of optimizer.
+        heads: their number; if ``tied``, the first two share their weight.
+        spare: the model has a part that no loss uses.
+        optimizers: "one"; one for the trunk and one for the heads ("disjoint"; "unnamed": without
+            named_parameters; "equal": both count names from 0); or for all and for the trunk ("overlap").
+        named: a single optimizer gets named_parameters.
+        kind: the optimizer's algorithm.
         closure: step(closure) computes the gradients.
         amp: "" for none, "step" for scaler.step() alone, "unscale" for scaler.unscale_() before.
-        change: what is done before the step: "", "look", "clip", "noise", or "sync clip", where the script
+        change: the calls before the step: "", "look", "clip", "noise", or "sync clip", in which the script
             calls synchronize() itself.
-        passes_per_step: as the optimizer is told. In some steps all ranks make fewer.
+        passes_per_step: the optimizer's option. In some steps all ranks make fewer.
         wait: wait_in_backward.
         groups: 0, a number, or lists of parts.
         frozen_first: a head that is frozen before wrapping, or None.
-        autotune: with HOROVOD_AUTOTUNE=1, where ranks are processes.
+        autotune: with HOROVOD_AUTOTUNE=1, if ranks are processes.
     """
 
     seed: int
@@ -117,31 +117,31 @@ class Program:
     steps: tuple[Step, ...] = ()
 
     def joined(self) -> bool:
-        """Some rank ends before the others, by hvd.join()."""
+        """Whether a rank ends before the others, by hvd.join()."""
         return any(not passes for step in self.steps for passes in step.passes)
 
     def complete(self, step: Step) -> bool:
-        """Every rank makes as many passes as it is said to, so that gradients are reduced in the last."""
+        """Whether every rank makes all passes of the step, so that the last one reduces gradients."""
         if self.passes_per_step == 1:
             return len({len(passes) for passes in step.passes if passes}) == 1
         return all(len(passes) == self.passes_per_step for passes in step.passes if passes)
 
     def seen(self, step: Step) -> bool:
-        """The script looks at gradients between backward() and step(), where they have been reduced."""
+        """Whether the script reads reduced gradients between backward() and step()."""
         looks = bool(self.amp) or self.change in ("look", "clip", "noise")
         return looks and self.wait and self.complete(step) and not self.closure
 
     def mirrored(self) -> bool:
-        """One process can compute the same."""
+        """Whether one process can compute the same."""
         if self.compression != "none":
             return False
         for step in self.steps:
             if not self.complete(step) and (self.change in ("clip", "noise") or self.amp == "unscale"):
-                return False  # of each rank's own gradients, which are reduced afterwards
+                return False  # applies to each rank's own gradients, before they are reduced
         return not self._is_frozen_on_some_and_used_by_none()
 
     def frozen(self, until: int, rank: int) -> set[int]:
-        """The heads that are frozen on a rank in a step."""
+        """The heads that are frozen on a rank in step `until`."""
         frozen = set() if self.frozen_first is None else {self.frozen_first}
         for step in self.steps[: until + 1]:
             for each in step.freezes:
@@ -150,7 +150,7 @@ class Program:
         return frozen
 
     def _is_frozen_on_some_and_used_by_none(self) -> bool:
-        """Whether weight decay counts there nobody has said."""
+        """Such a part leaves undefined whether weight decay applies."""
         for number, step in enumerate(self.steps):
             frozen = [self.frozen(number, rank) for rank in range(self.ranks)]
             having = [step.used(rank) - frozen[rank] for rank in range(self.ranks)]
@@ -160,7 +160,7 @@ class Program:
         return False
 
     def branches(self) -> bool:
-        """In some step a rank has no gradient of what another has one of."""
+        """Whether in some step a rank lacks a gradient that another rank has."""
         return any(
             len(
                 {
@@ -174,7 +174,7 @@ class Program:
         )
 
     def branches_by_pass(self) -> bool:
-        """In some backward pass a rank has no gradient of what another has one of, whatever others bring."""
+        """Whether in some backward pass a rank lacks a gradient that another has."""
         return self.branches() or any(
             len(
                 {
@@ -195,18 +195,18 @@ class Program:
         return any(each.overflows for step in self.steps for passes in step.passes for each in passes)
 
     def uneven_accumulation(self) -> bool:
-        """Of several passes that are reduced at once, some do without parts that others use."""
+        """Whether some of several passes that are reduced together lack parts that others use."""
         return self.passes_per_step > 1 and any(
             len({each.heads for each in passes}) > 1 for step in self.steps for passes in step.passes
         )
 
     def unused_parts(self) -> bool:
-        """Something takes part that no rank uses in some step."""
+        """Whether in some step no rank uses a part of the model."""
         parts = {*range(self.heads), "trunk"}
         return self.spare or any(parts - step.used_by_any() for step in self.steps)
 
     def traits(self) -> list[str]:
-        """What of a program has been known to go wrong."""
+        """Names of the program's properties that have caused faults before."""
         found = {**self._traits_of_looking(), **self._traits_of_missing()}
         found["shared by optimizers"] = self.optimizers == "overlap"
         found["equal names"] = self.optimizers in ("equal", "unnamed")
@@ -239,7 +239,7 @@ class Program:
 
 
 def shown(value: Any) -> str:
-    """As Python would write it, without what is as usual; a step is a line."""
+    """The value as Python code, without default values; each step is a line."""
     if isinstance(value, tuple):
         return f"({', '.join(map(shown, value))}{',' * (len(value) == 1)})"
     if not is_dataclass(value):
@@ -252,7 +252,7 @@ def shown(value: Any) -> str:
 
 
 def drawn(seed: int, ranks: int) -> Program:
-    """The program of a seed: first how the script is built, then what its steps do."""
+    """Draw the program of a seed: first how the script is built, then its steps."""
     rng = random.Random(seed * 10 + ranks)
     program = _recipe(rng, _wrapping(rng, _model(rng, Program(seed, ranks))))
     program = replace(program, steps=tuple(_steps(rng, program)))
@@ -273,7 +273,7 @@ def _model(rng: random.Random, program: Program) -> Program:
 def _wrapping(rng: random.Random, program: Program) -> Program:
     several = rng.choice(["disjoint", "disjoint", "unnamed", "equal", "overlap"])
     lossy = rng.choice(["fp16", "bit8", "int4"])
-    if lossy != "fp16":  # which has no options
+    if lossy != "fp16":  # fp16 has no options
         lossy += rng.choice(["", ":min_elements=0", ":min_elements=0,error_feedback=1"])
     return replace(
         program,
@@ -288,32 +288,32 @@ def _wrapping(rng: random.Random, program: Program) -> Program:
 
 
 def _recipe(rng: random.Random, program: Program) -> Program:
-    """What stands between backward() and step()."""
+    """Draw the calls between backward() and step()."""
     one = program.optimizers == "one"
     if one and rng.random() < 0.1:
         kind = rng.choice(["lbfgs", program.kind])
-        # LBFGS asks all ranks for every loss, and for gradients that are no estimate of different sums.
+        # LBFGS needs every loss on all ranks, and gradients that are consistent with these losses.
         program = replace(program, closure=True, kind=kind, passes_per_step=1 if kind == "lbfgs" else 2)
-        return replace(program, trunk="linear") if kind == "lbfgs" else program  # it wants views as vectors
+        return replace(program, trunk="linear") if kind == "lbfgs" else program  # it needs flat views
     change = rng.choice(["", "", "look", "clip", "clip", "noise", "sync clip"])
     if change == "sync clip" and not one:
         change = "clip"
     amp = rng.choice(["", "", "step", "unscale"])
     if amp == "step" and change != "look":
-        change = ""  # gradients that are still scaled are for nobody
-    # Of two optimizers, one may find its gradients in flight when the other alone has made its step.
+        change = ""  # no script uses gradients that are still scaled
+    # With two optimizers, gradients of one may be in flight while only the other steps.
     may_be_late = one and (change == "sync clip" or (change == "" and amp != "unscale"))
     return replace(program, change=change, amp=amp, wait=not may_be_late or rng.random() < 0.7)
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What the steps of a script have in common.
+    """Properties that the steps of a script share.
 
     Attributes:
-        branches: which heads a rank uses: "none" for all, by "rank" and step one, or "random" ones.
-        losses: backward passes of a step: "one", or "split" by heads, also in any "order" or "number".
-        without: a head that nobody uses, or None.
+        branches: the heads that a rank uses: "none": all; "rank": one, by rank and step; or "random" ones.
+        losses: backward passes of a step: "one", or "split" by heads, also in random "order" or "number".
+        without: a head that no rank uses, or None.
     """
 
     branches: str
@@ -328,7 +328,7 @@ def _steps(rng: random.Random, program: Program) -> Iterator[Step]:
     count = rng.randint(3, 8)
     plan = _planned(rng, program)
     resumes = rng.randrange(1, count) if rng.random() < 0.2 else None
-    # Who does not step would begin anew with half an accumulation, which is refused.
+    # An optimizer without a step would restart within an accumulation, which is refused.
     incomplete = rng.random() < 0.3 and not program.closure and not plan.in_turns
     for number in range(count):
         passes = program.passes_per_step
@@ -339,7 +339,7 @@ def _steps(rng: random.Random, program: Program) -> Iterator[Step]:
         yield Step(
             _reaching_trunk(by_rank),
             turn=number % 2 if plan.in_turns else ALL,
-            # Not the last one: other ranks' passes would go on without who has ended.
+            # Not the last one: other ranks would continue without a rank that has ended.
             skipped=plan.skips and not short and rng.random() < 0.4 and number < count - 1,
             resumes=number == resumes,
         )
@@ -372,7 +372,7 @@ def _heads(rng: random.Random, program: Program, plan: _Plan, moment: tuple[int,
 def _passes(
     rng: random.Random, program: Program, plan: _Plan, moment: tuple[int, int], count: int
 ) -> tuple[Pass, ...]:
-    """A rank's backward passes in a step, in which any parameter is used as often as is said, at most."""
+    """A rank's backward passes in a step, which use a parameter at most ``passes_per_step`` times."""
     heads, losses = _heads(rng, program, plan, moment), plan.losses
     if program.passes_per_step == 1 and losses == "one":
         return (Pass(heads, through=not plan.detaches or rng.random() < 0.6),)
@@ -386,7 +386,7 @@ def _passes(
 
 
 def _split(heads: tuple[int, ...], tied: bool) -> tuple[Pass, Pass]:
-    """Two losses that have no parameter in common: it would be one pass too many for that."""
+    """Two losses without a common parameter, which would otherwise get one pass too many."""
     first = heads[:2] if tied else heads[:1]
     rest = tuple(head for head in heads if head not in first)
     if rest:
@@ -395,14 +395,14 @@ def _split(heads: tuple[int, ...], tied: bool) -> tuple[Pass, Pass]:
 
 
 def _reaching_trunk(by_rank: tuple[tuple[Pass, ...], ...]) -> tuple[tuple[Pass, ...], ...]:
-    """A trunk whose own optimizer gets no gradient on any rank is one that GradScaler refuses to step."""
+    """Make one pass reach the trunk: GradScaler refuses to step an optimizer without any gradient."""
     if any(each.through for passes in by_rank for each in passes):
         return by_rank
     return ((replace(by_rank[0][0], through=True), *by_rank[0][1:]), *by_rank[1:])
 
 
 def _with_join(rng: random.Random, program: Program) -> Program:
-    """Uneven data: some ranks end earlier. What all ranks have to do at once is done before, or never."""
+    """Uneven data: some ranks end earlier. Programs with lockstep operations are unchanged."""
     lockstep = program.closure or any(step.resumes for step in program.steps)
     if lockstep or rng.random() > 0.12:
         return program
@@ -419,7 +419,7 @@ def _with_join(rng: random.Random, program: Program) -> Program:
 
 
 def _with_overflow(rng: random.Random, program: Program) -> Program:
-    """The loss of one rank is infinite in one step. Half an accumulation is no place for it: each rank would
+    """Make the loss of one rank infinite in one step, which is not within an accumulation: each rank would
     look at its own gradients there.
     """
     choices = [
@@ -440,11 +440,11 @@ def _with_overflow(rng: random.Random, program: Program) -> Program:
 
 
 def _with_freezing(rng: random.Random, program: Program) -> Program:
-    """A head is frozen for some steps. Never the only thing that a loss depends on."""
+    """Freeze a head for some steps. A loss never depends on that head alone."""
     detached = any(not each.through for step in program.steps for passes in step.passes for each in passes)
     if detached or program.closure or rng.random() > 0.25:
         return program
-    head = program.heads - 1  # never a tied one, unless there are but two
+    head = program.heads - 1  # not a tied one if there are more than two
     if program.tied and program.heads == 2:
         return program
     begin = rng.randrange(len(program.steps) - 1)
@@ -463,8 +463,8 @@ def _frozen_from(program: Program, number: int, freeze: Freeze) -> Program:
 
 
 def _with_groups(rng: random.Random, program: Program) -> Program:
-    """Not where ranks freeze different parameters: numbered groups are of what is trainable, and a member of
-    a listed group that nobody uses would have zeros on some ranks only.
+    """Add groups unless ranks freeze different parameters: numbered groups consist of trainable parameters,
+    and an unused member of a listed group would have zeros on some ranks only.
     """
     uneven = any(f.rank != ALL for step in program.steps for f in step.freezes)
     if rng.random() > 0.3 or uneven:

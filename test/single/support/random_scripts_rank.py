@@ -2,8 +2,8 @@
 
     script = Script(drawn(seed, ranks), rank); script.run()      in a job, by the rank's own thread
 
-``script.at`` says where it is, for whoever finds that it hangs. What it has seen of gradients, and its
-parameters at the end, are in ``script.seen``.
+``script.at`` is its current position, for reports of a hang. ``script.seen`` has the gradients that it saw
+and its parameters at the end.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Seen = dict[str, dict[str, torch.Tensor | None]]
 
 @dataclass
 class Outcome:
-    """What became of a rank.
+    """The outcome of a rank.
 
     Attributes:
-        seen: by moment, as "step 2 after backward" or "end", gradients or parameters by name.
-        error: the class of what it raised, the tensors named in it, and when; or None.
-        text: the error in full.
+        seen: gradients or parameters by name, by moment ("step 2 after backward", "end").
+        error: the exception's class, the tensors that it names, and its moment; or None.
+        text: the full error.
     """
 
     seen: Seen = field(default_factory=dict)
@@ -44,12 +44,12 @@ class Outcome:
 
 
 def options_there_are() -> set[str]:
-    """Keywords of DistributedOptimizer: programs are run on commits that have fewer, too."""
+    """Keywords of DistributedOptimizer: programs also run on older commits, which have fewer."""
     return set(inspect.signature(hvd.DistributedOptimizer).parameters)
 
 
 class Model(nn.Module):
-    """A trunk and some heads, the first two of which may share their weight; and a part that nothing uses."""
+    """A trunk, heads, of which the first two may share their weight, and perhaps an unused part."""
 
     def __init__(self, program: Program) -> None:
         super().__init__()
@@ -63,14 +63,14 @@ class Model(nn.Module):
         if program.spare:
             self.spare = nn.Linear(3, 2)
         generator = torch.Generator().manual_seed(program.seed)
-        with torch.no_grad():  # not by torch's own generator, which ranks that are threads share
+        with torch.no_grad():  # ranks that are threads share torch's own generator
             for parameter in self.parameters():
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
         if program.kind == "lbfgs":
-            self.double()  # it compares losses
+            self.double()  # LBFGS compares losses
 
     def loss(self, which: Pass, *moment: int) -> torch.Tensor:
-        """Of data that are those of a seed, a rank, a step and a pass."""
+        """The loss on data determined by the program's seed and the moment: rank, step and pass."""
         seed = functools.reduce(lambda so_far, number: so_far * 31 + number, moment, self.program.seed)
         shape = (4, 2, 4, 4) if self.program.trunk == "conv" else (4, 6)
         x = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
@@ -92,7 +92,7 @@ class Model(nn.Module):
 
 
 class Script:
-    """A program as it runs in one rank; random_scripts_twin.py overrides what is between ranks."""
+    """A program as one rank runs it; random_scripts_twin.py overrides the communication."""
 
     def __init__(self, program: Program, rank: int) -> None:
         self.program, self.rank = program, rank
@@ -103,7 +103,7 @@ class Script:
         self.model, self.optimizers = self.built()
 
     def run(self) -> Outcome:
-        """Never raises."""
+        """Run all steps; errors are in the outcome."""
         try:
             self.begin()
             for number, step in enumerate(self.program.steps):
@@ -112,7 +112,7 @@ class Script:
                 self.make_step(number, step)
             self.at = "after the last step"
             for optimizer in self.optimizers:
-                optimizer.zero_grad()  # of one whose turn it was not, as the next step would
+                optimizer.zero_grad()  # the next step would reset all optimizers, too
             self.end()
             self.note("end", {name: p.detach() for name, p in self.model.named_parameters()})
         except Exception as error:
@@ -123,7 +123,7 @@ class Script:
         self.at = "at its end"
         return self.outcome
 
-    # What is made of the model.
+    # Construction.
 
     def built(self) -> tuple[Model, list[Any]]:
         model = Model(self.program)
@@ -178,7 +178,7 @@ class Script:
             wrapped.set_loss_scale(self.scaler)
         return wrapped
 
-    # What only ranks of a job do.
+    # Communication, which the twin overrides.
 
     def begin(self) -> None:
         hvd.broadcast_parameters(self.model.state_dict(), root_rank=0)
@@ -240,7 +240,7 @@ class Script:
         return compute
 
     def change_and_step(self, stepping: list[Any], number: int, step: Step) -> None:
-        """What is written between backward() and step(), and that."""
+        """The calls between backward() and step(), and step()."""
         self.at = f"step {number}, between backward() and step()"
         change, synchronizes = self.program.change, self.program.change == "sync clip"
         if synchronizes:
@@ -266,14 +266,14 @@ class Script:
         return optimizer.skip_synchronize()
 
     def add_noise(self, number: int, step: Step) -> None:
-        """The same on every rank, to gradients of what any rank has used."""
+        """Add the same noise on every rank to the gradients of parts that any rank has used."""
         for index, p in enumerate(self.model.parameters_of(step.used_by_any())):
             if p.grad is not None:
                 generator = torch.Generator().manual_seed(number * 100 + index)
                 p.grad.add_(torch.randn(p.shape, generator=generator), alpha=1e-2)
 
     def resume(self) -> None:
-        """As if the script had been started again from a checkpoint that each rank has written."""
+        """Rebuild everything from a checkpoint, as if the script had been started again."""
         saved = copy.deepcopy([self.model.state_dict(), *(each.state_dict() for each in self.optimizers)])
         self.optimizers.clear()
         self.model, self.optimizers = self.built()
@@ -286,7 +286,7 @@ class Script:
         self.note(moment, {name: p.grad for name, p in named})
 
     def note(self, moment: str, tensors: dict[str, torch.Tensor | None]) -> None:
-        """Zeros and no gradient are the same here: a frozen parameter may have either."""
+        """Record tensors. Zeros count as no gradient, as a frozen parameter may have either."""
         self.outcome.seen[moment] = {
             name: None if tensor is None or not tensor.any() else tensor.clone()
             for name, tensor in tensors.items()
@@ -298,5 +298,5 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
 
 
 def ended(error: BaseException, at: str) -> Outcome:
-    """Of a rank that did not come to say itself what has happened."""
+    """The outcome of a rank that ended without reporting one."""
     return Outcome(error=(type(error).__name__, (), at), text=f"{type(error).__name__}: {error}")

@@ -1,7 +1,7 @@
 """The slow twin of a random training script: one process that has all ranks' data, and plain optimizers.
 
-It computes each rank's gradients one after the other, on one model, as ranks have the same parameters, and
-combines them explicitly: what a rank lacks counts as zeros.
+It computes each rank's gradients in turn on one model, since all ranks have the same parameters, and combines
+them explicitly: a gradient that a rank lacks counts as zeros.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Gradients = dict[nn.Parameter, torch.Tensor]
 
 
 class Twin(Script):
-    """A script of all ranks, whose gradients are reduced when ``backward`` returns."""
+    """A script of all ranks; ``backward`` returns with reduced gradients."""
 
     def wrapped(self, model: Model, optimizer: torch.optim.Optimizer, named: Any) -> Any:
         return optimizer
@@ -35,7 +35,7 @@ class Twin(Script):
         return True
 
     def freeze(self, number: int) -> None:
-        pass  # in backward, for each rank its own
+        pass  # done in backward, separately for each rank
 
     def synchronize(self, optimizer: Any) -> None:
         pass
@@ -44,7 +44,7 @@ class Twin(Script):
         return contextlib.nullcontext()
 
     def backward(self, number: int, step: Step) -> float:
-        """Leaves what ranks shall find; returns the loss that they shall."""
+        """Leave the gradients that ranks must have; return their expected loss."""
         by_rank, losses = [], []
         for rank in range(self.program.ranks):
             gradients, loss = self._of_rank(rank, number, step)
@@ -57,7 +57,7 @@ class Twin(Script):
         return sum(losses) / self._divisor()
 
     def _of_rank(self, rank: int, number: int, step: Step) -> tuple[Gradients, float]:
-        """The sums of its backward passes."""
+        """The sums of the rank's backward passes."""
         super_freeze(self, number, rank)
         self.model.zero_grad()
         total = 0.0
@@ -78,7 +78,7 @@ class Twin(Script):
         return self.program.ranks if self.program.op == "Average" else 1
 
     def _forget_frozen(self, number: int) -> None:
-        """What is frozen on every rank has no gradient, and weight decay leaves it alone."""
+        """Remove gradients of parameters frozen on every rank, so that weight decay does not change them."""
         everywhere = [self.program.frozen(number, rank) for rank in range(self.program.ranks)]
         for head in set.intersection(*everywhere):
             for parameter in self.model.heads[head].parameters():

@@ -1,4 +1,4 @@
-"""Ranks as threads of this process: what a test of the core needs instead of a launcher."""
+"""Ranks as threads of this process, so that tests of the core need no launcher."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from horovod import _native
 
-sys.path.append(str(Path(__file__).resolve().parents[2]))  # for processes that tests start, too
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # inherited by processes that tests start
 
 import busy
 
 T = TypeVar("T")
-TIME_LIMIT = 60.0  # seconds for a whole program of all ranks, and more on a busy machine
+TIME_LIMIT = 60.0  # seconds for a program of all ranks; more on a busy machine
 
 DTYPES: dict[str, tuple[int, Any]] = {
     "uint8": (0, np.uint8),
@@ -43,7 +43,7 @@ WORLDS = [pytest.param(True, id="window"), pytest.param(False, id="exchange")]
 
 
 def numbers(rank: int, count: int, dtype: Any, seed: int = 0) -> NDArray[Any]:
-    """Values whose sums over 7 ranks differ with the order of summation, where the dtype has rounding."""
+    """Values whose sums over 7 ranks differ with the order of summation if the dtype rounds."""
     return _numbers(rank, count, dtype, seed).copy()
 
 
@@ -58,7 +58,7 @@ def _numbers(rank: int, count: int, dtype: Any, seed: int) -> NDArray[Any]:
 
 
 def laid_out(xs: list[NDArray[Any]]) -> bytes:
-    """Arrays as the core lays them out one after the other: each begins at a multiple of 16 bytes."""
+    """Concatenate arrays as the core does: each begins at a multiple of 16 bytes."""
     everything = b""
     for x in xs:
         everything += bytes(-len(everything) % 16) + x.tobytes()
@@ -82,7 +82,7 @@ def source_only(x: NDArray[Any]) -> _native.Tensor:
 
 
 def received(result: _native.Result, like: NDArray[Any]) -> NDArray[Any]:
-    """What the core allocated, as rows of the dtype and width of an array."""
+    """The result that the core allocated, as rows with the dtype and width of an array."""
     if result.nbytes == 0:
         return np.empty((0, *like.shape[1:]), like.dtype)
     return np.from_dlpack(result.buffer()).view(like.dtype).reshape(-1, *like.shape[1:])
@@ -98,17 +98,17 @@ def allreduce(
 
 
 def submit(engine: _native.Engine, name: str, x: NDArray[Any], process_set: int = 0, **reduction: Any) -> int:
-    """Starts an allreduce in place; the handle."""
+    """Start an allreduce in place; return its handle."""
     return engine.allreduce(name, [tensor(x)], _native.Reduction(**reduction), process_set)
 
 
 def add_set(engine: _native.Engine, *members: int) -> int:
-    """Adds a process set, as all ranks do; its id."""
+    """Add a process set, as all ranks must; return its id."""
     return engine.wait(engine.add_process_set(list(members))).sizes[0]
 
 
 def ends_within(engine: _native.Engine, handle: int, seconds: float = 20.0) -> bool:
-    """Whether an operation is done before the time has passed. Does not wait for it as wait() does."""
+    """Whether an operation ends within the time. Unlike wait(), it does not block in the core."""
     deadline = time.monotonic() + seconds
     while not engine.poll(handle) and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -116,7 +116,7 @@ def ends_within(engine: _native.Engine, handle: int, seconds: float = 20.0) -> b
 
 
 def predictable(algorithm: str = "auto") -> _native.Settings:
-    """Settings under which the number of quantisations does not depend on what was fused with what."""
+    """Settings with which the number of quantisations does not depend on fusion."""
     settings = _native.Settings()
     settings.deterministic = True
     settings.allreduce_algorithm = algorithm
@@ -131,11 +131,11 @@ def on_ranks(
     stepped: Collection[int] = (),
     hosts: Sequence[int] = (),
 ) -> list[Any]:
-    """Runs program(rank, engine) on `size` threads; results by rank. The first exception is raised here.
+    """Run program(rank, engine) on `size` threads; return results by rank. Raises the first exception.
 
-    settings: of all ranks, or of each.
+    settings: one for all ranks, or one for each.
 
-    hosts: the number of each rank's host; ranks of one host share memory, if any do, and hosts do not.
+    hosts: the number of each rank's host. If `shares_memory`, ranks of one host share memory.
 
     The engines of the ranks in `stepped` have no thread: their programs call step() themselves.
     """
@@ -153,7 +153,7 @@ def on_ranks(
 
 
 def in_threads(size: int, body: Callable[[int], T]) -> list[T]:
-    """body(rank) on `size` threads; results by rank. The first exception is raised here."""
+    """Run body(rank) on `size` threads; return results by rank. Raises the first exception."""
     results: dict[int, T] = {}
     errors: list[BaseException] = []
 
@@ -176,7 +176,7 @@ def in_threads(size: int, body: Callable[[int], T]) -> list[T]:
 
 
 def stepper(engine: _native.Engine, pause: float = 0.0) -> Callable[[int], _native.Result]:
-    """wait() for an engine without a thread: steps it until the operation is done. `pause`: seconds."""
+    """A wait() for an engine without a thread, which steps the engine. `pause`: seconds between steps."""
 
     def completed(handle: int) -> _native.Result:
         while not engine.poll(handle):

@@ -1,4 +1,4 @@
-"""Ranks of one process that reach each other by TCP; and a twin of their handshake."""
+"""Ranks of one process that connect by TCP, and a twin of their handshake."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tcp_settings(**values: object) -> native.Settings:
 
 
 class TcpJob:
-    """Listeners of ranks 0..size-1 and their secret; `open()` has them meet."""
+    """Listeners of ranks 0..size-1 and their secret; `open()` connects them."""
 
     def __init__(self, size: int, hosts: Sequence[int] = (), address: str = "127.0.0.1") -> None:
         self.size = size
@@ -48,7 +48,7 @@ class TcpJob:
         )
 
     def connect(self, rank: int) -> socket.socket:
-        """A connection to where a rank listens."""
+        """A connection to a rank's listener."""
         address, _, port = self.endpoints[rank][0].rpartition(":")
         return socket.create_connection((address, int(port)), timeout=20)
 
@@ -56,7 +56,7 @@ class TcpJob:
 def tcp_worlds(
     size: int, hosts: Sequence[int] = (), settings: native.Settings | None = None
 ) -> list[native.World]:
-    """The worlds of ranks 0..size-1. `hosts`: the number of each rank's; without, each has one of its own."""
+    """The worlds of ranks 0..size-1. `hosts`: each rank's host number; by default each has its own host."""
     return TcpJob(size, hosts).open(settings)
 
 
@@ -74,7 +74,7 @@ def answer(hello: bytes, challenge: bytes, secret: bytes) -> bytes:
 
 
 def received(connection: socket.socket, count: int) -> bytes:
-    """As many bytes, or fewer where the other side has closed."""
+    """`count` bytes, or fewer if the peer has closed the connection."""
     data = b""
     while len(data) < count:
         try:

@@ -2,8 +2,8 @@
 
     run_ranks(2, work) -> [work() of rank 0, work() of rank 1]
 
-Each thread has a ``Job`` of its own, in which hvd.init() has been called. Threads share what is torch's or
-the process': the default random generator, os.environ, warnings. What is about those needs processes.
+Each thread has its own ``Job``, in which hvd.init() has been called. Threads share the state of torch and of
+the process: the default random generator, os.environ, warnings. Tests of such state need processes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 def run_ranks(size: int, work: Callable[[], T], hosts: list[int] | None = None) -> list[T]:
     """Call ``work`` in every rank of a job, and return its results by rank.
 
-    Raises the first error; it ends the job, so that ranks which wait for that one hear of it.
+    Raises the first error. An error ends the job, so that ranks waiting for the failed one get an error, too.
 
     hosts: the number of each rank's host, in the order of their first ranks; None: all are on one.
     """

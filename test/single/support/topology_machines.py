@@ -1,4 +1,4 @@
-"""Machines that do not exist: trees of /proc and /sys, and what NVML answers, as it is documented."""
+"""Simulated machines: trees of /proc and /sys, and NVML's answers as its documentation defines them."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class LibraryNotFound(NvmlError):
 
 @dataclass(frozen=True)
 class Card:
-    """A GPU as NVML tells of it. `nvlinks`: at the far end of each active one, a PCI address or "switch"."""
+    """A GPU as NVML reports it. `nvlinks`: the peer of each active link, a PCI address or "switch"."""
 
     name: str
     memory: int | None
     address: str
     nvlinks: tuple[str, ...] = ()
-    speeds: tuple[int | None, ...] = ()  # MB/s of each
+    speeds: tuple[int | None, ...] = ()  # MB/s of each link
 
     @property
     def bus(self) -> SimpleNamespace:
@@ -55,7 +55,7 @@ class Card:
 
 @dataclass
 class FakeNvml:
-    """The module pynvml: handles are the cards. `levels`: NVML_TOPOLOGY_... by pairs of indices."""
+    """A fake pynvml: handles are the cards. `levels`: NVML_TOPOLOGY_... by pairs of indices."""
 
     cards: tuple[Card, ...] = ()
     levels: Mapping[tuple[int, int], int] = field(default_factory=dict)
@@ -166,7 +166,7 @@ def broken_nvml() -> Iterator[None]:
 
 
 def answering(nvml: FakeNvml) -> Callable[[], AbstractContextManager[Any]]:
-    """For a machine's field `nvml`."""
+    """The value of a machine's field `nvml`."""
 
     @contextmanager
     def opened() -> Iterator[Any]:
@@ -190,7 +190,7 @@ DGX_CARDS = tuple(
 
 
 def commands(answers: Mapping[Sequence[str], Answer | str]):
-    """Answers by how a command begins; all others do not exist."""
+    """A `run` that answers commands by their first words; other commands do not exist."""
 
     def run(words: Sequence[str]) -> Answer:
         for begin, answer in answers.items():
@@ -202,7 +202,7 @@ def commands(answers: Mapping[Sequence[str], Answer | str]):
 
 
 def tree(root: Path, files: Mapping[str, str], links: Mapping[str, str] | None = None) -> Path:
-    """Files with texts, and links with targets inside of the tree."""
+    """Write files with texts, and links with targets inside the tree."""
     for path, text in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text + "\n")
@@ -214,7 +214,7 @@ def tree(root: Path, files: Mapping[str, str], links: Mapping[str, str] | None =
 
 
 def machine(root: Path, **more: object) -> Machine:
-    """With four processors allowed, no interface, no command and no GPU, unless more is said."""
+    """A machine with four allowed processors; by default without interface, command and GPU."""
     facts = {"name": "made", "affinity": frozenset(range(4)), "interfaces": {}, "run": commands({})}
     facts["nvml"] = no_nvml
     return Machine(root, **{**facts, **more})  # type: ignore[arg-type]
@@ -238,7 +238,7 @@ def two_sockets() -> dict[str, str]:
 
 
 def nic_files(name: str, address: str, pci: str, ids: tuple[str, str], **facts: str) -> dict[str, str]:
-    """Files of a PCI network card; `facts` are files of its own folder."""
+    """Files of a PCI network card; `facts` are files in its folder."""
     device = f"sys/devices/pci0000:00/{pci}"
     files = {f"sys/class/net/{name}/address": address, f"{device}/vendor": ids[0], f"{device}/device": ids[1]}
     return files | {f"sys/class/net/{name}/{file}": text for file, text in facts.items()}
@@ -263,7 +263,7 @@ MEASURED = Links(3e-6, 1e-10, 60e-6, 8.5e-9, True)
 
 
 def gpu_box(name: str = "dgx01") -> Host:
-    """Eight GPUs, each with twelve links to a switch of NVLink, on two sockets."""
+    """Eight GPUs on two sockets, each with twelve links to an NVLink switch."""
     gpus = tuple(Gpu(i, "NVIDIA A100-SXM4-80GB", 80 * 2**30, f"0000:0{i}:00.0", i // 4) for i in range(8))
     links = tuple(GpuLink(i, j, "NVLink", 12, 25 * 10**9) for i in range(8) for j in range(i + 1, 8))
     card = "Mellanox Technologies MT28908 Family [ConnectX-6]"
@@ -275,7 +275,7 @@ def gpu_box(name: str = "dgx01") -> Host:
 
 
 def pcie_host(number: int) -> Host:
-    """Two GPUs on a switch of one socket, two on the root of the other, and a card on each socket."""
+    """Two GPUs on a switch of one socket, two on the other's root, and a network card on each socket."""
     gpus = tuple(
         Gpu(i, "NVIDIA GeForce RTX 3090", 24 * 2**30, f"0000:{17 + i}:00.0", i // 2) for i in range(4)
     )

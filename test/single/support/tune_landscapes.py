@@ -1,4 +1,4 @@
-"""Made jobs for tests of the tuner: knobs, the true seconds of a step with each configuration, and noise."""
+"""Simulated jobs for tests of the tuner: knobs, the true seconds of a step per configuration, and noise."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ ALGORITHM = Knob("HOROVOD_ALLREDUCE_ALGORITHM", ("auto", "gather", "scatter"), "
 MESSAGE = Knob("HOROVOD_MESSAGE_KB", ("16", "32", "48", "64", "128"), "48")
 STEPS = Knob("HOROVOD_STEPS_UNDER_WAY", ("2", "4", "8", "16"), "8")
 ORDINARY = Limits()
-WRONG = {FUSION.name: "1024", CYCLE.name: "50"}  # neither is a choice
+WRONG = {FUSION.name: "1024", CYCLE.name: "50"}  # neither is among the choices
 
 
 def ordinary(configuration: Configuration) -> float:
-    """The defaults are within 2 % of the best; small thresholds and long cycles cost much."""
+    """The defaults are within 2 % of the best; small thresholds and long cycles are slow."""
     threshold, cycle = float(configuration[FUSION.name]) + 1024, float(configuration[CYCLE.name])
     many = 0.2 if threshold < 3000 else 0.05 * (math.log(threshold / 3e7) / 10) ** 2
     return 0.1 + many + 0.006 * math.log(cycle / 0.7) ** 2 + cycle / 1000
@@ -36,7 +36,7 @@ def slow_link(configuration: Configuration) -> float:
 
 
 def far_away(configuration: Configuration) -> float:
-    """Hosts 20 ms apart, of six settings: more connections are worth much, some others a little."""
+    """Hosts 20 ms apart, with six settings: more connections help much, some others a little."""
     step = 0.121 + 0.06 / min(4, int(configuration[CONNECTIONS.name]))
     step -= 0.004 * (math.log2(float(configuration[MESSAGE.name])) - 5) / 2
     return step + (0.02 if configuration[ALGORITHM.name] == "scatter" else 0.0)
@@ -55,8 +55,8 @@ def searched(
     disturbed: range = range(0),
     limits: Limits = ORDINARY,
 ) -> Result:
-    """A search on a machine with noise of that standard deviation, and slow drift. In `disturbed` blocks
-    something else takes between nothing and all of one of two cores."""
+    """A search on a machine with noise of this standard deviation, and slow drift. In `disturbed` blocks
+    another program uses between 0 and 100 % of one of two cores."""
     draw = random.Random(seed)
     search = look(space, predicted or seconds, limits)
     configuration, drift, block = next(search), 0.0, 0

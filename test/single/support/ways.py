@@ -1,4 +1,4 @@
-"""Where ranks are and what they are told, so that random programs take every pattern of allreduce."""
+"""Layouts and settings of ranks with which random programs use every pattern of allreduce."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ranks import SUM, on_ranks, predictable
 from horovod import _native
 from horovod.common.options import BY_VARIABLE
 
-# Whether ranks of a host share memory, and on how many hosts they are.
+# Whether ranks of a host share memory, and the number of hosts.
 LAYOUTS = {
     "one host": (True, 1),
     "messages only": (False, 1),
@@ -28,19 +28,19 @@ ALGORITHMS = BY_VARIABLE["HOROVOD_ALLREDUCE_ALGORITHM"].choices
 
 @dataclass(frozen=True)
 class Way:
-    """``pattern``: what an allreduce of all ranks takes then, or "" for what is estimated to be fastest."""
+    """``pattern``: the pattern of an allreduce of all ranks, or "" for the fastest by estimate."""
 
     pattern: str
     algorithms: Sequence[str]
     layouts: Sequence[str] = ANYWHERE
-    gpu_transport: str = ""  # with it they are on GPUs, else in CPU memory
-    has_codes: bool | None = None  # None: with a codec or without
+    gpu_transport: str = ""  # if set, tensors are on GPUs, else in CPU memory
+    has_codes: bool | None = None  # None: with or without a codec
     is_deterministic: bool = True
     dtype: str = "float32"
-    ranks: int = 2  # at least
+    ranks: int = 2  # minimum
 
     def places(self, size: int) -> list[str]:
-        """Layouts in which so many ranks have this way: on a hierarchy some share a host."""
+        """Layouts in which `size` ranks have this way; a hierarchy needs ranks that share a host."""
         if size < self.ranks:
             return []
         needs_company = "hierarchical" in self.pattern
@@ -56,7 +56,7 @@ WAYS = (
     Way("exchange ring", ["ring"], BY_MESSAGES, has_codes=False, ranks=3),
     Way("hierarchical gather", ["hierarchical"], ["two hosts"], has_codes=True),
     Way("hierarchical scatter", ["hierarchical"], HIERARCHIES, has_codes=False),
-    # Of floats its order is NCCL's own, and not deterministic.
+    # NCCL chooses the order of float sums, which is not deterministic.
     Way("nccl allreduce", ["auto"], gpu_transport="nccl", has_codes=False, dtype="int32"),
     Way("nccl gather", ["gather"], gpu_transport="nccl"),
     Way("nccl scatter", ["scatter"], gpu_transport="nccl"),
@@ -67,13 +67,13 @@ WAYS = (
 
 
 def ways(size: int, has_gpus: bool) -> list[Way]:
-    """Those of so many ranks."""
+    """The ways for `size` ranks."""
     return [way for way in WAYS if way.places(size) and (has_gpus or not way.gpu_transport)]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A program, and ranks to run it. Its first allreduce takes the way's pattern."""
+    """A program and its ranks. Its first allreduce has the way's pattern."""
 
     program: Program
     way: Way

@@ -1,4 +1,4 @@
-"""Which job `horovodrun --topology` starts, and what it refuses."""
+"""The job that `horovodrun --topology` starts, and the options that it refuses."""
 
 # private: _joined: hosts that are not here
 
@@ -21,7 +21,7 @@ from horovod.topology import errors, job, rank, routes
 
 @pytest.fixture(autouse=True)
 def broken_pipes() -> Iterator[None]:
-    """The command has them end the process, in which other tests come after these."""
+    """Restore SIGPIPE's handler: the command lets broken pipes end the process, which later tests use."""
     before = signal.getsignal(signal.SIGPIPE)
     yield
     signal.signal(signal.SIGPIPE, before)

@@ -1,4 +1,4 @@
-"""Drawings and tables in Chinese: everything that is said has a translation, and no English is left."""
+"""Drawings and tables in Chinese: every sentence has a translation, and no English is left."""
 
 # private: _CHINESE: all texts that there are
 
@@ -28,12 +28,12 @@ HOSTS = (
     made.gpu_box(),
     replace(made.plain_host(2), sockets=(Socket(None, None, None, 16, None),), memory_bytes=None),
 )
-# Words of ours; names of things are the same in any language: interfaces and drivers have digits or "_".
+# The package's words; names are equal in all languages: interfaces and drivers have digits or "_".
 ENGLISH_WORD = re.compile(r"(?<![\w-])[a-z]{3,}(?![\w-])|Socket|Network|Topology")
 
 
 def english_in(text: str, host: Host) -> list[str]:
-    """What is left of a text without what makers call their things."""
+    """English words in a text, except names of products."""
     for nic in host.nics:
         text = text.replace(words.nic_model(nic) or " ", " ")
     return ENGLISH_WORD.findall(text.replace(host.name, ""))
@@ -82,7 +82,7 @@ def test_a_drawing_has_no_english(host: Host) -> None:
     assert any("台相同的主机" in text for text in several)
     assert any(
         english_in(text, host) for text in texts(svg.drawing((host,), say=ENGLISH))
-    )  # or it finds none
+    )  # otherwise it finds no word
 
 
 @pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.name)

@@ -1,4 +1,4 @@
-"""What is read off a machine: trees of /proc and /sys, and answers of NVML, of machines made up."""
+"""Facts read from a machine: trees of /proc and /sys, and NVML's answers, of simulated machines."""
 
 # private: _ARM: each processor of the list
 
@@ -155,7 +155,7 @@ def test_an_interface_of_another_network_namespace_is_not_mistaken(tmp_path: Pat
 
 
 def test_virtual_interfaces(tmp_path: Path) -> None:
-    """A bridge names a speed that means nothing; a bond one that does; what has no address is left out."""
+    """A bridge reports a meaningless speed, a bond a true one; an interface without address is left out."""
     names = ("bond0", "docker0", "dummy0", "lo")
     files = {
         f"sys/class/net/{name}/{file}": text
@@ -210,7 +210,7 @@ def test_gpus_that_all_have_nvlink(tmp_path: Path) -> None:
 
 
 def test_links_to_a_switch_that_leads_nowhere_are_none(tmp_path: Path) -> None:
-    """As before the fabric of a box of switches is set up."""
+    """As before the NVSwitch fabric is initialised."""
     levels = {(0, 1): made.SYSTEM}
     _, links, _ = asked(made.DGX_CARDS[:2], tmp_path, levels=levels, reachable=False)
     assert links == (GpuLink(0, 1, "sockets"),)
@@ -235,7 +235,7 @@ def test_the_speed_of_nvlink_is_known_where_all_links_of_a_gpu_are_alike(tmp_pat
     backwards = (replace(cards[2], address="00000000:00:00.0", nvlinks=("00000000:01:00.0",)), cards[1])
     assert [link.bytes_per_second for link in asked(backwards, tmp_path)[1]] == [
         None
-    ]  # a driver that does not say
+    ]  # a driver that does not report it
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_a_driver_that_fails_is_noted(tmp_path: Path) -> None:
 
 
 def opened_with(module: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What there is to be asked where `import pynvml` gives this; None: it fails."""
+    """The result of opening NVML if `import pynvml` gives `module`; None: the import fails."""
     monkeypatch.setitem(sys.modules, "pynvml", module)
     with nvml.opened() as found:
         return found
@@ -324,7 +324,7 @@ def test_commands() -> None:
 def test_commands_that_hang_or_cannot_be_started_have_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which is not as if there were no such command."""
+    """A failed command differs from a missing one."""
     monkeypatch.setattr(machine, "_COMMAND_SECONDS", 0.05)
     (tmp_path / "plain").touch()
     for words, said in ((["sleep", "5"], "timed out"), ([str(tmp_path / "plain")], "Permission denied")):

@@ -1,6 +1,6 @@
-"""Routes of a topology are the core's own, from facts that the core would have; and what is said of them."""
+"""Routes of a topology are the core's own, computed from the core's facts; and their descriptions."""
 
-# private: _facts: what the core is asked, which a route does not show
+# private: _facts: the core's input, which a route does not show
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_route_is_the_cheapest(place: str) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_ranks_of_the_core_would_have_the_same_facts(place: str) -> None:
-    """Worlds of threads, placed as these ranks, measure their group the way the executor does."""
+    """Worlds of threads with these places compute the facts of their group as the executor does."""
     hosts = PLACES[place]
     ranks = made.ranks_on(*hosts)
     for world in native.local_worlds(len(hosts), shares_memory=len(set(hosts)) == 1, hosts=list(hosts)):
@@ -97,7 +97,7 @@ def test_settings_beat_costs() -> None:
 
 
 def test_every_route_of_the_core_has_a_meaning() -> None:
-    """Those that choices among many places and settings come to, which are all but those between GPUs."""
+    """Many places and settings together give all routes except those between GPUs."""
     names = {route.name for route in routes.routes(routes.one_host(1))}
     for hosts in PLACES.values():
         for algorithm in BY_VARIABLE["HOROVOD_ALLREDUCE_ALGORITHM"].choices:

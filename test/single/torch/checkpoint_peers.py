@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Peers:
-    """Those of rank ``rank`` of ``size``. Only one that is alone gathers."""
+    """The peers of rank ``rank`` of ``size``. Only a single rank can gather."""
 
     owner = "optimizer"
 

@@ -1,4 +1,4 @@
-"""Jobs that tests of horovod.torch run in."""
+"""Jobs in which tests of horovod.torch run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 @pytest.fixture
 def alone() -> Iterator[None]:
-    """A job of one."""
-    import horovod.torch as hvd  # here: most folders' tests need no torch
+    """A job of one rank."""
+    import horovod.torch as hvd  # imported here, as most folders' tests need no torch
 
     hvd.init()
     yield
@@ -20,7 +20,7 @@ def alone() -> Iterator[None]:
 
 @pytest.fixture
 def engine() -> Iterator[Any]:
-    """Of two ranks that do the same: a Sum doubles a tensor, and what is asked for is written down."""
+    """The engine of a mirrored job of two ranks: a Sum doubles a tensor, and requests are recorded."""
     from mirrored_job import mirrored_job
 
     with mirrored_job(2) as engine:

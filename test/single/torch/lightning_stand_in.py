@@ -1,10 +1,10 @@
-"""What `horovod.torch.lightning` needs of Lightning, so that its own part is tested without installing that.
+"""The parts of Lightning that `horovod.torch.lightning` needs, for tests without Lightning installed.
 
     with horovod_lightning() as module:
         module.HorovodStrategy(...)
 
-The base classes do what Lightning's do for a strategy, and no more; a test with real Lightning is
-test/parallel/test_lightning.py.
+The base classes implement only the calls that Lightning makes to a strategy. test/parallel/test_lightning.py
+tests with real Lightning.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ParallelStrategy:
         self.model: Any = None
         self.optimizers: list[Any] = []
         self.has_environment = False
-        self.after_closure: Callable[[], None] = lambda: None  # where gradients are unscaled and clipped
+        self.after_closure: Callable[[], None] = lambda: None  # gradients are unscaled and clipped here
 
     @property
     def lightning_module(self) -> Any:

@@ -1,4 +1,4 @@
-"""Error feedback from a checkpoint: what is damaged is named when it is loaded, and what fits is kept."""
+"""Error feedback from a checkpoint: loading names the damaged entries and keeps the valid ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GRADIENT = torch.ones(4, 8)
 
 
 def kept() -> dict[str, Any]:
-    """What a checkpoint has of a parameter that top-k has compressed."""
+    """A checkpoint's entry of a parameter compressed with top-k."""
     residuals = Residuals(is_kept=True)
     feedback = residuals.of("w", GRADIENT, Compression.topk)
     assert feedback is not None
@@ -30,14 +30,14 @@ def kept() -> dict[str, Any]:
 
 
 def loaded(saved: dict[str, Any], compressor: Any = Compression.topk) -> Any:
-    """The feedback of that parameter when training goes on."""
+    """The feedback of that parameter when training continues."""
     residuals = Residuals(is_kept=True)
     Checkpoint(residuals, Memory(), Peers()).load_state_dict(saved, ["w"])
     return residuals.of("w", GRADIENT, compressor)
 
 
 def test_another_compressor_goes_on_with_what_was_lost() -> None:
-    """The core's feedback has other bounds than that of compressors that work in Python."""
+    """The core's feedback has other bounds than the feedback of compressors in Python."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         feedback = loaded(kept(), Compression.bit8(error_feedback=True))
@@ -108,7 +108,7 @@ def remembered(q: Any) -> dict[str, Any]:
 
 
 def memory_of(q: Any, compressor: Any) -> list[str]:
-    """What is said when training goes on with this compressor where PowerSGD had left ``q``."""
+    """Warnings when training continues with this compressor after PowerSGD had stored ``q``."""
     memory = Memory()
     Checkpoint(Residuals(is_kept=True), memory, Peers()).load_state_dict(remembered(q), ["w"])
     with warnings.catch_warnings(record=True) as told:

@@ -1,4 +1,4 @@
-"""docs/compatibility.md says of every name of Horovod whether it is here: held to the package, row by row."""
+"""Checks docs/compatibility.md, which lists every name of Horovod, against the package, row by row."""
 
 import ast
 import contextlib
@@ -22,7 +22,7 @@ from horovod.common.options import OPTIONS, UNSERVED
 from horovod.runner import command_line, errors, settings
 from horovod.runner.errors import LaunchError
 
-sys.path.append(str(Path(__file__).parents[3]))  # last: a sanitized build may stand before this folder
+sys.path.append(str(Path(__file__).parents[3]))  # last, as a sanitized build may be before this folder
 
 from build_support.requirements import BuildError, check_requested_features
 
@@ -71,7 +71,7 @@ def optimizer() -> Iterator[Any]:
 
 
 def resolved(name: str, optimizer: Any) -> Any:
-    """What a dotted name of the page stands for: attributes, and modules that must be imported first."""
+    """The object of a dotted name of the page: attributes, and modules that must be imported first."""
     root, *rest = name.split(".")
     here = {"hvd": hvd, "horovod": horovod, "optimizer": optimizer}[root]
     path = "horovod.torch" if root == "hvd" else root
@@ -120,7 +120,7 @@ def test_what_is_said_to_be_absent_is_refused_in_a_sentence(row: Row, optimizer:
         assert row.name in ABSENT
         parent, _, child = row.name.rpartition(".")
         sentence = re.escape(f"{row.name} is not served: {ABSENT[row.name]}.")
-        if parent != "horovod.common":  # which has no __getattr__: nobody writes horovod.common.elastic
+        if parent != "horovod.common":  # has no __getattr__, as no script needs it
             assert re.fullmatch(sentence, str(raised.value))
         for statement in (
             f"import {row.name}", f"import {row.name}.below", f"from {parent} import {child}",
@@ -148,7 +148,7 @@ def test_every_public_name_is_on_the_page() -> None:
 
 
 def test_flags() -> None:
-    """Every flag that Horovod has too is on the page in its state, and no other."""
+    """The page has exactly the flags that Horovod has too, with their states."""
     expected = {}
     for option in HOROVODS:
         expected |= dict.fromkeys(option.flags, option.part != UNSERVED)
@@ -159,7 +159,7 @@ def test_flags() -> None:
 
 @pytest.mark.parametrize("flag", [row.name for row in ROWS if row.section == "horovodrun"])
 def test_flags_on_the_command_line(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is absent ends with the reason; the rest is known to the command line."""
+    """An absent flag ends with the reason; the command line knows the other flags."""
     if of("horovodrun")[flag] in ABSENT_STATES:
         with pytest.raises(SystemExit) as end:
             command_line.parse(["-np", "2", flag, "1", "ls"])
@@ -178,7 +178,7 @@ def test_config_file_keys(tmp_path: Path) -> None:
         section, _, inner = key.partition(".")
         file.write_text(f"{section}: {{{inner}: 1}}\n" if inner else f"{section}: mpi\n")
         if served:
-            with contextlib.suppress(LaunchError):  # 1 is no log level
+            with contextlib.suppress(LaunchError):  # 1 is not a log level
                 assert settings.load(str(file))[1] == []
         else:
             with refused(errors.config_unserved, key=key, value=1):
@@ -216,7 +216,7 @@ def test_variables_of_the_build(variable: str) -> None:
 
 
 def test_parameters_of_run() -> None:
-    """All are there, in Horovod's order; what is absent is refused by name."""
+    """All parameters exist, in Horovod's order; an absent one is refused by name."""
     on_page = of("horovod.run, the function")
     parameters = inspect.signature(horovod.run).parameters
     assert sorted(parameters) == sorted(on_page)

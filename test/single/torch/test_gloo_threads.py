@@ -1,4 +1,4 @@
-"""At its exit, and in destroy_process_group(), a process of torch waits for gloo's threads only."""
+"""At exit and in destroy_process_group(), a process of torch waits for gloo's threads only."""
 
 import hashlib
 import subprocess
@@ -14,12 +14,12 @@ import pytest
 
 from horovod.gloo_threads import GLOO_THREAD, wait_for_gloo, wait_for_gloo_in_destroy_process_group
 
-WORK = bytes(50_000_000)  # a thread that hashes it is running, and does not hold the interpreter's lock
+WORK = bytes(50_000_000)  # a thread that hashes it runs without the interpreter's lock
 
 
 @contextmanager
 def thread_that_works(hashes: int, name: bytes = GLOO_THREAD.encode()) -> Iterator[threading.Event]:
-    """A thread of that name, which is at rest after so many hashes; the event tells that it is."""
+    """A thread of that name, which rests after a number of hashes; the event shows that it does."""
     at_rest, end = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -56,7 +56,7 @@ def test_those_that_do_not_come_to_rest_are_left() -> None:
 
 
 def test_other_threads_are_not_waited_for() -> None:
-    cut = "Rückrechnen für".encode()[:2]  # as the system cuts names: not UTF-8 any more
+    cut = "Rückrechnen für".encode()[:2]  # the system truncates names: not UTF-8 any more
     with thread_that_works(hashes=10**6, name=cut) as at_rest:
         begin = time.monotonic()
         wait_for_gloo(most_seconds=60)

@@ -1,4 +1,4 @@
-"""horovod.torch.handles, over engines that do what a test says: what is kept, waited for, and let go of."""
+"""horovod.torch.handles, over engines that tests control: objects that it keeps, waits for and releases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from horovod.torch.handles import Operation
 
 
 class Engine:
-    """Requests by number: those in `done` are; to wait for one in `fails` raises that."""
+    """Requests by number: requests in `done` are done; a wait for one in `fails` raises its error."""
 
     def __init__(self) -> None:
         self.done: set[int] = set()
@@ -55,7 +55,7 @@ class Engine:
 
 
 class Stepper:
-    """Over after some more steps."""
+    """A stepper that ends after some more steps."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps
@@ -87,14 +87,14 @@ def listed(results: list[native.Result]) -> Any:
 
 @pytest.fixture(autouse=True)
 def words_for_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results here are texts: on the host nothing is to be ordered, and no output is a tensor on a GPU."""
+    """Results are texts here: the host needs no stream order, and no output is a GPU tensor."""
     monkeypatch.setattr(handles.devices, "device_of", lambda _: handles.devices.CPU - 1)
 
 
 def test_an_operation_is_done_when_all_its_parts_are(engine: Engine) -> None:
     steppers = [Stepper(2), Stepper(1)]
     handle = handles.register(operation(engine, 1, 2, steppers=steppers))
-    assert not handles.poll(handle)  # each of the parts goes on until one is not over
+    assert not handles.poll(handle)  # parts advance until one is not done
     engine.done = {1}
     assert not handles.poll(handle)
     engine.done = {1, 2}
@@ -109,7 +109,7 @@ def test_the_output_is_made_of_the_results_in_their_order(engine: Engine) -> Non
     assert handles.synchronize(handle) == ("result 5", "result 3", "result 4")
     assert engine.waited == [5, 3, 4] and finished.left < 0
     assert handles.synchronize(handle) is None and engine.waited == [5, 3, 4]
-    assert handles.synchronize(handles.register(operation(engine, 9))) is None  # which has no output
+    assert handles.synchronize(handles.register(operation(engine, 9))) is None  # it has no output
     with pytest.raises(ValueError, match=f"handle {handle} is not in flight"):
         handles.poll(handle)
 
@@ -126,7 +126,7 @@ def test_what_others_of_a_failed_operation_read_is_kept_until_they_are_done(engi
     assert engine.waited == [1] and handles.synchronize(handle) is None
     for done, waited, is_kept in (({2}, [1], True), ({2, 3}, [1, 2, 3], False)):
         engine.done = done
-        handles.abandon(operation(engine, 7))  # which is when it is looked at
+        handles.abandon(operation(engine, 7))  # the check runs at that time
         gc.collect()
         assert engine.waited == waited and (seen() is not None) == is_kept
 

@@ -26,7 +26,7 @@ def lightning() -> Iterator[Any]:
 
 
 class Model(torch.nn.Module):
-    """One weight, of which each rank's gradient is its number + 1."""
+    """One weight; each rank's gradient is its rank + 1."""
 
     automatic_optimization = True
 
@@ -54,7 +54,7 @@ def set_up(lightning: Any, model: Any, accumulate: int = 1, **options: Any) -> A
     return strategy
 
 
-# ---- who and where ----
+# ---- ranks and devices ----
 
 
 def test_ranks_are_where_horovod_says(lightning: Any) -> None:
@@ -62,7 +62,7 @@ def test_ranks_are_where_horovod_says(lightning: Any) -> None:
         strategy = lightning.HorovodStrategy()
         where = strategy.cluster_environment
         where.set_world_size(99)
-        where.set_global_rank(99)  # a launcher has said both
+        where.set_global_rank(99)  # the launcher has set both
         assert lightning.rank_zero_only.rank == hvd.rank(), "or every rank's loggers write"
         assert strategy.distributed_sampler_kwargs == {"num_replicas": 3, "rank": hvd.rank()}
         assert strategy.is_distributed
@@ -83,7 +83,7 @@ def test_who_has_not_called_init_need_not(lightning: Any) -> None:
     with jobs.Job(None).entered():
         strategy = lightning.HorovodStrategy()
         assert hvd.is_initialized() and not strategy.is_distributed
-        lightning.HorovodStrategy()  # and who has may
+        lightning.HorovodStrategy()  # a second call is allowed
         hvd.shutdown()
 
 
@@ -159,8 +159,8 @@ def test_batch_norm_is_synchronised_where_asked_and_in_training(
 def test_steps_are_those_of_the_mean_gradient_which_is_clipped_later(
     lightning: Any, accumulated: int
 ) -> None:
-    """What Lightning does between the backward pass and the step sees what all ranks have found, also
-    when an epoch ends before as many batches have been accumulated as should be.
+    """Lightning's code between the backward pass and the step sees reduced gradients, even if an epoch ends
+    before the configured number of batches is accumulated.
     """
 
     def trained() -> tuple[float, float, float]:
@@ -185,7 +185,7 @@ def test_an_optimizer_that_decides_by_the_loss_has_everybodys(lightning: Any) ->
         quasi_newton = lambda weights: torch.optim.LBFGS(weights, lr=1.0, max_iter=1)  # noqa: E731
         strategy = set_up(lightning, Model(quasi_newton))
         model, (optimizer,) = strategy.model, strategy.optimizers
-        strategy.on_train_start()  # which leaves its state alone
+        strategy.on_train_start()  # does not change its state
 
         def closure() -> torch.Tensor:
             optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""What people get wrong in scripts, and what is printed of the error: five lines at most."""
+"""Common mistakes in scripts, and the error that is printed: five lines at most."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Case = tuple[str, Sentence | type[Explained] | str, dict[str, Any]]
 
 
 def case(line: str, said: Sentence | type[Explained] | str, /, **facts: Any) -> Case:
-    """A line of a script, its error, and the error's facts; Python's own kinds are known by words."""
+    """A line of a script, its error, and the error's facts; Python's own errors are identified by words."""
     return line, said, facts
 
 
@@ -43,7 +43,7 @@ def of_text(text: str, because: str, **facts: Any) -> Case:
 
 
 def of_options(name: str, row: Sentence, of: str, **values: tuple[Any, ...]) -> list[Case]:
-    """Values of options that a compressor has and that it cannot have; ``of`` is its class."""
+    """Valid and invalid values of a compressor's options; ``of`` is its class."""
     return [
         case(f"C.{name}({option}={value!r})", row, compressor=of, option=option, value=value)
         for option, wrong in values.items()
@@ -51,7 +51,7 @@ def of_options(name: str, row: Sentence, of: str, **values: tuple[Any, ...]) -> 
     ]
 
 
-# By what has been done before.
+# By the calls before.
 BEFORE_INIT = [
     *[
         case(f"hvd.{asked}", of_common.not_initialized)
@@ -304,7 +304,7 @@ OF_DDP = [
         got="dict",
     ),
 ]
-# Both ranks of a job say the same, and it goes on.
+# Both ranks of a job raise the same, and the job continues.
 OF_TWO_RANKS = [
     ("hvd.allreduce(torch.ones(2 + hvd.rank()), name='x')", r"\(2,\).*\(3,\)"),
     (
@@ -339,7 +339,7 @@ def environment(wrapped: bool) -> dict[str, Any]:
 
 
 def failed(line: str, wrapped: bool = False) -> tuple[Exception, str]:
-    """The error of a script of this line, which is the last of the stack here, and what is printed of it."""
+    """The error of a script with this line, the last of the stack here, and its printed text."""
     try:
         exec(compile(line, "train.py", "exec"), environment(wrapped))
     except Exception as error:
@@ -446,7 +446,7 @@ def test_under_horovodrun_that_has_done_so(
 def test_under_torchrun_import_torch_warns(
     mistyped: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a variable that would have had the package loaded, nothing else could tell."""
+    """No other code can report a variable that should have loaded the package."""
     torch_autoload.load()
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     monkeypatch.setenv("RANK", "1")
@@ -476,7 +476,7 @@ def test_two_threads_of_a_rank_with_one_name() -> None:
 
 
 def test_an_uncaught_error_is_shown_so() -> None:
-    """By the hook that importing the package leaves; in full where it is asked for, or is of another kind."""
+    """By the hook that the import installs; in full on request, or for errors of other kinds."""
     script = """
 import os, sys, horovod.torch as hvd
 try:
@@ -501,7 +501,7 @@ hvd.rank()
 
 
 def test_between_ranks() -> None:
-    """One job: after each disagreement it goes on."""
+    """One job, which continues after each disagreement."""
 
     def work() -> list[Any]:
         return [failed(line) for line, _ in OF_TWO_RANKS]
@@ -512,7 +512,7 @@ def test_between_ranks() -> None:
 
 
 def test_an_error_of_the_script_before_ours_is_shown() -> None:
-    """It is the reason: a job that ran out of memory must not end with words about another rank only."""
+    """It is the cause: a job that ran out of memory must not end with a message about another rank only."""
     script = "try:\n    raise RuntimeError('no memory')\nfinally:\n    hvd.Compression.from_text('bit9')"
     text = printed(script)
     assert "RuntimeError: no memory" in text and "During handling" in text and "bit9" in text

@@ -1,4 +1,4 @@
-"""Horovod's public names, signatures, classes and helpers, as scripts rely on them: without a launcher."""
+"""Horovod's public names, signatures, classes and helpers, as scripts use them, without a launcher."""
 
 import ast
 import inspect
@@ -69,7 +69,7 @@ SIGNATURES = {
     "op=Average, gradient_predivide_factor=1.0, num_groups=0, groups=None, sparse_as_dense=False, "
     "process_set",
     "SyncBatchNorm": "num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, "
-    "process_set",  # the last one is ours
+    "process_set",  # the last one is this package's
 }  # fmt: skip
 PLAIN_VALUES = {"Adasum", "Average", "Compression", "HorovodInternalError", "Max", "Min", "Product", "Sum"}
 AUTOGRAD = [
@@ -97,7 +97,7 @@ def as_text(name: str, parameter: inspect.Parameter) -> str:
 
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_signature(name: str) -> None:
-    """Horovod's parameters come first and may be given by position; more of ours are by keyword only."""
+    """Horovod's parameters come first and may be positional; this package's are keyword-only."""
     parameters = inspect.signature(getattr(hvd, name)).parameters.values()
     by_position = [p for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
     assert ", ".join(as_text(name, p) for p in by_position) == SIGNATURES[name]
@@ -191,7 +191,7 @@ def test_what_was_built() -> None:
 def test_queries_speak_where_they_are_asked_to(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And else answer without a word, as other programs ask too."""
+    """Otherwise they answer silently, as other programs call them too."""
     facts = SimpleNamespace(count=0, why_none="there is no driver")
     monkeypatch.setattr(util, "cuda_built", lambda: True)
     monkeypatch.setattr(util.native, "gpu_facts", lambda: facts)
@@ -250,7 +250,7 @@ def test_extension_helpers() -> None:
 def test_a_job_of_one_does_everything() -> None:
     """`python train.py`, for debugging."""
     hvd.init(process_sets="dynamic")
-    hvd.init()  # again: nothing happens
+    hvd.init()  # a second call does nothing
     try:
         assert (hvd.rank(), hvd.local_rank(), hvd.cross_rank()) == (0, 0, 0)
         assert (hvd.size(), hvd.local_size(), hvd.cross_size()) == (1, 1, 1)
@@ -298,7 +298,7 @@ def test_process_sets_before_init() -> None:
     assert hvd.ProcessSet(range(2)).ranks == [0, 1] and "[0, 1, 2]" in str(fresh)
 
 
-# Those that gather what comes in over time; all others are what they were made as, whoever has them.
+# Records that collect values over time; all others never change.
 GATHERING = {
     "Canvas", "ElasticOutcome", "Operation", "Outcome", "Recovery", "Result", "Worker",
     "_Noted", "_Process", "_State",
@@ -306,7 +306,7 @@ GATHERING = {
 
 
 def test_records_do_not_change() -> None:
-    """A frozen one cannot be changed by whoever it was handed to, and is equal to those that say the same."""
+    """A caller cannot change a frozen record, and records with equal fields are equal."""
     is_frozen = {}
     for path in Path(horovod.__file__).parent.rglob("*.py"):
         source = path.read_text(encoding="utf-8")

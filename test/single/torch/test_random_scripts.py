@@ -1,6 +1,6 @@
-"""Random training scripts with ranks as threads: none hangs, ranks stay alike, and as one process would be.
+"""Random training scripts with ranks as threads: no rank hangs, all agree, and results match one process.
 
-python test/single/support/random_scripts.py --seed 17 --ranks 3   one of them, and all there is to know of it
+python test/single/support/random_scripts.py --seed 17 --ranks 3   shows all details of one script
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Memory of results: used again when nobody refers to it, never before, and not kept without limit."""
+"""Memory of results is reused once nothing refers to it, never before, and the amount kept is limited."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COUNT = MEBI // 4  # elements of float32: 1 MiB, the least that is used again
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Of torch's in each rank: more would have to be waited for by ranks that are threads themselves."""
+    """Limit torch to one thread per rank: ranks that are threads would wait for more."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -58,14 +58,14 @@ CALLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 class Cycle:
-    """Refers to itself, so that only the collector of garbage lets go of what it holds."""
+    """Refers to itself, so that only the garbage collector frees its content."""
 
     def __init__(self, held: torch.Tensor) -> None:
         self.held, self.own = held, self
 
 
 def in_a_thread(y: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """Whatever is returned tells what a thread sees that alone has the tensor."""
+    """Give the tensor to a thread; the returned function gives the values that the thread sees."""
     wanted, given, kept, seen = threading.Event(), threading.Event(), [y], []
 
     def keep(own: torch.Tensor) -> None:
@@ -99,7 +99,7 @@ def saved_by_autograd(y: torch.Tensor) -> Callable[[], torch.Tensor]:
     return gradient
 
 
-# What is held of a result, and how its values are read.
+# References to a result that a script may hold, and how to read their values.
 HOLDERS: dict[str, Callable[[torch.Tensor], Any]] = {
     "tensor": lambda y: y,
     "view": lambda y: y[7:],
@@ -167,7 +167,7 @@ class TestWhatIsHeld:
         def child() -> None:
             received = ready.get()
             wanted.wait(60)
-            # NumPy: threads of torch's are not in a forked child.
+            # NumPy, as a forked child lacks torch's threads.
             told.put(set(received.numpy().tolist()) | set(shared.numpy().tolist()))
 
         process = context.Process(target=child)
@@ -193,7 +193,7 @@ class TestWhatIsHeld:
         hvd.shutdown()
 
     def test_by_ranks_and_threads(self) -> None:
-        """Each rank keeps some results and drops others, of sizes that differ, and looks at all it has."""
+        """Each rank keeps some results and drops others, of different sizes, and checks all that it keeps."""
 
         def work() -> None:
             rank, choose = hvd.rank(), random.Random(7)
@@ -213,7 +213,7 @@ class TestWhatIsHeld:
 
 class TestHowMuchIsKept:
     def test_many_results_of_many_sizes(self, alone: None) -> None:
-        """More than is ever kept is given back at once; and what is larger than all of it, too."""
+        """Memory beyond the limit is freed at once, and so is a block larger than the limit."""
         held = [engine().memory((8 + number % 5) * MEBI) for number in range(40)]
         assert engine().idle_bytes == 0
         del held
@@ -309,7 +309,7 @@ class TestResultsAreTensorsLikeOthers:
         assert type(hvd.allreduce(full(2.0).as_subclass(Mine))) is Mine
 
     def test_what_can_be_resized(self, alone: None) -> None:
-        """Not the storage, as it is with torch.from_numpy; all that fits into it works."""
+        """The storage has a fixed size, as with torch.from_numpy; any size that fits into it works."""
         y = hvd.allreduce(full(1.0))
         y.resize_(10)
         y.resize_(COUNT)

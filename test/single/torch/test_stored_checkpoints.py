@@ -1,6 +1,6 @@
-"""Checkpoints that an earlier version wrote are read, and training goes on from exactly what they hold.
+"""This version reads checkpoints of earlier versions, and training continues from exactly their state.
 
-Under DDP the same file goes on in test/parallel/ddp_ranks/test_hook_stored_checkpoint.py.
+test/parallel/ddp_ranks/test_hook_stored_checkpoint.py continues from the same file under DDP.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ BOTH = pytest.mark.parametrize("by", ["hvd", "ddp"])
 
 
 def kept(by: str) -> dict[str, Any]:
-    """What the stored file has of this package."""
+    """The package's entry in the stored file."""
     saved = read(by)["kept"]
     return dict(saved["horovod"] if by == "hvd" else saved)
 
 
 def same(one: Any, other: Any) -> bool:
-    """Bit for bit, all that is in it."""
+    """Compare all contents bit for bit."""
     if isinstance(one, torch.Tensor):
         return one.dtype == other.dtype and torch.equal(one, other)
     if isinstance(one, dict):
@@ -50,7 +50,7 @@ def same(one: Any, other: Any) -> bool:
 @BOTH
 @pytest.mark.parametrize("rank", range(SIZE))
 def test_what_an_earlier_version_kept_is_kept(by: str, rank: int) -> None:
-    """Through the core's feedback, Python's, and a compressor's memory, and out again: the same bits."""
+    """The bits survive the core's feedback, Python's feedback, and a compressor's memory."""
     stored = kept(by)
     residuals, memory = Residuals(is_kept=True), Memory()
     checkpoint = Checkpoint(residuals, memory, Peers(rank, SIZE))
@@ -61,7 +61,7 @@ def test_what_an_earlier_version_kept_is_kept(by: str, rank: int) -> None:
             compressor = hvd.Compression.from_text(text)
             assert residuals.of(name, torch.zeros(4, 8), compressor) is not None
             memory.of(name, compressor)
-    checkpoint.on_reduction()  # what was loaded of other ranks is true no more: all that is told is used
+    checkpoint.on_reduction()  # drops the loaded state of other ranks, which is out of date now
     told = checkpoint.state_dict()
     assert told["residuals"].keys() == {rank} and told["size"] == SIZE
     assert same(told["residuals"][rank], stored["residuals"][rank])
@@ -88,7 +88,7 @@ def test_an_optimizer_goes_on_from_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_form_has_a_number() -> None:
-    """The stored ones have none: they are of the first."""
+    """The stored files have no number: they have the first format."""
     residuals = Residuals(is_kept=True)
     assert "form" not in kept("ddp") and FORM == 1
     checkpoint = Checkpoint(residuals, Memory(), Peers(0, SIZE))

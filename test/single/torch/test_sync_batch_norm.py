@@ -1,6 +1,6 @@
-"""SyncBatchNorm without company: conversion of models, errors, and the kernels it is made of.
+"""SyncBatchNorm in a world of one: conversion of models, errors, and its kernels.
 
-What it computes with real ranks is tested in test/parallel/ranks/test_sync_batch_norm.py.
+test/parallel/ranks/test_sync_batch_norm.py tests its results with several ranks.
 """
 
 import copy
@@ -108,7 +108,7 @@ def test_a_batch_norm_itself_and_a_second_conversion() -> None:
 
 def test_conversion_makes_the_class_it_is_called_on() -> None:
     class Named(hvd.SyncBatchNorm):
-        """Of a user."""
+        """A subclass of a user."""
 
     assert type(Named.convert_sync_batchnorm(torch.nn.BatchNorm2d(3))) is Named
 
@@ -127,8 +127,8 @@ def test_pickled_process_sets() -> None:
     assert loaded.ranks == [1, 2] and loaded.process_set_id is None
 
 
-# The kernels, against the formula in float64, by both routes: torch's CUDA kernels are played by what they
-# are documented to compute, in the layout and with the dtypes that torch.nn.SyncBatchNorm gives them.
+# The kernels, against the formula in float64, on both routes: substitutes compute what torch's CUDA kernels
+# are documented to compute, with the layout and dtypes that torch.nn.SyncBatchNorm gives them.
 
 
 def over(vector: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -140,7 +140,7 @@ def channel_sum(x: torch.Tensor) -> torch.Tensor:
 
 
 class CudaKernels:
-    """Stand-ins for torch.batch_norm_*, which exist on CUDA only."""
+    """Substitutes for torch.batch_norm_*, which exist on CUDA only."""
 
     def __init__(self, count: int) -> None:
         self.count = count

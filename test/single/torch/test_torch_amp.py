@@ -1,4 +1,4 @@
-"""The names of torch's GradScaler that reductions are tied to, on the torch at hand."""
+"""Names in torch's GradScaler on which reductions depend, in the installed torch."""
 
 # private: _before_unscaling: that it is called once, and when
 

@@ -1,6 +1,6 @@
 """HOROVOD_AUTOTUNE under a DistributedOptimizer: ranks are threads, and train while settings change."""
 
-# private: _director, _due, _note_end_of_step, _reducer, _tuner, _under_way: the clock of steps is a test's
+# private: _director, _due, _note_end_of_step, _reducer, _tuner, _under_way: tests set the clock of steps
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_compression_may_be_given_up_where_that_is_allowed(monkeypatch: pytest.M
 
 @pytest.mark.parametrize(("size", "first"), [(3, 1), (2, 0)])
 def test_a_rank_that_runs_out_of_data(size: int, first: int) -> None:
-    """It joins, and goes on with the others' settings. While that is rank 0 nobody decides."""
+    """It joins, and continues with the others' settings. While rank 0 has joined, no settings change."""
 
     def work() -> tuple[list[float], list[Any]]:
         training, told = Training(compression="bit8"), []
@@ -176,7 +176,7 @@ def test_a_rank_that_joins_before_its_first_step(late: int, before: int) -> None
 
 
 def test_after_a_join_the_first_to_make_a_step_leads() -> None:
-    """One rank has made so many steps of the second that it took over there, and the other has not."""
+    """On one rank the second optimizer has made enough steps to lead, on the other it has not."""
 
     def work() -> list[Any]:
         first, second = Training(), Training(named="b.")
@@ -194,7 +194,7 @@ def test_after_a_join_the_first_to_make_a_step_leads() -> None:
 
 
 class Decided:
-    """A director that switches compression off and on again, every few steps."""
+    """A director that switches compression off and on every few steps."""
 
     phase, settled, result = "searching", 0, None
 
@@ -226,11 +226,11 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(autotune, "_director", lambda *words: Decided())
 
 
-@pytest.mark.filterwarnings("error:bit8 compresses none")  # "made_later" does, as it was decided
+@pytest.mark.filterwarnings("error:bit8 compresses none")  # "made_later" does, by the decision
 @pytest.mark.parametrize("late", [0, 1])
 @pytest.mark.parametrize("first", [0, 7])
 def test_compression_is_alike_in_the_first_step_after_a_join(first: int, late: int, decided: None) -> None:
-    """Some have taken another decision than others; codes and numbers in one reduction would be refused."""
+    """Ranks may have different decisions; codes and numbers in one reduction would be refused."""
 
     def work() -> list[Any]:
         training, told = Training(compression="bit8"), []
@@ -257,8 +257,8 @@ def test_compression_is_alike_in_the_first_step_after_a_join(first: int, late: i
 
 @pytest.mark.parametrize("seed", range(10))
 def test_random_optimizers_and_joins(seed: int, decided: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three optimizers make steps in a random order, some are made with their first; ranks run out of data
-    anywhere. In every other job settings are the tuner's own.
+    """Three optimizers step in a random order, some created before their first step; ranks run out of data
+    at any time. Every second job uses the tuner's real settings.
     """
     monkeypatch.setenv("HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "0")
     if seed % 2:
@@ -289,7 +289,7 @@ def test_random_optimizers_and_joins(seed: int, decided: None, monkeypatch: pyte
 
 
 def test_who_does_not_lead_takes_what_is_found_too(decided: None) -> None:
-    """At the end of its own steps, also when it has led before."""
+    """At the end of its own steps, even if it has led before."""
 
     def work() -> list[int]:
         first, second = Training(compression="bit8"), Training(named="b.", compression="bit8")
@@ -300,7 +300,7 @@ def test_who_does_not_lead_takes_what_is_found_too(decided: None) -> None:
         assert tuner is not None
         while tuner._under_way is not None or tuner.decision.settings == left_with:
             second.steps(1)
-        tuner._due = 10**9  # as where the search has ended
+        tuner._due = 10**9  # as if the search has ended
         sent = []
         for training in (first, second):
             training.steps(1)
@@ -327,7 +327,7 @@ def test_short_epochs_measure_whole_steps() -> None:
 
 
 def test_another_optimizer_leads_when_the_first_makes_no_steps_any_more() -> None:
-    """On all ranks at the same step, also where only one of them still has the first."""
+    """On all ranks at the same step, even if only one of them still has the first."""
 
     def work() -> tuple[str, list[float]]:
         first = Training()
@@ -344,7 +344,7 @@ def test_another_optimizer_leads_when_the_first_makes_no_steps_any_more() -> Non
 
 
 def test_a_rank_that_makes_no_step_of_its_own_after_the_reduction() -> None:
-    """Reductions are counted, which all ranks make."""
+    """The tuner counts reductions, which all ranks make."""
 
     def work() -> str:
         training = Training()
@@ -394,7 +394,7 @@ def test_what_is_wrong_all_ranks_hear_of_when_they_meet(name: str, monkeypatch: 
 
 
 def test_a_log_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All ranks hear of it. A file that is there stays as it is, and none is left behind."""
+    """All ranks raise the error. An existing file is unchanged, and no new file remains."""
     monkeypatch.setenv("HOROVOD_AUTOTUNE_LOG", str(tmp_path / "none" / "log.json"))
     heard = in_threads(2, _said_by_init(native.local_worlds(2)))
     assert heard[0] == heard[1]
@@ -422,12 +422,12 @@ def _said_by_init(worlds: list[native.World]) -> Callable[[int], str]:
 
 @pytest.mark.parametrize("frozen", [True, False])
 def test_other_parameters_are_new_tensors(frozen: bool) -> None:
-    """Those that a step does not use are none."""
+    """Parameters that a step does not use do not count."""
 
     def work() -> tuple[list[float], int]:
         training = Training()
         last = training.model[3]
-        training.model[3] = torch.nn.Identity()  # which the optimizer still has
+        training.model[3] = torch.nn.Identity()  # the optimizer still has its parameters
         if frozen:
             last.requires_grad_(False)
         training.steps(20)
@@ -497,7 +497,7 @@ def test_a_lost_rank_ends_it_for_all() -> None:
 
 
 def test_a_rank_that_has_left_after_the_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At which ranks were to agree: whoever comes later does not mind."""
+    """Ranks were to agree at that step; a later rank continues without it."""
     monkeypatch.setenv("HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "1")
 
     def work() -> list[float]:
@@ -522,7 +522,7 @@ def test_alone_nothing_is_tuned() -> None:
 
 
 def test_a_process_set_is_not_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its ranks alone could not agree on settings of all."""
+    """The ranks of a set cannot agree on settings of all ranks."""
 
     def work() -> dict[str, Any]:
         some = hvd.add_process_set([0, 1])

@@ -1,4 +1,4 @@
-"""broadcast_optimizer_state and broadcast_parameters alone: what they refuse, and what they leave behind."""
+"""broadcast_optimizer_state and broadcast_parameters in a world of one: refused input, state afterwards."""
 
 import copy
 

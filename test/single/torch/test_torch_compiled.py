@@ -1,4 +1,4 @@
-"""torch.compile of models and steps that use this package: together, as what it imports takes long."""
+"""torch.compile of models and steps that use this package. They share a file because the imports are slow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TWICE: dict[str, Any] = {"op": hvd.Sum, "prescale_factor": 2.0}
 
 
 def test_a_compiled_program(alone: None) -> None:
-    """Operations end a graph and are carried out as ever, with gradients; what they call is not traced."""
+    """Operations end a graph and run as usual, with gradients; functions that they call are not traced."""
 
     def step(x: torch.Tensor) -> torch.Tensor:
         y = hvd.allreduce(x * 3, name="y", **TWICE) + 1

@@ -1,6 +1,6 @@
-"""What the Python face does differently for tensors on a GPU, without one: refusals, twins that agree."""
+"""The Python interface for GPU tensors, tested without a GPU: refused input, and twins that agree."""
 
-# private: _largest: the choice on a GPU beside that on the CPU
+# private: _largest: compares the choice on a GPU with the choice on the CPU
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_topk_takes_the_same_elements_without_being_told_how_many(
 ) -> None:
     generator = torch.Generator().manual_seed(1)
     for count in (1, 2, 17, 1000):
-        coarse = torch.randint(-5, 6, (count,), generator=generator).to(dtype)  # many of one magnitude
+        coarse = torch.randint(-5, 6, (count,), generator=generator).to(dtype)  # many equal magnitudes
         fine = torch.randn(count, generator=generator, dtype=dtype)
         fine[count // 2] = math.nan
         for flat in (coarse, fine, torch.zeros(count, dtype=dtype)):

@@ -1,6 +1,6 @@
-"""horovod.torch without a launcher: names, errors before init, naming of operations, a job of one."""
+"""horovod.torch without a launcher: names, errors before init, names of operations, a world of one."""
 
-# private: _leave_at_exit: the end of a process, without one
+# private: _leave_at_exit: simulates the end of a process
 
 import inspect
 import random
@@ -86,7 +86,7 @@ def test_process_sets_are_static_unless_asked_for(alone: None, monkeypatch: pyte
     for query in (lambda: hvd.add_process_set([0]), lambda: hvd.metrics(), hvd.stop_timeline):
         with refused(of_common.not_initialized):
             query()
-    monkeypatch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "0")  # so that what init() sets is taken back
+    monkeypatch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "0")  # makes monkeypatch undo init()'s change
     hvd.init(process_sets="dynamic")
     with refused(of_common.exists_already, members=[0]):
         hvd.add_process_set([0])

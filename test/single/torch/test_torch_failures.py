@@ -1,4 +1,4 @@
-"""A failure that was handled holds nothing: what was in flight goes at once, and not at a collection."""
+"""A handled failure keeps no references: tensors in flight are freed at once, without garbage collection."""
 
 import contextlib
 import gc
@@ -13,7 +13,7 @@ from horovod.torch.rounds import RoundsOperation
 
 
 class Held:
-    """What a frame of the failure holds."""
+    """An object that a frame of the failure holds."""
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,6 @@
-"""What a program does with memory that an operation has, and what autograd learns of the operation."""
+"""Changes that a program makes to an operation's memory, and the operation's effect on autograd."""
 
-# private: _incrementing: a torch that has no such function
+# private: _incrementing: simulates a torch without this function
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GROUP_OF_TWO = "'apple', number 1 of"
 
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A job of one whose engine begins when somebody waits, and not before."""
+    """A job of one rank whose engine starts an operation only when a caller waits."""
     monkeypatch.setenv("HOROVOD_CYCLE_TIME", "100000")
     hvd.init()
     yield
@@ -53,7 +53,7 @@ IN_PLACE: dict[str, Callable[[torch.Tensor], Any]] = {
 class TestAutograd:
     @pytest.mark.parametrize("call", IN_PLACE.values(), ids=IN_PLACE)
     def test_hears_of_every_operation_in_place(self, alone: None, call: Callable[[Any], Any]) -> None:
-        """exp() saves its result for the way back, and that is another now: no gradient but an error."""
+        """exp() saves its result for backward(), which raises an error as the result has changed."""
         q = torch.full((4, 6), 0.5, requires_grad=True).exp()
         call(q)
         with pytest.raises(RuntimeError, match=MODIFIED):
@@ -65,7 +65,7 @@ class TestAutograd:
         version = x._version
         with pytest.raises(RuntimeError, match=MODIFIED):
             q.sum().backward()
-        y = (w * x).sum()  # what is saved here is not written yet
+        y = (w * x).sum()  # the value saved here is not written yet
         hvd.poll(first)
         assert x._version == version, "until synchronize(), only the program's own writes change it"
         hvd.synchronize(first)
@@ -119,7 +119,7 @@ class TestMemoryInFlight:
 
     @pytest.mark.parametrize("start", [hvd.allreduce_async_, lambda x: hvd.broadcast_async_(x, 0)])
     def test_replaced(self, unhurried: None, start: Callable[[Any], int]) -> None:
-        """The core has written where the tensor was; that memory was kept, and the job goes on."""
+        """The core has written to the tensor's former memory, which was kept; the job continues."""
         x, y = torch.ones(8), torch.ones(8)
         handle = start(x)
         x.set_(torch.zeros(8))
@@ -146,7 +146,7 @@ class TestMemoryInFlight:
 
     @pytest.mark.parametrize("shares_memory", WORLDS)
     def test_resized_while_the_core_is_at_it(self, shares_memory: bool) -> None:
-        """The word that tells is in the result, so that the first part of it tells of the others."""
+        """The witness word is in the result, so the first part written shows a change to the other ranks."""
 
         def program(rank: int, engine: _native.Engine) -> None:
             x, y = np.ones(2_000_000, np.float32), np.zeros(2_000_000, np.float32)
@@ -232,7 +232,7 @@ class TestTensorsWithoutMemory:
 
 
 def test_an_older_torch_that_increments_one_version_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As 2.4 does: its function takes a tensor, and refuses a list with RuntimeError."""
+    """As in torch 2.4: its function takes a tensor, and refuses a list with RuntimeError."""
 
     def of_one(tensor: torch.Tensor) -> None:
         if not isinstance(tensor, torch.Tensor):

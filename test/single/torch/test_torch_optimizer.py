@@ -1,4 +1,4 @@
-"""DistributedOptimizer alone: what it refuses, what it takes over, what it asks of the engine, and when."""
+"""DistributedOptimizer alone: refused input, inherited attributes, and its requests to the engine."""
 
 import copy
 import warnings

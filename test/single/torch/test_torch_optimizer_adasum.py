@@ -1,7 +1,7 @@
-"""DistributedOptimizer with op=Adasum alone: what is asked of the engine, and what becomes of parameters.
+"""DistributedOptimizer with op=Adasum alone: its requests to the engine, and the parameters afterwards.
 
-In the mirrored job every rank has the same data, and the Adasum of equal tensors is the tensor: a step is
-the step that the wrapped optimizer makes alone.
+In the mirrored job every rank has the same data, and the Adasum of equal tensors is the tensor: a step equals
+the step of the wrapped optimizer alone.
 """
 
 import copy
@@ -231,7 +231,7 @@ def test_sparse_gradients_make_dense_deltas(engine: MirroredEngine) -> None:
     optimizer.step()
     torch.testing.assert_close((before - embedding.weight)[1], torch.full((3,), 0.5))
     assert engine.requests[0].tensors[0].shape == [4, 3]
-    adam = torch.optim.Adam(embedding.parameters())  # has no steps for sparse gradients
+    adam = torch.optim.Adam(embedding.parameters())  # does not support sparse gradients
     optimizer = hvd.DistributedOptimizer(adam, op=hvd.Adasum, sparse_as_dense=True)
     embedding(torch.tensor([1])).sum().backward()
     optimizer.step()

@@ -1,4 +1,4 @@
-"""DistributedOptimizer alone, from wrapping to deletion: what scripts look at, change and copy in between."""
+"""DistributedOptimizer alone, from wrapping to deletion: scripts inspect, change and copy it in between."""
 
 import copy
 import gc
@@ -73,7 +73,7 @@ def test_a_gradient_that_a_hook_has_taken_away_is_named(engine: MirroredEngine) 
     optimizer = wrapped(model)
     with refused(errors.no_gradient, tensor="0.weight", ranks=(0,)):
         backward(model)
-    del optimizer  # whose hooks end with it
+    del optimizer  # its hooks end with it
 
 
 def test_a_parameter_taken_out_of_requires_update_is_not_waited_for(engine: MirroredEngine) -> None:
@@ -95,7 +95,7 @@ def test_ranks_that_freeze_differently_cannot_number_groups(
 
 @pytest.mark.parametrize("passes", [1, 2])
 def test_gradients_of_a_closure(passes: int, engine: MirroredEngine) -> None:
-    """Also those of fewer passes than are counted: the step is made with them."""
+    """Also after fewer passes than configured: the step uses their gradients."""
     model = make_model()
     optimizer = wrapped(model, backward_passes_per_step=passes)
 
@@ -215,7 +215,7 @@ def test_a_rank_outside_of_the_process_set_steps_alone() -> None:
         for _ in range(2):
             optimizer.zero_grad()
             backward(model)
-            backward(model)  # nothing is in flight that this could disturb
+            backward(model)  # no operation is in flight
             optimizer.step()
             alone.zero_grad()
             backward(reference)
@@ -259,7 +259,7 @@ def test_the_process_set_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_objects_travel_within_their_process_set(
     monkeypatch: pytest.MonkeyPatch, engine: MirroredEngine
 ) -> None:
-    """Under names that are numbered for each set: ranks outside of it do not count along."""
+    """Names are numbered per set, as ranks outside of it do not count."""
     asked: list[Any] = []
     monkeypatch.setattr(functions, "broadcast_", lambda tensor, *rest: asked.append(rest) or tensor)
     some = set_of(1, [0, 1], included=True)
@@ -283,7 +283,7 @@ def test_nothing_grows_with_the_number_of_steps(engine: MirroredEngine) -> None:
         return len(gc.get_objects())
 
     before = train(3)
-    assert train(50) <= before + 5  # what pytest and the interpreter do besides
+    assert train(50) <= before + 5  # work of pytest and the interpreter
 
 
 def test_an_optimizer_is_freed_without_the_garbage_collector(engine: MirroredEngine) -> None:
@@ -300,7 +300,7 @@ def test_an_optimizer_is_freed_without_the_garbage_collector(engine: MirroredEng
 
 
 def test_a_newer_optimizer_takes_over(engine: MirroredEngine) -> None:
-    """The older one is kept alive by its scheduler."""
+    """The scheduler keeps the older optimizer alive."""
     model = make_model()
     older = wrapped(model)
     scheduler = torch.optim.lr_scheduler.StepLR(older, 1)

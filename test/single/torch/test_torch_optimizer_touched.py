@@ -1,4 +1,4 @@
-"""Gradients that are touched between backward() and step(): reduced by then, or an error that says so."""
+"""Gradients accessed between backward() and step() are reduced by then, or an error explains why not."""
 
 # private: _finish_pass: the moment at which a pass waits
 
@@ -102,7 +102,7 @@ def test_only_a_pass_that_lacks_something_asks_the_other_ranks(engine: MirroredE
 
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpoints(engine: MirroredEngine, reentrant: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reentrant one runs a backward pass within the backward pass."""
+    """A reentrant checkpoint runs a backward pass within the backward pass."""
 
     def run(model: nn.Module) -> None:
         x = torch.ones(2, 4, requires_grad=True)
@@ -153,15 +153,15 @@ ZEROES: dict[str, Callable[[nn.Module, Any], None]] = {
     ("op", "zero"), [*((hvd.Average, zero) for zero in ZEROES), (hvd.Sum, "model"), (hvd.Max, "model")]
 )
 def test_a_step_may_be_skipped(engine: MirroredEngine, op: int, zero: str) -> None:
-    """A GradScaler skips a step without telling the optimizer. Gradients that were reduced for it must not
-    enter the next step.
+    """A GradScaler skips a step without a call of the optimizer. Gradients reduced for that step must not
+    enter the next one.
     """
     model = make_model()
     optimizer = wrapped(model, op=op)
     backward(model)
     nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
     ZEROES[zero](model, optimizer)
-    model[1](torch.ones(1, 3)).sum().backward()  # this time the others are not used
+    model[1](torch.ones(1, 3)).sum().backward()  # the others are not used this time
     assert len(engine.requests) == 6
     optimizer.step()
     total = 2.0 if op == hvd.Sum else 1.0
@@ -176,7 +176,7 @@ def test_a_second_pass_that_nobody_announced_is_an_error(engine: MirroredEngine)
         backward(model)
     optimizer.zero_grad()
     backward(model)
-    model[1].bias.grad.mul_(0.5)  # was it zeroed? That is not known, and a sum of sums would be wrong
+    model[1].bias.grad.mul_(0.5)  # it may or may not be zeroed, and a sum of sums would be wrong
     with refused(errors.too_many_passes, with_op=" with op=Sum"):
         backward(model)
 

@@ -1,4 +1,4 @@
-"""A training that goes on from one rank's checkpoint gives the same bits, with everybody's error feedback."""
+"""Training resumed from one rank's checkpoint gives the same bits, with the error feedback of all ranks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def made(weights: torch.Tensor | None = None) -> tuple[torch.nn.Module, Any]:
 
 
 def trained(model: torch.nn.Module, optimizer: Any, steps: range) -> torch.Tensor:
-    """The weights after these steps, each of data that no other rank or step has."""
+    """The weights after these steps; each rank and step has different data."""
     for step in steps:
         data = torch.Generator().manual_seed(10 * step + hvd.rank())
         optimizer.zero_grad()
@@ -41,7 +41,7 @@ def test_every_rank_gets_its_own_error_feedback(root: int) -> None:
         straight = trained(model, optimizer, range(3, 6))
         again, resumed = made(middle)
         if hvd.rank() == root:
-            resumed.load_state_dict(copy.deepcopy(checkpoint))  # torch keeps the tensors that it is given
+            resumed.load_state_dict(copy.deepcopy(checkpoint))  # torch keeps the given tensors
         hvd.broadcast_optimizer_state(resumed, root_rank=root)
         other, without = made(middle)
         checkpoint.pop("horovod")

@@ -1,4 +1,4 @@
-"""Several optimizers in one script, of which a backward pass reaches some only, on ranks that are threads."""
+"""Several optimizers in one script, with backward passes that reach only some; ranks are threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def sgd(name: str, of: torch.nn.Parameter, **options: Any) -> Any:
 
 
 def test_an_optimizer_of_one_rank_only() -> None:
-    """The others end before that rank does, and wait for it elsewhere."""
+    """The other ranks end before that rank, and wait for it elsewhere."""
     end = threading.Barrier(2)
 
     def work() -> list[float]:
@@ -62,7 +62,7 @@ def test_one_rank_has_freed_an_optimizer() -> None:
 
 
 def test_a_pass_that_fails_on_one_rank_holds_nobody() -> None:
-    """That rank does something else before it says more."""
+    """That rank is busy elsewhere before its next call."""
     caught = threading.Barrier(2)
 
     def work() -> tuple[list[float], bool]:
@@ -75,7 +75,7 @@ def test_a_pass_that_fails_on_one_rank_holds_nobody() -> None:
 
         late = torch.ones(2, requires_grad=True)
         late.register_hook(fail)
-        loss = late.exp().log().sum() + p.sum()  # autograd begins with the latest: p
+        loss = late.exp().log().sum() + p.sum()  # autograd begins with the latest parameter: p
         has_failed = False
         try:
             loss.backward()

@@ -1,4 +1,4 @@
-"""Memory that ranks of a host share: how much of it, and what is said where there is no room."""
+"""Memory that ranks of a host share: its size, and the error if there is not enough room."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ void trial_no_room_left(size_t bytes, int ranks, char* text) {
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """The source by itself: where it is used there has to be an MPI."""
+    """The source compiled alone, as its users need an MPI."""
     folder = tmp_path_factory.mktemp("shared_room")
     (folder / "wrapper.cc").write_text(WRAPPER)
     words = ["g++", "-std=c++20", "-shared", "-fPIC", f"-I{NATIVE}", "-o", "library.so", "wrapper.cc"]
@@ -76,7 +76,7 @@ class TestCommit:
     def test_is_refused_where_the_system_has_less(
         self, library: ctypes.CDLL, pages: int, tmp_path: Path
     ) -> None:
-        """And the process goes on, which a store of its own there would end."""
+        """The process continues; a direct store to this memory would end it."""
         with (tmp_path / "segment").open("w+b") as file:
             file.truncate(2 * PAGE)
             memory = mmap.mmap(file.fileno(), 2 * PAGE)
@@ -85,7 +85,7 @@ class TestCommit:
         assert not library.trial_commit(address(memory), 2 * PAGE)
 
     def test_is_believed_where_nobody_can_tell(self, library: ctypes.CDLL) -> None:
-        """Without a file descriptor to spare: a job that has memory enough has to begin."""
+        """No file descriptor is free: a job with enough memory must still begin."""
         memory = mmap.mmap(-1, PAGE)
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
@@ -120,7 +120,7 @@ class TestComplaint:
     def test_is_none_where_nothing_is_too_small(
         self, library: ctypes.CDLL, folder: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """MPI takes another folder, or the folder has no limit."""
+        """MPI uses another folder, or the folder has no limit."""
         monkeypatch.setenv("OMPI_MCA_osc_sm_backing_directory", folder)
         assert said(library.trial_why_no_room, 2**50, 2) == ""
 
@@ -134,7 +134,7 @@ class TestComplaint:
         assert said(library.trial_no_room_left, 2**50, 1).startswith("/dev/shm of ")
 
 
-# In a process of its own, where no memory of others is used again.
+# In a new process, which cannot reuse memory of other tests.
 SHARED = """
 from pathlib import Path
 from mmap import PAGESIZE
@@ -150,7 +150,7 @@ print((pages() - before) * PAGESIZE)
 
 @pytest.mark.parametrize("size", [8, 32, 128])
 def test_a_rank_shares_as_much_as_horovodrun_reckons_with_among_any_number(size: int) -> None:
-    """Rings of a rank get shorter with the number of ranks: it has one from each."""
+    """A rank has one ring from each rank, so rings get shorter with more ranks."""
     open_mpi = 16 << 20
     command = [sys.executable, "-c", SHARED.format(size=size)]
     shared = int(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout) / size

@@ -1,4 +1,4 @@
-"""What every transport promises (transport/transport.h), with threads as ranks."""
+"""The contract of every transport (transport/transport.h), with threads as ranks."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_post_waits_for_nobody(opened: Worlds) -> None:
 
 
 def test_transfers_of_all_sizes_in_both_directions(opened: Worlds) -> None:
-    """And to oneself; tickets are finished in another order than they were started in."""
+    """Also to the rank itself; tickets end in a different order than they start."""
 
     def body(world: native.World) -> None:
         tickets, arrived = [], []
@@ -119,7 +119,7 @@ def test_transfers_of_all_sizes_in_both_directions(opened: Worlds) -> None:
 
 
 def test_who_sends_may_come_long_before_who_receives(opened: Worlds) -> None:
-    """What nobody has asked for waits, and other transfers go on meanwhile."""
+    """Unrequested data waits, and other transfers continue meanwhile."""
     size = 8 << 20
 
     def body(world: native.World) -> None:
@@ -138,8 +138,8 @@ def test_who_sends_may_come_long_before_who_receives(opened: Worlds) -> None:
 
 
 def test_a_receiver_may_be_later_than_the_limit_of_silence() -> None:
-    """It lives, and says so: data for which it has no room yet is no reason to lose it."""
-    size = 80 << 20  # more than the system keeps
+    """A receiver without room is alive and sends signs of life: it is not lost."""
+    size = 80 << 20  # more than the system's buffers
     first, second = tcp_worlds(2, settings=tcp_settings(deterministic=True, tcp_timeout_seconds=2.0))
 
     def body(rank: int) -> None:
@@ -214,7 +214,7 @@ def test_after_cancel_nothing_is_written(opened: Worlds) -> None:
     testing.start(first, [], [place(1, room)])
     testing.cancel(first)
     sent = data(0, 0, 1 << 20)
-    with contextlib.suppress(HorovodInternalError):  # it may have heard
+    with contextlib.suppress(HorovodInternalError):  # it may know of the end already
         testing.start(second, [place(0, sent)], [])
     testing.cancel(second)
     assert not room.any()

@@ -1,4 +1,4 @@
-"""What a tuning has found, kept in files for the next job."""
+"""Results of a tuning, stored in files for the next job."""
 
 import fcntl
 import json
@@ -88,7 +88,7 @@ def test_a_file_of_another_key(cache: Cache, warnings: list[str]) -> None:
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
 def test_what_is_no_file_counts_as_absent(kind: str, cache: Cache, warnings: list[str]) -> None:
-    """And nobody waits for a pipe's writer."""
+    """The read does not wait for a pipe's writer."""
     cache.folder.mkdir()
     path = cache.path(KEY)
     make = {"pipe": os.mkfifo, "device": lambda path: path.symlink_to("/dev/zero"), "folder": Path.mkdir}
@@ -107,7 +107,7 @@ def test_a_pipe_for_a_lock(cache: Cache, warnings: list[str]) -> None:
 
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_link_for_a_lock(is_there: bool, cache: Cache, warnings: list[str], tmp_path: Path) -> None:
-    """Nothing is made where it leads, nor is what is there locked."""
+    """The link's target is neither created nor locked."""
     target = tmp_path / "of somebody else"
     if is_there:
         target.write_text("mine")
@@ -133,7 +133,7 @@ def test_what_was_not_written_leaves_nothing(
 
 
 def test_only_files_of_ours_are_removed(cache: Cache, warnings: list[str]) -> None:
-    """HOROVOD_AUTOTUNE_CACHE may name a folder of anything."""
+    """HOROVOD_AUTOTUNE_CACHE may name a folder with other files."""
     cache.keep(STORED)
     for name in ("package.json", "tmpab12.tmp", "0123456789abcdef.json.bak", "0123456789ABCDEF.json"):
         (cache.folder / name).write_text("mine")
@@ -153,7 +153,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, warnings: list[str]) ->
 
 
 def test_jobs_at_once(cache: Cache, warnings: list[str]) -> None:
-    """Whoever reads finds what one of them wrote, whole."""
+    """A reader finds the complete file of one writer."""
     many = [replace(STORED, figures={"text": str(i) * 20_000}) for i in range(8)]
     writers = [threading.Thread(target=lambda one=one: [cache.keep(one) for _ in range(10)]) for one in many]
     for writer in writers:
@@ -198,7 +198,7 @@ def test_the_command(
 def test_the_command_where_it_fails(
     cache: Cache, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line, and exit code 1."""
+    """The error is one line, with exit code 1."""
 
     def complaint(folder: str, what: str = "clear") -> str:
         monkeypatch.setenv("HOROVOD_AUTOTUNE_CACHE", folder)

@@ -1,4 +1,4 @@
-"""Settings that change while a job runs: on all ranks between the same two operations."""
+"""Settings that change while a job runs: all ranks change them between the same two operations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from horovod.common.exceptions import HorovodInternalError
 from horovod.common.options import CORE, OPTIONS
 
 NAME = "horovod.tune"
-# Of every setting that is tuned; other values where those are alike for these tensors, or take long.
+# Values of every tuned setting; replaced if they are equivalent for these tensors, or slow.
 CHOICES = {option.variable: option.tries for option in OPTIONS if option.part == CORE and option.tries} | {
     "HOROVOD_FUSION_THRESHOLD": ("0", "4096", "65536", "134217728"),
     "HOROVOD_CYCLE_TIME": ("0.1", "1", "3"),
@@ -32,7 +32,7 @@ CHOICES = {option.variable: option.tries for option in OPTIONS if option.part ==
 
 
 def engines_of(size: int, over: str, in_order: bool = False) -> list[native.Engine]:
-    """`over`: tcp; or threads that share a window, exchange messages, or are two "hosts"."""
+    """`over`: TCP; or threads that share a window, exchange messages, or form two "hosts"."""
     settings = tcp_settings(cache_capacity=1 << 40)
     if over == "hosts":
         worlds = native.local_worlds(size, True, [rank * 2 // size for rank in range(size)])
@@ -54,7 +54,7 @@ def text_of(result: native.Result) -> str:
 
 
 def tuned(engines: list[native.Engine], lines: str) -> list[str]:
-    """What each rank hears when rank 0 says these."""
+    """The settings that each rank receives when rank 0 sends these."""
     handles = [engine.tune(NAME, lines if rank == 0 else "") for rank, engine in enumerate(engines)]
     assert all(ends_within(engine, handle) for engine, handle in zip(engines, handles, strict=True))
     return [text_of(engine.wait(handle)) for engine, handle in zip(engines, handles, strict=True)]
@@ -68,7 +68,7 @@ def three(request: pytest.FixtureRequest):  # type: ignore[no-untyped-def]
 
 
 def buckets_of_a_series(engines: list[native.Engine]) -> set[int]:
-    """In how many buckets eight tensors travel that all ranks submit together."""
+    """The numbers of buckets for eight tensors that each rank submits at once."""
     before = [engine.counters()["buckets"] for engine in engines]
     arrays = [[np.ones(256, np.float32) for _ in range(8)] for _ in engines]
     handles = []
@@ -139,7 +139,7 @@ def test_a_wrong_value_is_refused_where_it_is_given(three: list[native.Engine]) 
 
 
 def test_what_may_not_change_does_not(three: list[native.Engine]) -> None:
-    """Lines of other settings are left to others: to Python's."""
+    """The engine ignores lines of other settings, which Python handles."""
     tuned(three, "HOROVOD_CACHE_CAPACITY=x\nHOROVOD_TRANSPORT=none\nno line\n=\n")
     assert buckets_of_a_series(three) == {1}
 
@@ -157,7 +157,7 @@ def test_ranks_that_have_joined_hear_of_it(three: list[native.Engine]) -> None:
 
 
 def test_without_rank_0_nothing_changes(three: list[native.Engine]) -> None:
-    """It has joined: the others hear nothing, and ask again when it is back."""
+    """It has joined: the others get an empty answer, and ask again after its return."""
     joined = three[0].join()
     handles = [engine.tune(NAME, "") for engine in three[1:]]
     for engine, handle in zip(three[1:], handles, strict=True):
@@ -175,7 +175,7 @@ def test_other_operations_under_its_name_are_refused(three: list[native.Engine])
             engine.wait(handle)
 
 
-# 210 programs in all: sums are right, ranks end with the same settings, and none waits for ever.
+# 210 programs: sums are correct, ranks end with the same settings, and no rank waits for ever.
 @pytest.mark.parametrize("size", [2, 3, 4])
 @pytest.mark.parametrize(("over", "in_order", "count"), [
     ("window", False, 10), ("exchange", False, 10), ("hosts", False, 10), ("tcp", False, 5),
@@ -200,7 +200,7 @@ def test_random_changes(size: int, over: str, in_order: bool, count: int) -> Non
 
 Step = tuple[
     list[int], str
-]  # sizes of tensors that are submitted together; what rank 0 decides after them, or ""
+]  # sizes of tensors submitted together; rank 0's decision after them, or ""
 
 
 def _drawn(draw: random.Random) -> Step:
@@ -210,7 +210,7 @@ def _drawn(draw: random.Random) -> Step:
 
 
 def _run(engine: native.Engine, rank: int, size: int, program: list[Step], in_order: bool) -> list[bytes]:
-    """A rank's part: what it has heard and summed. Decisions are under way while the next tensors are."""
+    """Run a rank; return its decisions and sums. Decisions overlap with the next tensors."""
     draw = random.Random(rank)
     heard, under_way = [], None
     for sizes, lines in program:

@@ -1,4 +1,4 @@
-"""The model that ranks configurations before any is tried."""
+"""The model that sorts configurations before any is tried."""
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ def wire(size: int) -> float:
 
 
 def test_all_at_the_end_without_overlap() -> None:
-    """A cycle longer than the backward pass: everything travels after it, as one bucket or as twenty."""
+    """A cycle longer than the backward pass: all is sent after it, as one bucket or as twenty."""
     gradients = Gradients(SIZES, 0.1)
     assert exposed_seconds(gradients, 1 << 30, 1.0, wire, 0.0) == pytest.approx(wire(20 << 20))
     assert exposed_seconds(gradients, 0, 1.0, wire, 0.0) == pytest.approx(20 * wire(1 << 20))
@@ -41,7 +41,7 @@ def test_a_slow_wire_is_never_hidden() -> None:
     st.integers(0, 10**9),
 )
 def test_it_ends_for_all_gradients(sizes: list[int], backward: float, cycle: float, threshold: int) -> None:
-    """However the times when they are ready are rounded; and all of them travel."""
+    """For any rounding of their times; all gradients are sent."""
     sent: list[int] = []
 
     def of_bucket(size: int) -> float:
@@ -58,7 +58,7 @@ def test_nothing_to_send() -> None:
 
 
 def test_what_it_ranks_last() -> None:
-    """Small thresholds pay a latency for each tensor; long cycles hide nothing."""
+    """Small thresholds pay a latency for each tensor; long cycles overlap nothing."""
     asked = []
 
     def of_bucket(size: int, algorithm: str) -> float:

@@ -1,4 +1,4 @@
-"""What a block of steps counts as, what a step is made of, and when steps have changed."""
+"""The score of a block of steps, the parts of a step, and the detection of changed steps."""
 
 import random
 from typing import Any

@@ -1,4 +1,4 @@
-"""The search for the best settings, on made jobs whose true times are known."""
+"""The search for the best settings, on simulated jobs with known true times."""
 
 import statistics
 
@@ -37,7 +37,7 @@ MODELS = {
     "start", [WRONG, {FUSION.name: "1024"}, {CYCLE.name: "50"}], ids=["both", "fusion", "cycle"]
 )
 def test_a_wrong_start_is_mended(start: dict[str, str], model: str) -> None:
-    """To within 3 % of the best, however noisy the machine, and even by a model that is wrong."""
+    """Within 3 % of the best, on noisy machines and even with a wrong model."""
     space = Space([FUSION, CYCLE], start)
     for noise in (0.01, 0.05):
         found = [searched(space, ordinary, noise, seed, MODELS[model]) for seed in SEEDS]
@@ -46,7 +46,7 @@ def test_a_wrong_start_is_mended(start: dict[str, str], model: str) -> None:
 
 
 def test_right_defaults_stay_or_get_better() -> None:
-    """Nobody is crowned by noise: of 50 jobs none ends slower by more than 1 %."""
+    """Noise does not choose a worse configuration: of 50 jobs none ends slower by more than 1 %."""
     space = Space([FUSION, CYCLE], {})
     for noise in (0.02, 0.1):
         for seed in SEEDS:
@@ -62,7 +62,7 @@ def test_where_nothing_matters_nothing_is_chosen() -> None:
 
 @pytest.mark.parametrize(("gain", "is_chosen"), [(0.006, False), (0.03, True)])
 def test_a_gain_below_what_is_worth_it_changes_nothing(gain: float, is_chosen: bool) -> None:
-    """However certain it is."""
+    """Even if the gain is certain."""
     space = Space([FUSION, CYCLE], {})
     for seed in range(5):
         best = searched(space, lambda c: 0.1 - 0.1 * gain * (c != space.start), 0.0005, seed).best
@@ -70,7 +70,7 @@ def test_a_gain_below_what_is_worth_it_changes_nothing(gain: float, is_chosen: b
 
 
 def test_a_default_that_is_wrong_is_found_by_descent() -> None:
-    """The model knows nothing of connections, so no candidate has more than one but by chance."""
+    """The model ignores connections, so candidates have more than one only by chance."""
     space = Space([FUSION, CYCLE, CONNECTIONS], {})
     for seed in SEEDS:
         best = searched(space, slow_link, 0.03, seed, predicted=ordinary).best
@@ -78,7 +78,7 @@ def test_a_default_that_is_wrong_is_found_by_descent() -> None:
 
 
 def test_among_six_settings_the_one_that_counts_is_found() -> None:
-    """In the blocks of 400 steps: every setting has a candidate, and who has moved once goes on first."""
+    """In the blocks of 400 steps: every setting gets a candidate, and settings that improved come first."""
     space = Space([FUSION, CYCLE, ALGORITHM, CONNECTIONS, MESSAGE, STEPS], {})
     for noise, worst in ((0.02, 1.03), (0.05, 1.03)):
         found = [
@@ -107,7 +107,7 @@ def test_it_stops_in_time_and_says_why() -> None:
 
 
 def searched_or_none(space: Space, blocks: int):  # type: ignore[no-untyped-def]
-    """With no block at all the search ends before it asks for one."""
+    """With a limit of 0 blocks the search ends before its first request."""
     if blocks:
         return searched(space, ordinary, 0.01, 1, limits=Limits(blocks=blocks))
     from horovod.tune.search import look

@@ -1,4 +1,4 @@
-"""A job's tuning: what ranks agree on and when, without a core: ranks are objects, and times are made."""
+"""A job's tuning without a core: when ranks agree, and on what. Ranks are objects; times are made up."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ALL, HALF, HEAD = (
 
 
 class Agreed:
-    """The operations of a job's ranks: the n-th of each is one, and has rank 0's text."""
+    """The operations of a job's ranks: the n-th calls of all ranks are one operation, with rank 0's text."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -59,7 +59,7 @@ class Asking:
 
 
 class MadeJob:
-    """Ranks that make steps together; their seconds follow from the settings that they have."""
+    """Ranks that make steps together; their seconds follow from their settings."""
 
     def __init__(self, start: dict[str, str], plan: Plan = ORDINARY, cache: Cache | None = None) -> None:
         self.lines: list[str] = []
@@ -181,7 +181,7 @@ def test_another_workload_starts_it_again() -> None:
 
 
 def test_a_rank_that_had_joined_has_what_the_others_have() -> None:
-    """It made fewer steps. All begin afresh at the end of join(), with the latest settings."""
+    """It made fewer steps. All restart at the end of join(), with the latest settings."""
     for missed in range(1, 13):
         job = MadeJob(WRONG)
         job.steps(33)
@@ -197,7 +197,7 @@ def test_a_rank_that_had_joined_has_what_the_others_have() -> None:
 @pytest.mark.parametrize("missed", range(1, 13))
 @pytest.mark.parametrize("late", [0, 2])
 def test_a_rank_that_joins_before_its_first_step(late: int, missed: int) -> None:
-    """Its tuner is made after the join, and agrees at the steps at which the others do."""
+    """Its tuner is created after the join, and agrees at the same steps as the others."""
     job = MadeJob(WRONG)
     others = [rank for rank in range(3) if rank != late]
     for _ in range(missed):
@@ -216,7 +216,7 @@ def test_a_rank_that_joins_before_its_first_step(late: int, missed: int) -> None
 
 
 def test_short_epochs_are_watched_too() -> None:
-    """After each, ranks begin afresh."""
+    """Ranks restart after each join."""
     job = MadeJob({})
     job.steps(500)
     assert job.phase == "watching"
@@ -295,7 +295,7 @@ def test_it_says_that_nothing_was_faster_yet() -> None:
 
 
 def test_after_a_second_search_the_table_is_about_that_one(cache: Cache) -> None:
-    """It began with what the first had found, in this job or an earlier one."""
+    """It began with the first one's result, from this job or an earlier one."""
     job = MadeJob(WRONG, cache=cache)
     job.steps(500)
     first = job.director.settings()
@@ -396,7 +396,7 @@ def test_what_was_being_tried_is_given_up_where_other_parameters_are_trained() -
 
 
 def test_who_trains_other_parameters_in_turns_comes_to_an_end() -> None:
-    """Each step, each epoch of 30 steps, or each of 700: two searches, and then what was found for each."""
+    """Turns of 1, 30 or 700 steps: two searches, and then the result for each set of parameters."""
     for length in (1, 30, 700):
         job = MadeJob(WRONG, Plan(reuse="off"))
         for number in range(4000):

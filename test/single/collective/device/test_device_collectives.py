@@ -1,4 +1,4 @@
-"""Collectives of GPU tensors over NCCL give what the same route on the CPU gives, byte for byte."""
+"""Collectives of GPU tensors over NCCL give the same bytes as the same route on the CPU."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def inputs(rank: int, dtype: str, counts: Sequence[int] = COUNTS) -> Arrays:
 
 
 def reduced(engine: _native.Engine, xs: Arrays, gpu: int | None, in_place: bool, **reduction: Any) -> Arrays:
-    """A group's allreduce, on the CPU or a GPU; under one name, which random numbers depend on."""
+    """A group's allreduce, on the CPU or a GPU. The name is fixed, as random numbers depend on it."""
     if gpu is None:
         outs = [x.copy() for x in xs]
         engine.wait(engine.allreduce("x", [tensor(x) for x in outs], _native.Reduction(**reduction)))
@@ -65,7 +65,7 @@ def assert_twins(
     hosts: Sequence[int] = (),
     **reduction: Any,
 ) -> None:
-    """All ranks have the same bytes, on GPUs those of the CPU, in place and elsewhere."""
+    """All ranks get the same bytes, and GPUs the CPU's, in place and out of place."""
 
     def on_cpu(rank: int, engine: _native.Engine) -> Arrays:
         return reduced(engine, xs_of(rank), None, True, **reduction)
@@ -107,14 +107,14 @@ def test_random_rounding_has_the_numbers_of_the_cpu(algorithm: str) -> None:
 @pytest.mark.parametrize("dtype", IN_FLOAT32)
 @pytest.mark.parametrize("algorithm", ["auto", "gather", "scatter"])
 def test_exact_sums_in_rank_order(algorithm: str, dtype: str) -> None:
-    """Of more than two ranks: that is what HOROVOD_DETERMINISTIC promises, too."""
+    """For more than two ranks, as HOROVOD_DETERMINISTIC promises, too."""
     assert_twins(3, lambda: over("nccl", algorithm), lambda rank: inputs(rank, dtype),
                  op=AVERAGE, prescale=3.0)  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_ncclallreduce_of_every_dtype_and_op(dtype: str) -> None:
-    """Sums of small integers are exact in every dtype, whatever their order."""
+    """Sums of small integers are exact in every dtype and order."""
 
     def whole(rank: int, counts: Sequence[int]) -> Arrays:
         kind = DTYPES[dtype][1]
@@ -206,7 +206,7 @@ def test_joining_ranks_send_zeros() -> None:
         return float(x.numpy()[0])
 
     def prepared(rank: int, engine: _native.Engine) -> float:
-        reduced(engine, [np.ones(3, np.float32)], rank, True)  # so that every rank has shown its GPU
+        reduced(engine, [np.ones(3, np.float32)], rank, True)  # every rank has used its GPU once
         return program(rank, engine)
 
     assert on_ranks(2, prepared, settings=over("nccl")) == [1.0, 2.0]

@@ -1,4 +1,4 @@
-"""What fails between GPUs is an error on every rank, with names, and nobody hangs."""
+"""A failure between GPUs raises an error that names the tensors on every rank, and no rank hangs."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ def test_a_communicator_that_cannot_be_is_an_error_everywhere(monkeypatch: pytes
 def test_a_communicator_that_one_rank_cannot_make_is_an_error_everywhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The others hear it from that rank, as NCCL goes on waiting for it, or from one that heard it before.
-    Their GPUs work, and the ranks that they name lead to the one that failed.
+    """The others learn it from that rank, as NCCL continues to wait, or from a rank that knows already.
+    Their GPUs work, and the ranks that they name lead to the failed rank.
     """
-    monkeypatch.setenv("EMULATED_NCCL_FAIL", "ncclCommInitRankConfig:1:3")  # of whichever rank comes first
+    monkeypatch.setenv("EMULATED_NCCL_FAIL", "ncclCommInitRankConfig:1:3")  # of the first rank to fail
     start = time.monotonic()
     errors = on_ranks(3, lambda rank, engine: repeated(rank, engine, 1), settings=over("nccl", "scatter"))
     [failed] = [rank for rank, error in enumerate(errors) if isinstance(error, DeviceFailure)]
@@ -107,9 +107,9 @@ def test_a_communicator_that_one_rank_cannot_make_is_an_error_everywhere(
 
 
 def test_a_rank_that_gives_up_before_its_first_transfer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NCCL says nothing: to it, a call is in progress until the peer has made its own."""
+    """NCCL reports no error: a call is in progress until the peer has made its call."""
     monkeypatch.setenv("EMULATED_NCCL_CONNECTS_LATE", "1")
-    monkeypatch.setenv("EMULATED_NCCL_FAIL", "ncclBroadcast:1:3")  # of whichever rank comes first
+    monkeypatch.setenv("EMULATED_NCCL_FAIL", "ncclBroadcast:1:3")  # of the first rank to fail
 
     def program(rank: int, engine: _native.Engine) -> HorovodInternalError:
         x = array(np.ones(10, np.float32), rank)
@@ -126,7 +126,7 @@ def test_a_rank_that_gives_up_before_its_first_transfer(monkeypatch: pytest.Monk
 def test_a_host_far_ahead_of_its_gpu_hears_of_failures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More operations than are in flight at once, of which no GPU can do any: rank 1's tensors are never
+    """More operations than are in flight at once, none of which can run: rank 1's tensors are never
     ready.
     """
     words = tmp_path / "async"

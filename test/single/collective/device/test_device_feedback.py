@@ -1,4 +1,4 @@
-"""Error feedback of GPU tensors: on the GPU, with the values of the CPU, and home when asked for."""
+"""Error feedback of GPU tensors stays on the GPU, equals the CPU's, and is copied to the host on request."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_residuals_are_those_of_the_cpu(algorithm: str, hosts: tuple[int, ...], 
         feedback = _native.Feedback(COUNT)
         gpu = rank if on_gpu else None
         inputs = [numbers(rank, COUNT, np.float32, k) for k in range(5)]
-        inputs[2] *= np.float32(1e10 if rank == 1 else 1)  # an outlier, of which nothing is to stay
+        inputs[2] *= np.float32(1e10 if rank == 1 else 1)  # an outlier, which must leave no residual
         got = [step(engine, feedback, x, gpu, codec) for x in inputs]
         return [*got, feedback.nbytes, residuals(feedback), feedback.nbytes, feedback.usual]
 
@@ -57,7 +57,7 @@ def test_residuals_are_those_of_the_cpu(algorithm: str, hosts: tuple[int, ...], 
 
 @pytest.mark.parametrize("algorithm", ["gather", "scatter"])
 def test_residuals_go_back_and_forth(algorithm: str) -> None:
-    """Between GPU and CPU, and by way of a checkpoint, a change of scale and a new beginning."""
+    """Between GPU and CPU, through a checkpoint, a change of scale and a restart."""
     codec = "int4/128"
 
     def program(rank: int, engine: _native.Engine, is_mixed: bool) -> list[Any]:
@@ -88,7 +88,7 @@ def test_residuals_go_back_and_forth(algorithm: str) -> None:
 
 
 def test_a_new_world_drops_what_it_does_not_hold() -> None:
-    """The slice of another number of ranks: as on the CPU, what is still held goes along."""
+    """Slices change with the number of ranks: as on the CPU, a rank keeps the part that it still owns."""
     codec = "int4/128"
     feedbacks = {on_gpu: [_native.Feedback(COUNT) for _ in range(3)] for on_gpu in (True, False)}
 
@@ -107,7 +107,7 @@ def test_a_new_world_drops_what_it_does_not_hold() -> None:
 
 
 def test_residuals_read_while_the_gpu_works_are_of_the_last_operation() -> None:
-    """Reading waits for the stream; nothing else does."""
+    """Reading waits for the stream; other calls do not."""
 
     def program(rank: int, engine: _native.Engine, reads_at_once: bool) -> list[Any]:
         feedback = _native.Feedback(COUNT)

@@ -1,4 +1,4 @@
-"""The route of an allreduce of GPU tensors is a pure function of facts; so is what carries their bytes."""
+"""The route of an allreduce of GPU tensors, and its carrier, are pure functions of shared facts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IN_FLOAT32 = ("float16", "bfloat16", "float32")
 
 
 def route(algorithm: str = "auto", deterministic: bool = False, **given: Any) -> tuple[str, bool, str]:
-    """Of two ranks whose GPUs NCCL joins, unless the facts say otherwise."""
+    """The route for two ranks whose GPUs NCCL connects; `facts` replace the defaults."""
     facts = _native.PlanFacts()
     given = {"ranks": 2, "has_nccl": True, "dtype": FLOAT32, "op": SUM, "wire_bytes": MB, **given}
     given["on_gpu"], given["bytes"] = True, given["wire_bytes"] * (4 if given.get("is_encoded") else 1)
@@ -68,7 +68,7 @@ def test_codes_of_two_are_gathered_and_of_more_scattered() -> None:
 
 
 def test_rounds_and_bytes_are_weighed_by_what_was_measured() -> None:
-    """A second round saves bytes: the slower they are, the sooner it pays."""
+    """A second round saves bytes: with slower bytes it pays off earlier."""
 
     def smallest_scattered(**costs: float) -> int:
         measured = _native.GpuCosts()
@@ -138,7 +138,7 @@ def test_deterministic_routes_do_not_depend_on_sizes(ranks: int, encoded: bool) 
 
 
 def test_deterministic_sums_have_one_order() -> None:
-    """NCCL's depends on where in a bucket an element lies; of two terms, and of integers, none matters."""
+    """NCCL's order depends on an element's place in its bucket; two terms, and integers, need no order."""
     for dtype in IN_FLOAT32:
         assert route(deterministic=True, ranks=4, dtype=DTYPES[dtype][0])[0] == "nccl scatter"
     assert route(deterministic=True, ranks=4, dtype=FLOAT64)[0] == "host"

@@ -1,6 +1,6 @@
-"""GPU tensors on the host's route, against the CPU's routes: the same bytes, wherever both quantise as often.
+"""GPU tensors on the host's route give the bytes of the CPU's routes if both quantise equally often.
 
-GPUs are emulated. Random numbers depend on names and how often each was used: the two never share an engine.
+GPUs are emulated. Random numbers depend on names and use counts, so the two never share an engine.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class TestFlatAllreduce:
 
     @pytest.mark.parametrize("count", [100, 100_000, 3_000_001])
     def test_in_one_host_the_window_is_all_the_memory_it_takes(self, count: int) -> None:
-        """But for tables; where ranks exchange messages, these need some, and room for those that arrive."""
+        """Except for tables. Messages need memory, and room for incoming messages."""
         everybody = threading.Barrier(2, timeout=60)
 
         def program(rank: int, engine: _native.Engine, gpu: int | None) -> int:
@@ -186,11 +186,11 @@ class TestSeveralHosts:
             count = x.size
             exactly = sum(numbers(r, count, np.float32, count).astype(np.float64) for r in range(len(hosts)))
             exactly = exactly * 0.5 / len(hosts)
-            # Three quantisations, and a bit for chance; a single element may lose more than the mean of many.
+            # Three quantisations, and a margin for chance; a single element may lose more than the mean.
             assert i == 2 or np.sum((x - exactly) ** 2) <= 6 * losses.get(codec, 3e-2) * np.sum(exactly**2)
 
     def test_feedback_keeps_what_the_sums_of_hosts_lose(self, hosts: list[int]) -> None:
-        """But of an outlier in between, whose step is skipped, nothing."""
+        """Except for an outlier whose step is skipped: it leaves no residual."""
         count, steps, outlier = 5003, 12, 4
 
         def program(rank: int, engine: _native.Engine, gpu: int | None) -> list[Array]:
@@ -206,11 +206,11 @@ class TestSeveralHosts:
 
         (mean,) = results(hosts, "hierarchical", 0, program)[0]
         want = sum(numbers(rank, count, np.float32).astype(np.float64) for rank in range(len(hosts)))
-        # Without what is owed, every step would repeat the loss of the first: some 3 % of the energy.
+        # Without residuals every step would repeat the error of the first: about 3 % of the energy.
         assert np.sum((mean - want) ** 2) < 2e-3 * np.sum(want**2)
 
     def test_feedback_of_small_tensors_stays(self, hosts: list[int]) -> None:
-        """All of each is in the slice of one carrier; the others' slices are empty."""
+        """Each tensor is in one carrier's slice; the other slices are empty."""
         counts = (1, 100)
 
         def program(rank: int, engine: _native.Engine, gpu: int | None) -> list[Array]:
@@ -227,7 +227,7 @@ class TestSeveralHosts:
 
 @pytest.mark.parametrize("hosts", [[0, 0], [0, 0, 1, 1]], ids=["window", "hierarchy"])
 def test_cpu_and_gpu_take_turns_in_one_window(hosts: list[int]) -> None:
-    """A rank is in the next operation while others still read slots of the last one: they are cut alike."""
+    """A rank starts the next operation while others still read slots of the last one: slots are equal."""
     count = 700_001
 
     def program(rank: int, engine: _native.Engine, gpu: int | None) -> list[Array]:

@@ -1,4 +1,4 @@
-"""The table of options, and what is made from it: command line, config file, environment, documentation."""
+"""The table of options, and its derivatives: command line, config file, environment, documentation."""
 
 import os
 import re
@@ -215,7 +215,7 @@ def test_wrong_config_files_are_refused(
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("kind", ["device", "link to a device", "pipe", "folder", "large"])
 def test_config_files_that_are_none(kind: str, tmp_path: Path) -> None:
-    """Nobody waits for a pipe's writer, nor for a device's end."""
+    """Reading waits neither for a pipe's writer nor for a device's end."""
     path = Path("/dev/zero") if kind == "device" else tmp_path / "config.yaml"
     if kind == "link to a device":
         path.symlink_to("/dev/zero")
@@ -241,7 +241,7 @@ def test_a_config_file_as_large_as_may_be_behind_a_link(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["off", "no", "false", "'off'"])
 def test_off_is_a_choice_of_a_config_file(tmp_path: Path, word: str) -> None:
-    """YAML takes it for false."""
+    """YAML parses it as false."""
     path = tmp_path / "config.yaml"
     path.write_text(f"autotune: {{reuse: {word}}}\n")
     assert settings.load(str(path)) == ({"autotune_reuse": "off"}, [])
@@ -273,7 +273,7 @@ def test_the_launchers_variables() -> None:
 
 
 def test_zero_is_a_number_where_there_can_be_none_of_a_thing() -> None:
-    """And nowhere else: no job has no ranks, and no server listens at port 0."""
+    """Other options start at 1: a job has ranks, and a server does not listen at port 0."""
     from_one = {option.name for option in OPTIONS if option.minimum == 1}
     assert from_one >= {"np", "min_np", "max_np", "slots_per_host", "ssh_port", "master_port"}
     for option in OPTIONS:
@@ -323,7 +323,7 @@ def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_help_is_in_groups_with_every_flag_in_one(capsys: pytest.CaptureFixture[str]) -> None:
-    """And begins with the examples, which test_help_examples.py runs."""
+    """The help begins with the examples, which test_help_examples.py runs."""
     with pytest.raises(SystemExit):
         command_line.parse(["--help"])
     said = capsys.readouterr().out

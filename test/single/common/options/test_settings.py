@@ -1,4 +1,4 @@
-"""Settings come from the environment, once, and what cannot be understood is refused by name."""
+"""Settings are read from the environment once; an invalid one raises an error with its name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from horovod.common.exceptions import WrongSetting
 from horovod.common.options import BY_VARIABLE, CORE, FIRST_RANK, JOB, OPTIONS, PYTHON, RANK, UNSERVED, Option
 from horovod.common.variables import refuse_what_is_no_text
 
-sys.path.append(str(Path(__file__).parents[4]))  # last: a sanitized build may stand before this folder
+sys.path.append(str(Path(__file__).parents[4]))  # last, as a sanitized build may be before this folder
 
 from build_support import generated_headers
 
@@ -34,7 +34,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(option.variable, raising=False)
 
 
-# docs/installing.md promises them. A release adds its new ones, and takes none out.
+# docs/installing.md promises them. A release adds its new names and removes none.
 PROMISED = """
     ALLREDUCE_ALGORITHM AUTOTUNE AUTOTUNE_BAYES_OPT_MAX_SAMPLES AUTOTUNE_CACHE AUTOTUNE_COMPRESSION
     AUTOTUNE_GAUSSIAN_PROCESS_NOISE AUTOTUNE_LOG AUTOTUNE_MAX_STEPS AUTOTUNE_MODE AUTOTUNE_REUSE
@@ -50,7 +50,7 @@ PROMISED = """
 
 
 def test_no_setting_has_lost_its_name() -> None:
-    """The table has no older names, so that one which is called otherwise would do nothing."""
+    """The table has no older names, so a renamed setting would have no effect."""
     served = {option.variable for option in OPTIONS if option.part != UNSERVED}
     assert {f"HOROVOD_{name}" for name in PROMISED.split()} - served == set()
 
@@ -65,7 +65,7 @@ def test_the_header_is_that_of_the_table() -> None:
 
 
 def test_the_core_has_the_settings_of_the_table() -> None:
-    """With their defaults. Where this fails, an older core lies in horovod/: build it again."""
+    """With their defaults. If this fails, the core in horovod/ is out of date: build it again."""
     settings = _native.Settings()
     members = {name for name in vars(_native.Settings) if name[0] != "_" and name != "from_environment"}
     asked = {"stall_shutdown_asked_by", "asks_for_mpi", "asks_for_connections", "do_without_mpi"}
@@ -86,14 +86,14 @@ def test_what_a_transport_asks_for(transport: str) -> None:
 
 
 def test_what_the_core_reads_something_uses() -> None:
-    """An option that is parsed and not honoured is none."""
+    """Every parsed option must have an effect."""
     sources = [*(ROOT / "horovod" / "native").rglob("*.cc"), *(ROOT / "horovod" / "native").rglob("*.h")]
     text = "\n".join(path.read_text() for path in sources)
     assert not [o.variable for o in ROWS if not re.search(rf"settings_?(\.|->){o.member}\b", text)]
 
 
 def test_what_python_reads_something_uses() -> None:
-    folder = Path(horovod.__file__).parent  # the installed one, where a wheel is tested
+    folder = Path(horovod.__file__).parent  # the installed package, if a wheel is tested
     sources = [path for path in folder.rglob("*.py") if path.parent != folder / "common" / "options"]
     text = "\n".join(path.read_text() for path in sources)
     assert not [o.variable for o in OPTIONS if o.part == PYTHON and f'"{o.variable}"' not in text]
@@ -124,7 +124,7 @@ def test_an_empty_variable_means_the_default(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )  # fmt: skip
 def test_what_cannot_be_understood_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """By the core and by horovodrun, in the same words."""
+    """The core and horovodrun use the same words."""
     variable, _, value = f"HOROVOD_{text}".partition("=")
     monkeypatch.setenv(variable, value)
     option = BY_VARIABLE[variable]
@@ -138,7 +138,7 @@ def test_what_cannot_be_understood_is_refused_by_name(monkeypatch: pytest.Monkey
 
 
 def values_of(option: Option) -> dict[str, object]:
-    """What stands in the environment -> what it means: the ends of numbers, and all words for yes and no."""
+    """Text in the environment -> value: the limits of numbers, and all words for yes and no."""
     if option.type == "bool":
         yes, no = ("1", "true", "yes", "on", "True"), ("0", "false", "no", "off", "NO")
         return {**dict.fromkeys(yes, True), **dict.fromkeys(no, False)}
@@ -150,7 +150,7 @@ def values_of(option: Option) -> dict[str, object]:
 
 @pytest.mark.parametrize("option", ROWS, ids=lambda option: option.variable)
 def test_values_are_those_of_the_table(monkeypatch: pytest.MonkeyPatch, option: Option) -> None:
-    """To the core, and to Python, which reads the words of switches too."""
+    """In the core, and in Python, which parses switches too."""
     for text, value in values_of(option).items():
         monkeypatch.setenv(option.variable, text)
         assert getattr(_native.Settings.from_environment(), option.member) == value
@@ -229,14 +229,14 @@ def test_what_is_no_text_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, val
             shown = value.decode(errors="backslashreplace")
             with refused(WrongSetting, "wrong_setting", setting=name, value=shown, expected="UTF-8 text"):
                 _native.Settings.from_environment()
-    with monkeypatch.context() as patch:  # also what the core does not read
+    with monkeypatch.context() as patch:  # including variables that the core does not read
         patch.setenv("HOROVOD_COMPRESSION", os.fsdecode(value))
         with refused(errors.no_text, setting="HOROVOD_COMPRESSION", value=value):
             HorovodBasics().init()
 
 
 def test_text_is_what_python_takes_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At every edge of UTF-8: bytes that follow, what is written too long, surrogates, and the last one."""
+    """At the edges of UTF-8: continuation bytes, overlong forms, surrogates, and the last code point."""
     leads = b"\x7f\x80\xbf\xc0\xc1\xc2\xdf\xe0\xe1\xec\xed\xee\xef\xf0\xf1\xf3\xf4\xf5\xf7\xf8\xfe\xff"
     seconds, others = b"\x41\x7f\x80\x8f\x90\x9f\xa0\xbf\xc0", b"\x80\xbf\xc0"
     for more in range(4):

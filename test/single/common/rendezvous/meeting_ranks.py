@@ -1,4 +1,4 @@
-"""Ranks of a rendezvous as threads: a store in memory, and what stands for the core's TCP."""
+"""Ranks of a rendezvous as threads, with a store in memory and a substitute for the core's TCP."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class PlainStore:
 
 
 class WaitingStore(PlainStore):
-    """One that also waits for less than that."""
+    """A store that can also wait for a shorter time."""
 
     def wait(self, keys: Sequence[str], timeout: timedelta) -> None:
         self._wait(keys, timeout.total_seconds())
 
 
 class MemoryStore(WaitingStore):
-    """As torch.distributed.HashStore."""
+    """A store like torch.distributed.HashStore."""
 
     def check(self, keys: Sequence[str]) -> bool:
         return self.values.keys() >= set(keys)
@@ -69,7 +69,7 @@ class MemoryStore(WaitingStore):
 
 @dataclass
 class Opened:
-    """A world, as far as the core was told of it."""
+    """The core's arguments for a world."""
 
     rank: int
     hosts: list[str]
@@ -84,7 +84,7 @@ class Opened:
 
 
 def fake_native(monkeypatch: pytest.MonkeyPatch, refused: str = "-") -> None:
-    """No core takes part; listening fails at addresses that begin so."""
+    """Replaces the core; listening fails at addresses with this prefix."""
     ports = itertools.count(4000)
     barriers: dict[bytes, threading.Barrier] = {}
 
@@ -100,7 +100,7 @@ def fake_native(monkeypatch: pytest.MonkeyPatch, refused: str = "-") -> None:
     def open_world_over_tcp(settings: object, listener: TcpListener, rank: int, *told: Any) -> Opened:
         opened = Opened(rank, *told)
         assert opened.endpoints[rank] == listener.endpoints
-        # By the job's own key. It is collective: all have what was exchanged when it ends.
+        # Uses the job's key. It is collective: all ranks have the exchanged data when it ends.
         barriers.setdefault(opened.secret, threading.Barrier(opened.size)).wait(10)
         return opened
 
@@ -149,13 +149,13 @@ def joining(store: Store, rank: int, size: int = 2, seconds: float = 5.0) -> Sto
 
 
 def errors_of(worlds: Sequence[Any]) -> set[str]:
-    """What all ranks raised."""
+    """The errors of all ranks."""
     assert all(isinstance(world, CannotStart) for world in worlds), worlds
     return set(map(str, worlds))
 
 
 def error_of(worlds: Sequence[Any]) -> CannotStart:
-    """What all ranks raised alike, as the first has it: others may have been told of it."""
+    """The first rank's error, whose text all ranks have; others may have received it as a report."""
     assert len(errors_of(worlds)) == 1
     error: CannotStart = worlds[0]
     return error

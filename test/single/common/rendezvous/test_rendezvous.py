@@ -1,4 +1,4 @@
-"""Ranks that no MPI has started meet in a store, and tell the core where each listens."""
+"""Ranks that MPI did not start meet in a store and give the core every rank's address."""
 
 # private: _absence, _answer_roll, _session, _tell_who_can_connect: a rank that stops half-way through meeting
 
@@ -83,7 +83,7 @@ def test_many_ranks_and_another_order() -> None:
 
 
 def test_the_end_of_a_meeting_leaves_the_next_one_alone() -> None:
-    """A quick rank is in the next meeting when rank 0 comes to the end of this one: its hello stays."""
+    """A fast rank enters the next meeting before rank 0 ends this one: its hello stays."""
     store = MemoryStore()
     first = [joining(store, rank) for rank in (0, 1)]
     in_threads(2, lambda rank: first[rank].allgather("card", b"x"))
@@ -96,7 +96,7 @@ def test_the_end_of_a_meeting_leaves_the_next_one_alone() -> None:
 
 
 class Forgetless(MemoryStore):
-    """A store that keeps what is in it, as that of torchrun's agent after a crash."""
+    """A store that keeps its content, as the store of torchrun's agent does after a crash."""
 
     delete_key = None  # type: ignore[assignment]
 
@@ -209,7 +209,7 @@ def test_a_store_that_is_out_of_order(
 
 def test_stores_of_other_makers() -> None:
     class Texts(PlainStore):
-        """Does not wait, and has texts."""
+        """A store that does not wait, and returns str."""
 
         def set(self, key: str, value: bytes) -> None:
             super().set(key, value.decode("latin-1"))
@@ -237,7 +237,7 @@ def test_what_rank_0_has_not_packed(data: bytes) -> None:
 
 
 def two_at_once(store: MemoryStore, *ranks: int) -> list[str]:
-    """What each of these says, of two jobs of two ranks."""
+    """The result or error of each of these ranks, of two jobs of two ranks."""
     found = [joining(store, rank, seconds=3.0) for rank in ranks]
 
     def meets(number: int) -> str:
@@ -250,10 +250,10 @@ def two_at_once(store: MemoryStore, *ranks: int) -> list[str]:
 
 
 def test_two_jobs_in_one_store_at_once() -> None:
-    """Whoever comes first: at most one rank 0 goes on, with one rank 1, and others say why they do not."""
+    """In any order at most one rank 0 continues, with one rank 1, and the others report why they do not."""
 
     class AtOnce(MemoryStore):
-        """Both ranks 0 have come before either goes on."""
+        """A store in which both ranks 0 arrive before either continues."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -266,7 +266,7 @@ def test_two_jobs_in_one_store_at_once() -> None:
 
     name = f"{socket.gethostname()}, process {os.getpid()}"
     first = str(errors.two_first_ranks(process=name, place=PLACE))
-    # Side by side: whoever is refused by nobody waits for seconds.
+    # In parallel: a rank without an answer waits for seconds.
     for said in in_threads(5, lambda _: two_at_once(AtOnce(), 0, 1, 0, 1)):
         assert first in said[::2], said
         met = [text.startswith("[") for text in said]
@@ -288,7 +288,7 @@ def test_the_second_rank_0_is_refused_by_the_first() -> None:
 
 
 def test_the_second_of_one_number_is_told() -> None:
-    """Rank 0 has taken another for that rank."""
+    """Rank 0 has accepted another process as that rank."""
     store = MemoryStore()
     rank_1 = joining(store, 1, seconds=20.0)
 
@@ -307,7 +307,7 @@ def test_the_second_of_one_number_is_told() -> None:
 
 
 def test_two_processes_of_one_number() -> None:
-    """Who asks again with an earlier number lives, beside who asks with another."""
+    """A process that repeats its earlier number is alive, beside a process with another number."""
     store = MemoryStore()
     rank_0 = joining(store, 0, seconds=20.0)
     numbers = [b"a" * 32, b"b" * 32]
@@ -339,7 +339,7 @@ def test_a_job_goes_on_where_another_that_is_dead_has_called() -> None:
     "text", [b"\x1b[31mevil\x1b]0;title\x07 " + b"A" * 9, b"3872963401", b"", b"\xff\xfe", b"\x1b \r\n"]
 )
 def test_what_others_write_as_a_reason_is_shown_as_such(text: bytes) -> None:
-    """Nothing of it reaches a terminal as control characters, and a word alone is no error."""
+    """Control characters do not reach the terminal, and a word without a reason is refused."""
     store = MemoryStore()
     rank = joining(store, 1)
     rank._session = "s"

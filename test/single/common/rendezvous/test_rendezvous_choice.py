@@ -1,4 +1,4 @@
-"""Where ranks listen: a pure function of what all say of themselves."""
+"""The addresses on which ranks listen: a pure function of the facts that all ranks report."""
 
 # private: _known: speeds that no interface here has
 
@@ -101,7 +101,7 @@ def test_several_addresses_in_one_network() -> None:
 
 
 def test_hosts_in_networks_of_their_own() -> None:
-    """As in clouds: by the default route, or that to MASTER_ADDR."""
+    """As in clouds: by the default route, or by the route to MASTER_ADDR."""
     a = card("a", LO, ("eth0", "10.1.0.5/32", 0), DOCKER, route="10.1.0.5")
     b = card("b", LO, ("ens4", "10.2.0.6/32", 0), DOCKER, route="10.2.0.6")
     assert addresses([a, b]) == [["10.1.0.5"], ["10.2.0.6"]]

@@ -1,4 +1,4 @@
-"""Where ranks meet: a folder, torch's store, a step of Slurm's, what a script has, MPI."""
+"""Meeting places of ranks: a folder, torch's store, a Slurm step, a store of the script, MPI."""
 
 # private: _kept, _seconds: a shorter wait, and stores that a process keeps until it ends
 
@@ -117,7 +117,7 @@ def test_folders_that_are_none(tmp_path: Path) -> None:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, bool, float]]:
-    """What was asked of torch."""
+    """The calls of torch."""
     asked: list[tuple[str, int, bool, float]] = []
     store = MemoryStore()
 
@@ -190,7 +190,7 @@ def test_a_store_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """Free, as far as one can know."""
+    """A port that is probably free."""
     holder = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     number = holder.port
     del holder
@@ -199,12 +199,12 @@ def port() -> Iterator[int]:
 
 
 def torchs_own(port: int, rank: int) -> Any:
-    """What init_process_group() makes."""
+    """A substitute for the result of init_process_group()."""
     return next(dist.rendezvous(f"tcp://localhost:{port}", rank, 2, timeout=timedelta(seconds=10)))[0]
 
 
 def test_torchs_store_itself(port: int, core: None) -> None:
-    """Shared with init_process_group(), which torch lets have the same port in the same process."""
+    """Shared with init_process_group(), as torch allows the same port in one process."""
     stores = [torch_store.make_store("localhost", port, rank == 0, 10.0) for rank in range(2)]
     assignments = [assignment_of(rank, 2, []) for rank in range(2)]
     worlds = meet(
@@ -279,7 +279,7 @@ def test_the_first_host_of_the_job_where_nobody_says_the_steps() -> None:
     assert places.first_host(detect(told), told) == "a-3"
 
 
-# ---- what a script has
+# ---- a store of the script
 
 
 def test_init_in_a_store_of_the_script(core: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,7 +327,7 @@ def test_a_store_and_a_communicator(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_communicator_where_no_mpi_has_started_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """mpi4py finds this process alone, so that its world would be taken for all ranks."""
+    """mpi4py finds this process alone, so its world could be mistaken for all ranks."""
 
     class Comm:
         pass

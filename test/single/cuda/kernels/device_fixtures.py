@@ -1,4 +1,4 @@
-"""Fixtures of tests of a GPU's kernels: the GPU, and buckets that are freed afterwards."""
+"""Fixtures for tests of GPU kernels: the GPU, and buckets that are freed afterwards."""
 
 from collections.abc import Iterator
 

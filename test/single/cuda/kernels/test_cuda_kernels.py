@@ -1,4 +1,4 @@
-"""Encoding and decoding on a GPU (an emulated one): the CPU codecs' bytes, whatever sizes and places."""
+"""Encoding and decoding on an emulated GPU give the CPU codecs' bytes for all sizes and alignments."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def many_tensors(dtype: str = "float32", *, special: bool = True, feedback: bool
 def assert_encodes(
     gpu: Gpu, buckets: list[Bucket], tensors: list[Tensor], name: str, *, prescale: float = 1.0, skew: int = 0
 ) -> None:
-    """Message, residuals and the count of saturated values are the CPU's, and decoding the message too."""
+    """Message, residuals, count of saturated values, and the decoded message equal the CPU's."""
     dtype = tensors[0].values.dtype.name
     bucket = Bucket(gpu, tensors, name, skew, dtype)
     buckets.append(bucket)
@@ -94,7 +94,7 @@ def test_blocks(gpu: Gpu, buckets: list[Bucket], codec: str, block: int) -> None
 
 @pytest.mark.parametrize("name", NAMES)
 def test_whole_runs_in_place(gpu: Gpu, buckets: list[Bucket], name: str) -> None:
-    """Aligned memory and nothing special: the way of the bulk, which has forms of its own."""
+    """Aligned memory without special values takes the fast path, which has separate code."""
     assert_encodes(gpu, buckets, [Tensor(gradient_like(8192), gradient_like(8192, seed=2))], name)
 
 
@@ -127,7 +127,7 @@ def test_every_half(gpu: Gpu, buckets: list[Bucket]) -> None:
 
 @pytest.mark.parametrize("name", ["bit16", *GRIDS, "int8/128", "int4/128"])
 def test_every_code_decodes(gpu: Gpu, buckets: list[Bucket], name: str) -> None:
-    """Codes that no encoder writes, too, under every scale byte."""
+    """All codes with every scale byte, including codes that no encoder writes."""
     count = 3 * 4096 + 100
     bucket = Bucket(gpu, [Tensor(np.zeros(count, np.float32))], name)
     buckets.append(bucket)

@@ -1,4 +1,4 @@
-"""Sums, and moving elements, on a GPU (an emulated one): what the CPU makes of the same, to the bit."""
+"""Sums and copies of elements on an emulated GPU equal the CPU's results, bit for bit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def tensors_of(rank: int, dtype: str, *, feedback: bool = False) -> list[Tensor]
 
 
 def results_of(values: Sequence[Float32s], tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The sums as tensors, as their encoding sees them."""
+    """The sums as tensors, the input of their encoding."""
     pairs = zip(values, tensors, strict=True)
     return [Tensor(value, tensor.residual, tensor.key, tensor.first) for value, tensor in pairs]
 
@@ -46,7 +46,7 @@ def assert_all_same(actual: Sequence[NDArray[Any]], expected: Sequence[NDArray[A
 
 @pytest.mark.parametrize("name", NAMES)
 def test_codes_to_codes(gpu: Gpu, buckets: list[Bucket], name: str) -> None:
-    """Decode, sum, scale, write, and encode again, with what that loses kept."""
+    """Decode, sum, scale, write, and encode again, with residuals."""
     count = MANY[NAMES.index(name) % len(MANY)]
     own = tensors_of(0, "float32", feedback=True)
     bucket = Bucket(gpu, own, name, message_skew=NAMES.index(name) % 4)
@@ -82,7 +82,7 @@ def test_codes_to_elements(gpu: Gpu, buckets: list[Bucket], dtype: str, count: i
 def test_elements_to_codes_and_elements(
     gpu: Gpu, buckets: list[Bucket], name: str, dtype: str, count: int
 ) -> None:
-    """The own contribution is read in place, the others from messages of elements."""
+    """The rank's own contribution is read in place, the others from messages of elements."""
     own = tensors_of(0, dtype, feedback=bool(name))
     bucket = Bucket(gpu, own, name, message_skew=count, dtype=dtype)
     buckets.append(bucket)

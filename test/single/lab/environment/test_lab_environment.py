@@ -1,4 +1,4 @@
-"""The environment table: what is there, what is absent, several hosts, and its file."""
+"""The environment table: present and absent entries, several hosts, and its file."""
 
 # private: _cuda, _nccl, _nic_drivers, _os, _pytorch: machines and files that are not here
 
@@ -160,7 +160,7 @@ def test_pytorchs_own_file_says_what_its_package_does_not(
 
 
 def test_nccl_is_pythons_before_the_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whose file it is that ends in the whole version, in the first folder that has one."""
+    """The version comes from the file name with the full version, in the first folder that has one."""
     made.tree(tmp_path, dict.fromkeys(("usr/lib64/libnccl.so.2.18.3", "usr/lib/libnccl.so.2.17.1"), ""))
     made.tree(
         tmp_path, dict.fromkeys(("usr/lib/x86_64-linux-gnu/libnccl.so.2", "usr/lib64/libnccl_static.a"), "")

@@ -1,4 +1,4 @@
-"""Reads a report back: its tables, from HTML and from Markdown, and which sentences it says."""
+"""Parses a report: its tables, from HTML and from Markdown, and its sentences."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def warned(runs: Sequence[Run], rows: Sequence[Row] = (), language: str = "en") 
 
 
 def says(text: str | None, key: str, language: str = "en", **values: object) -> bool:
-    """Whether a text has this sentence, with these values; others may be any."""
+    """Whether a text has this sentence with these values; other values are arbitrary."""
     pattern = ""
     for literal, name, _, _ in string.Formatter().parse(LANGUAGES[language][key]):
         pattern += re.escape(literal) + (
@@ -99,7 +99,7 @@ class TableReader(HTMLParser):
 
 
 def markdown_tables(page: str) -> list[Rows]:
-    """In their order; what they show, without links, marks and escapes."""
+    """The cells in order, as shown: without links, marks and escapes."""
     tables: list[Rows] = []
     before = ""
     for line in page.splitlines():
@@ -114,7 +114,7 @@ def markdown_tables(page: str) -> list[Rows]:
 
 
 def shown(markdown: str) -> str:
-    """What a reader of GitHub sees of a cell."""
+    """The text of a cell as GitHub shows it."""
     text = re.sub(r"(?<!\\)\[((?:\\.|[^\]\\])*)\]\([^)]*\)", r"\1", markdown)
     text = re.sub(r"</?sup>", "", text)
     text = re.sub(r"\\(.)", r"\1", text)

@@ -1,4 +1,4 @@
-"""What a report says where there is little to say: few runs, equal figures, diverged training."""
+"""Reports on little data: few runs, equal figures, diverged training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from horovod.lab.runs import Run
 
 @pytest.fixture
 def without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take seconds."""
+    """Omit plots, which take seconds."""
     monkeypatch.setattr(plots, "pictures", lambda *_: [])
 
 

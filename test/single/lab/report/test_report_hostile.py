@@ -1,4 +1,4 @@
-"""Texts from outside that look like markup: a report shows them, and nothing more."""
+"""A report shows external texts that look like markup as plain text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report says of compression's price and gain: no more than seeds, bytes, waiting and load allow."""
+"""A report claims no more about compression's cost and gain than seeds, bytes, waiting and load allow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def paid(runs: Sequence[Run], language: str = "en") -> str | None:
 def pair(
     step: float, wait: float, seeds: int = 1, change: Callable[[Run], Run] = lambda run: run
 ) -> list[Run]:
-    """A serial run, one of two ranks without compression as `BASE`, and one with bit8 as told."""
+    """A serial run, a run of two ranks without compression as in `BASE`, and one with bit8 as given."""
 
     def made(run: Run) -> Run:
         seconds, waited = (step, wait) if run.plan.compression == "bit8" else BASE
@@ -48,7 +48,7 @@ def conclusion(runs: Sequence[Run]) -> Conclusion:
 
 
 def busy(shares: dict[tuple[str, int], float]) -> Callable[[Run], Run]:
-    """Other programs take these shares of the processors during runs, by compression and seed."""
+    """Make other programs take these shares of the processors during runs, by compression and seed."""
 
     def change(run: Run) -> Run:
         share = shares.get((run.plan.compression, run.plan.seed), 0.0) if run.plan.ranks > 1 else 0.0
@@ -81,8 +81,8 @@ def test_seeds_that_one_row_lacks_do_not_count() -> None:
     [
         (0.05, 0.01, Conclusion.PAID, "pair_paid"),
         (0.08, 0.03, Conclusion.PAID, "pair_paid"),
-        (0.05, 0.04, Conclusion.UNEXPLAINED, "pair_unexplained"),  # it waits 10 ms less, and takes 50 less
-        (0.05, 0.09, Conclusion.UNEXPLAINED, "pair_unexplained_chance"),  # faster, and yet it waits more
+        (0.05, 0.04, Conclusion.UNEXPLAINED, "pair_unexplained"),  # wait 10 ms shorter, step 50 ms
+        (0.05, 0.09, Conclusion.UNEXPLAINED, "pair_unexplained_chance"),  # faster, although it waits more
         (0.15, 0.09, Conclusion.COST, "pair_cost_coding"),
         (0.15, 0.01, Conclusion.COST, "pair_cost"),
         (0.0998, 0.01, Conclusion.UNDECIDED, "pair_undecided"),
@@ -110,7 +110,7 @@ def test_less_time_is_not_called_faster_by_as_much() -> None:
 
 
 def test_an_interval_is_of_the_paired_difference() -> None:
-    """What both runs of a seed have in common, here a machine that slows down, is no spread of it."""
+    """An effect on both runs of a seed, such as a slower machine, does not widen the interval."""
 
     def change(run: Run) -> Run:
         return replace(run, step_seconds=tuple(2**run.plan.seed * each for each in run.step_seconds))
@@ -175,7 +175,7 @@ def test_where_two_seeds_are_undisturbed_only_such_count() -> None:
 
 
 def test_an_interval_without_end_is_said_to_be_wide() -> None:
-    """Of two seeds that contradict each other, with 99.9 %: e to the power of a thousand is no float."""
+    """Two seeds contradict each other, at 99.9 %: e to the power of 1000 exceeds a float."""
 
     shares = {(name, seed): 0.5 for name in ("none", "bit8") for seed in (1, 2)}
 

@@ -1,4 +1,4 @@
-"""The plots: small, the same bytes for the same runs, and fit for a page beside each other."""
+"""The plots are small, have the same bytes for the same runs, and fit beside each other on a page."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def plots(folder: Path) -> dict[str, str]:
 
 
 def drawn(folder: Path) -> dict[str, str]:
-    """Those of matplotlib."""
+    """The plots that matplotlib draws."""
     return {name: source for name, source in plots(folder).items() if name != "topology"}
 
 
@@ -148,7 +148,7 @@ def test_what_is_no_codec_has_no_histogram(tmp_path: Path) -> None:
 
 
 def test_errors_of_every_size_are_in_the_histogram(tmp_path: Path) -> None:
-    """What is lost altogether has an error of 1; a larger one stands apart from it."""
+    """A total loss has an error of 1; a larger error is drawn apart from it."""
     rows = table(sample_runs(tmp_path, compressions=("bit8",)))
     relative = np.array([0.0, 1e-9, 1.0, 5.0, 1e6])
     figure = draw_errors([CodecError("bit8", 0.5, relative)], Names(rows, Words("en")), Words("en"))
@@ -318,7 +318,7 @@ def test_rows_are_drawn_in_ways_that_differ(tmp_path: Path) -> None:
 def test_a_histogram_has_a_line_and_its_loss_for_each_codec(tmp_path: Path) -> None:
     _, names = rows_and_names(sample_runs(tmp_path, ranks=(2,), compressions=("none", "bit16", "bit8")))
     errors = codec_errors(["none", "bit16", "bit8"])
-    assert [error.compression for error in errors] == ["bit16", "bit8"]  # what is no codec has none
+    assert [error.compression for error in errors] == ["bit16", "bit8"]  # only codecs have an error
     (axes,) = draw_errors(errors, names, Words("en")).axes
     for error, patch in zip(errors, axes.patches, strict=True):
         assert isinstance(patch, StepPatch) and patch.get_label() == (

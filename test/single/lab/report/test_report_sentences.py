@@ -1,4 +1,4 @@
-"""What a report says of its numbers is chosen by them: each test makes numbers, and reads the sentences."""
+"""A report chooses its sentences by its numbers: each test makes numbers and reads the sentences."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_long_compressions_get_short_names_that_are_explained() -> None:
 def with_accuracies(
     accuracies: dict[tuple[str, int], Sequence[float]], steps: int | None = None
 ) -> list[Run]:
-    """Runs of compressions and ranks, with an accuracy for each seed, and all with so many steps if given."""
+    """Runs of compressions and ranks, with an accuracy for each seed; `steps` sets their number of steps."""
     seeds = len(next(iter(accuracies.values())))
     made = []
     for run in sample_runs(HERE, sorted({name for name, _ in accuracies} - {"serial"}), seeds=seeds):
@@ -175,7 +175,7 @@ def with_accuracies(
 def test_the_largest_change_of_accuracy_is_said_with_its_interval(
     plain: list[float], other: list[float], said: list[Any]
 ) -> None:
-    """Of 2 seeds, 95 % of all t of one degree of freedom are below 12.706."""
+    """Two seeds: 95 % of all t with one degree of freedom are below 12.706."""
     rows, names = named(with_accuracies({("none", 2): plain, ("bit8", 2): other}))
     wanted = []
     for key, *values in ((one,) if isinstance(one, str) else one for one in said):
@@ -235,7 +235,7 @@ def test_where_as_many_steps_were_taken_nothing_is_said_of_fewer() -> None:
 
 
 def limited(step: float, wait: float, cores: int | None = 4, busy: float = 0.0, serial: bool = True) -> str:
-    """What is said of where a step of none × 4 goes, beside a serial step of 20 ms."""
+    """The sentence on how a step of none × 4 spends its time, compared with a serial step of 20 ms."""
 
     def change(run: Run) -> Run:
         run = replace(run, load=Load(0.0, busy if run.plan.ranks == 4 else busy / 25, 0.0))
@@ -253,7 +253,7 @@ def limited(step: float, wait: float, cores: int | None = 4, busy: float = 0.0, 
         (0.0219, 0.0019, {}, "limit_none"),
         (0.0221, 0.0021, {}, "limit_waiting"),
         (0.0221, 0.0, {}, "limit_compute"),
-        (0.040, 0.010, {}, "limit_waiting"),  # as much as computation is slower
+        (0.040, 0.010, {}, "limit_waiting"),  # equals the slowdown of computation
         (0.041, 0.010, {}, "limit_compute"),
         (0.041, 0.010, {"cores": 3}, "limit_cores"),
         (0.041, 0.010, {"cores": None}, "limit_unknown"),

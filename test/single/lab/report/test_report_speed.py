@@ -1,4 +1,4 @@
-"""What a report says of speed-up, where the ranks divided the steps and where they did not."""
+"""A report's sentences on speed-up, if ranks divided the steps among them and if they did not."""
 
 from __future__ import annotations
 

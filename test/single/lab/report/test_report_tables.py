@@ -1,4 +1,4 @@
-"""The tables of a report, read back from HTML and Markdown and compared with figures taken from the runs."""
+"""Compares a report's tables, parsed from HTML and Markdown, with figures computed from the runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("without_plots")
 
 @pytest.fixture
 def without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take seconds, and have tests of their own."""
+    """Plots take seconds, and other tests cover them."""
     monkeypatch.setattr(plots, "pictures", lambda *_: [])
 
 

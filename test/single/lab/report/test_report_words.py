@@ -1,4 +1,4 @@
-"""The two languages of the report say the same things, and nothing is said that nobody asks for."""
+"""The report has the same sentences in both languages, and the code uses each of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from horovod.lab.report import tables
 from horovod.lab.report.words import LANGUAGES, Words
 
 REPORT = Path(tables.__file__).parent
-BUILT = re.compile(r"(entry|section)_\w+|.*_(one|many|title|caption)")  # keys that are put together
+BUILT = re.compile(r"(entry|section)_\w+|.*_(one|many|title|caption)")  # keys that the code composes
 
 
 def placeholders(text: str) -> set[str]:

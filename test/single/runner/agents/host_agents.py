@@ -1,4 +1,4 @@
-"""A real agent of a host, with a test in the driver's place."""
+"""A real agent of a host, with a test as its driver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from horovod.runner.agents.frames import Frame, FrameParser
 
 
 class HostAgent:
-    """Its process, and the frames that have come from it."""
+    """The agent's process, and the frames received from it."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -26,14 +26,14 @@ class HostAgent:
         self._has_begun = False
 
     def say(self, *said: bytes) -> None:
-        """After the first words that a driver says."""
+        """Send frames; the first ones follow a driver's first bytes."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"".join(said) if self._has_begun else frames.MAGIC + b"".join(said))
         self._has_begun = True
         self._process.stdin.flush()
 
     def hear(self, kind: bytes) -> dict[str, Any]:
-        """The first frame of that kind, and forget it."""
+        """Wait for the first frame of that kind, and remove it."""
         assert self._process.stdout is not None
         until = busy.limit(30)
         while kind not in {frame.kind for frame in self.heard}:
@@ -47,7 +47,7 @@ class HostAgent:
 
 @contextmanager
 def host_agent(*told: str) -> Iterator[HostAgent]:
-    """It ends in order when it is left. `told`: its arguments; for facts it needs the packages."""
+    """An agent that ends regularly with the block. `told`: its arguments; facts need the packages."""
     words = [sys.executable, "-I", *([] if frames.FACTS in told else ["-S"]), agent.__file__, *told]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:

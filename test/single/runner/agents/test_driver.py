@@ -1,4 +1,4 @@
-"""Jobs of real agents, which a program in ssh's place starts, and what becomes of those that go wrong."""
+"""Jobs of real agents, started by a substitute for ssh, and the end of jobs that fail."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TOLD = packed_environment({b"PATH": os.environb[b"PATH"], b"GIVEN": b"told"})
 
 @dataclass
 class Jobs:
-    """Runs one, of a rank on each host, whose output is in `out` and `err`."""
+    """Runs a job with a rank on each host; its output is in `out` and `err`."""
 
     log: Path
     input: int = field(default_factory=lambda: os.open(os.devnull, os.O_RDONLY))
@@ -80,7 +80,7 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
 
 
 def soon(act: Callable[[], object], when: Callable[[], object]) -> threading.Thread:
-    """Do that when something is so, beside the job."""
+    """Run an action, beside the job, once a condition holds."""
 
     def wait() -> None:
         busy.until(lambda: bool(when()))
@@ -94,7 +94,7 @@ def soon(act: Callable[[], object], when: Callable[[], object]) -> threading.Thr
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("meets", [False, True])
 def test_ranks_of_hosts_that_come_at_once_and_at_the_second_try(meets: bool, jobs: Jobs) -> None:
-    """What was said to them before the first try failed is not lost."""
+    """Frames sent before the first try failed are not lost."""
     ending = jobs.run("good1 slow", "echo $HOROVOD_RANK $GIVEN $HOROVOD_HOSTNAME", meets)
     assert ending == Ending(0) and jobs.err == b""
     assert sorted(jobs.out.splitlines()) == [b"[0]<stdout>:0 told good1", b"[1]<stdout>:1 told slow"]

@@ -1,4 +1,4 @@
-"""What becomes of horovodrun's standard input before it is sent: how far ahead it is read, and when not."""
+"""How far ahead horovodrun reads its standard input before it sends it, and when it does not read."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from horovod.runner.agents.driver import PART, WINDOW, JobInput
 
 @contextlib.contextmanager
 def job_input() -> Iterator[tuple[JobInput, int, int]]:
-    """(an input, its source, who writes there)."""
+    """(an input, its source, its writer)."""
     source, writer = os.pipe()
     try:
         yield JobInput(source), source, writer
@@ -63,5 +63,5 @@ def test_a_terminal_is_read_in_the_foreground_only(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(os, "tcgetpgrp", lambda descriptor: os.getpgrp() + (not is_ours))
         assert job.wanted() == (source if is_ours else -1)
         monkeypatch.undo()
-        monkeypatch.setattr(os, "isatty", lambda descriptor: True)  # and a pipe is nobody's terminal
+        monkeypatch.setattr(os, "isatty", lambda descriptor: True)  # a pipe is not a terminal
         assert job.wanted() == -1

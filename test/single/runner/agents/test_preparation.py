@@ -1,4 +1,4 @@
-"""What is asked of other hosts before a job starts: by a program in ssh's place, and of made agents."""
+"""Checks of other hosts before a job starts, by a substitute for ssh and by simulated agents."""
 
 from __future__ import annotations
 
@@ -134,18 +134,18 @@ def test_how_an_agent_is_started() -> None:
 
 
 def test_ssh_speaks_english_and_the_ranks_there_hear_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its messages are read."""
+    """The launcher parses ssh's messages."""
     monkeypatch.setenv("LC_ALL", "de_DE")
     told = Ways(Ssh()).environment("b.invalid")
     assert b"LC_ALL" not in told and told[b"LC_MESSAGES"] == b"C" and told[b"PATH"] == os.environb[b"PATH"]
     assert Ways(Ssh()).environment("localhost") is Ways(Srun()).environment("b.invalid") is os.environb
 
 
-# a made driver
+# a simulated driver
 
 
 class MadeDriver:
-    """In a driver's place: hosts that have these facts, and answer so; the others fail."""
+    """Replaces a driver: hosts with these facts and answers; other hosts fail."""
 
     def __init__(self, facts: Mapping[str, Any], answers: Mapping[str, Any] = {}) -> None:
         self.facts, self.answers = facts, answers
@@ -164,7 +164,7 @@ class MadeDriver:
 
 
 def facts(address: str = "10.0.0.1/24", **other: str) -> dict[str, Any]:
-    """Of a host with this software, but for what is another."""
+    """Facts of a host with this software, except for `other`."""
     return {
         "host": "x", "addresses": [["eth0", address, 1000], ["lo", "127.0.0.1/8", 0]], "from": "", "at": "",
         "software": {**software.installed(), **other},
@@ -204,7 +204,7 @@ def test_another_torch_or_python_is_warned_of() -> None:
 
 
 def test_a_launcher_without_ranks_may_have_another_pytorch() -> None:
-    """A login node's results differ from nobody's."""
+    """A login node computes no results that could differ."""
     driver = MadeDriver({"a": facts(PyTorch="2.4"), "b": facts("10.0.0.2/24", PyTorch="2.4")})
     assert preparation_of(driver).prepare(["a", "b"], (), ()).warnings == ()
     said = preparation_of(driver).prepare(["a", "b"], ["b"], ()).warnings[0]
@@ -213,7 +213,7 @@ def test_a_launcher_without_ranks_may_have_another_pytorch() -> None:
 
 @pytest.mark.parametrize(("least", "begins"), [(2, True), (3, False)])
 def test_a_job_may_begin_without_hosts_that_cannot_be_reached(least: int, begins: bool) -> None:
-    """They are as hosts that fail later."""
+    """They count as hosts that fail later."""
     driver = MadeDriver({"a": facts(), "b": facts("10.0.0.2/24")})
     one = preparation_of(driver, least)
     if not begins:
@@ -304,7 +304,7 @@ def test_an_agent_answers_what_it_is_asked() -> None:
 
 
 def test_reaching_addresses() -> None:
-    """Refused is reached: this host has no server on port 1, but it answers."""
+    """A refused connection counts as reached: this host has no server on port 1, but it answers."""
     assert host_facts.unreachable(1, 2.0, ["127.0.0.1"]) == []
     assert host_facts.unreachable(1, 0.2, ["255.255.255.255", "127.0.0.1"]) == ["255.255.255.255"]
 

@@ -1,4 +1,4 @@
-"""A job of agents without a process: frames, the store, places, and what a job decides. And a real agent."""
+"""A job of agents without a process: frames, the store, places and decisions. Also a real agent."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ FRAMES = [
 
 
 def fed(parser: Any, data: bytes, step: int = 1 << 20) -> list[Any]:
-    """What it finds in a stream that comes in pieces of so many bytes."""
+    """The parser's results for a stream in pieces of `step` bytes."""
     pieces = (data[at : at + step] for at in range(0, len(data), step))
     return [found for piece in pieces for found in parser.feed(piece)]
 
@@ -111,7 +111,7 @@ def test_what_is_no_frame_is_an_error(data: bytes) -> None:
 
 @pytest.mark.parametrize("data", [b"Last login: Mon", frames.MAGIC[1:], frames.frame(frames.BEAT)])
 def test_a_driver_begins_as_it_should(data: bytes) -> None:
-    """Nobody's words come before its own; what has read the first of them leaves the rest as nonsense."""
+    """A driver's stream begins with its frames; if another program reads their beginning, it is invalid."""
     with pytest.raises(ValueError, match="does not begin as it should"):
         FrameParser(from_agent=False).feed(data)
 
@@ -237,7 +237,7 @@ def test_a_place_on_its_way() -> None:
 
 
 class Elastic(Decisions):
-    """Decisions as those of a job whose hosts come and go: whatever a test says."""
+    """Decisions of an elastic job, which the test makes."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[Any, ...]] = []
@@ -277,7 +277,7 @@ class Elastic(Decisions):
 
 
 class Driver:
-    """A job on made hosts, whose agents and workers a test plays, and as a rule its decisions too."""
+    """A job on simulated hosts. The test acts as agents and workers, and usually makes the decisions."""
 
     def __init__(self, decisions: FixedJob | None = None, is_elastic: bool = False) -> None:
         self.decides = Elastic()
@@ -302,7 +302,7 @@ class Driver:
         return self.effects()
 
     def ask(self, host: str, worker: int, **message: Any) -> list[tuple[int, dict[str, Any]]]:
-        """Returns the answers, by worker."""
+        """Let workers ask; return the answers by worker."""
         body = worker.to_bytes(4, "big") + json.dumps(message).encode()
         self.job.heard(host, Frame(frames.MESSAGE, body), self.now)
         return answers(self.effects())
@@ -404,7 +404,7 @@ def test_a_job_ends_when_all_have_ended() -> None:
 
 
 def test_a_failure_is_left_to_horovodrun() -> None:
-    """Which has its report, and waits for others' before it ends the job."""
+    """The driver has its report, and waits for the others' before it ends the job."""
     driver = two_hosts()
     assert driver.end(1, "b", 3 << 8) == []
     driver.job.signalled(signal.SIGTERM, driver.now)
@@ -512,7 +512,7 @@ def test_what_no_agent_says_is_an_error(kind: bytes, body: bytes) -> None:
 
 
 def test_an_agent_keeps_the_function_that_workers_call(tmp_path: Path) -> None:
-    """Of a host that the launcher has not reached by ssh before: it may have come later."""
+    """A host that the launcher has not reached by ssh before may have come later."""
     name, data = fresh_name(), os.urandom(3 << 20)
     variables = {b"HOROVOD_RUN_PAYLOAD": name.encode(), b"TMPDIR": bytes(tmp_path)}
     folder = Path(tempfile.gettempdir()) / name
@@ -574,7 +574,7 @@ def test_why_a_membership_was_made_and_a_worker_is_stopped_is_said() -> None:
 
 
 def test_output_of_each_worker_has_a_label_of_its_own() -> None:
-    """Also where two live workers have begun as the same rank; and it is said when it is all there."""
+    """Also if two live workers began as the same rank; the end of each output is reported."""
     places = places_of([("a", 1), ("b", 1)])
     driver = Driver(is_elastic=True)
     begun = driver.begin(Start(0, "a", places[0]), Start(1, "b", places[1]))
@@ -598,7 +598,7 @@ def test_output_of_each_worker_has_a_label_of_its_own() -> None:
 def test_input_that_was_lost_with_the_first_rank_0_is_said(
     sent: list[bytes], status: int, is_said: bool
 ) -> None:
-    """Nobody else gets the rest: what that worker has read of it is not known."""
+    """No other worker gets the rest, as the amount that the first has read is unknown."""
     places = places_of([("a", 1), ("b", 1)])
     driver = Driver(is_elastic=True)
     driver.begin(Start(0, "a", places[0]), Start(1, "b", places[1]))
@@ -691,7 +691,7 @@ def test_the_connection_of_ssh_is_found() -> None:
 
 @pytest.mark.parametrize("wanted", [["nosuch0"], ["nosuch0", "203.0.113.0/24"], ["10.0.0.0/99"]])
 def test_interfaces_that_are_not_there_are_named(wanted: list[str]) -> None:
-    """Also where all ranks are here, and would never ask for them."""
+    """Also if all ranks are on this host, which needs no network."""
     row = errors.wrong_value if "99" in wanted[0] else errors.no_such_network
     with refused(row, value=",".join(wanted)) as error:
         job_hosts.refuse_absent(wanted)
@@ -737,7 +737,7 @@ def test_what_ranks_of_agents_inherit_and_are_told() -> None:
         "PMIX_RANK": "1",
         "HOROVOD_JOINED_BY": "1 x",
         "HOROVOD_RANK": "3",
-        "HOROVOD_ELASTIC_RESTART": "1",  # of a shell: no job of ours asks for it
+        "HOROVOD_ELASTIC_RESTART": "1",  # a shell's error: jobs of this package do not request it
         "A": "b",
     }
     assert by_agents.inherited(mine) == {"HOROVOD_RANK": "3", "A": "b"}

@@ -1,4 +1,4 @@
-"""The process that has loaded torch, and its agent: whom it serves, and what happens where it cannot."""
+"""The process that has loaded torch, and its agent: which ranks it serves, and the fallback if it cannot."""
 
 # private: _end_orphans, _has_orphans, _server, _workers: an agent in the middle of a takeover
 
@@ -53,7 +53,7 @@ def environment() -> dict[bytes, bytes]:
 
 
 def stand_in(folder: Path, text: str) -> str:
-    """An interpreter that does something else with the server's file."""
+    """An interpreter that runs other code instead of the server's file."""
     path = folder / "python"
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
@@ -94,7 +94,7 @@ def test_what_is_too_long_for_a_message_is_not_taken(tmp_path: Path) -> None:
 
 
 class RestartingHost:
-    """A real agent of a job whose ranks are started again; `python` is the interpreter of its ranks."""
+    """A real agent of a job that restarts ranks; `python` is the ranks' interpreter."""
 
     def __init__(self, agent: HostAgent, python: str) -> None:
         self._agent, self._python = agent, python
@@ -103,7 +103,7 @@ class RestartingHost:
         agent.say(frames.frame(frames.ENVIRONMENT, packed_environment(variables)))
 
     def start(self, worker: int, cold: str) -> None:
-        """`cold`: what a shell does where there is no server."""
+        """`cold`: the shell command without a server."""
         words = ["sh", "-c", cold, "sh", "/", self._python, "a.py"]
         self._agent.say(Order(worker, words, {}).frame())
 
@@ -118,7 +118,7 @@ def restarting_host(python: str) -> Iterator[RestartingHost]:
 
 
 def answering(folder: Path, text: str) -> str:
-    """A server that does `text` with what it is `asked`, and then waits for its end."""
+    """A server that runs `text` on each request `asked`, and then waits for its end."""
     body = folder / "server.py"
     body.write_text(
         "import json, os, pathlib, socket, sys, time\n"
@@ -151,7 +151,7 @@ def test_a_worker_that_the_server_cannot_make_starts_by_itself(tmp_path: Path) -
 
 @pytest.mark.parametrize("restarts", [True, False])
 def test_commits_have_a_folder_if_workers_may_be_started_again(restarts: bool, tmp_path: Path) -> None:
-    """It goes with the agent."""
+    """The server ends with the agent."""
     said = tmp_path / "said"
     variables = {**os.environb, b"HOROVOD_ELASTIC_RESTART": b"1" if restarts else b"0"}
     with host_agent() as host:
@@ -190,7 +190,7 @@ def test_what_is_made_for_a_worker_that_was_told_to_end_is_ended(tmp_path: Path)
 
 
 def test_a_wrapper_that_comes_while_orphans_are_looked_for_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its answer has come, and was not read yet, when it is found among the agent's children."""
+    """Its answer has arrived, unread, when the agent finds it among its children."""
     ended = list[int]()
     monkeypatch.setattr(agent, "Wake", lambda: SimpleNamespace(descriptor=-1))
     monkeypatch.setattr(agent, "send", lambda pid, number: ended.append(pid))
@@ -252,7 +252,7 @@ def test_a_server_says_what_it_cannot_make(scarce: str) -> None:
     pipe = subprocess.PIPE
     with subprocess.Popen(words, pass_fds=[theirs.fileno()], stderr=pipe, text=True) as process:
         theirs.close()
-        for worker in (4, 5):  # and it goes on
+        for worker in (4, 5):  # and it continues
             asked = {"worker": worker, "words": ["/", "python", "a.py"], "variables": {}}
             socket.send_fds(ours, [json.dumps(asked).encode()], [NULL] * 4)
             assert json.loads(ours.recv(1 << 12)) == {"worker": worker, "pid": 0}
@@ -282,7 +282,7 @@ packed({"x": "y" * (3 << 20)})
 
 @pytest.mark.timeout(120)
 def test_a_script_finds_torch_as_a_process_of_its_own_would(tmp_path: Path) -> None:
-    """Threads, compiler, random numbers of its own, and errors without lines of this package."""
+    """Its own threads, compiler and random numbers, and tracebacks without lines of this package."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     told = {name: text for name, text in os.environ.items() if name not in ("OMP_NUM_THREADS", LEVEL)}

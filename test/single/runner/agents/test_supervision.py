@@ -1,4 +1,4 @@
-"""When a job is ended, by whom, and what is said of it: reports and a made clock, without a process."""
+"""When a job is ended, by which rule, and its messages: reports and a simulated clock, without a process."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from horovod.runner import streams
 from horovod.runner.agents import supervision
 from horovod.runner.agents.supervision import Ending, Supervision
 
-STEP = 0.1  # seconds between two looks
+STEP = 0.1  # seconds between two checks
 
 
 class Watched:
-    """A job that is watched over by a made clock. `said`: since the beginning."""
+    """A supervised job with a simulated clock. `said`: all messages since the beginning."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Watched:
         return self.hear(*((rank, f"started h{rank} 100") for rank in range(ranks)))
 
     def wait(self, seconds: float) -> int | None:
-        """Time passes; the signal by which the job is to be ended, if it comes to that."""
+        """Let time pass; return the signal that must end the job, or None."""
         for _ in range(round(seconds / STEP)):
             self.now += STEP
             self.said += self.job.tick(self.now)
@@ -166,7 +166,7 @@ ALONE = ((1, "note outside 1"), (0, "ended 0 0"))
 
 @pytest.mark.parametrize("works", ["", "busy", "output", "another"])
 def test_who_does_nothing_while_all_others_have_ended_is_ended(works: str) -> None:
-    """And has its time again whenever it does something."""
+    """Each action of the rank restarts its time limit."""
     one = Watched(exit_timeout=1.0).started().hear(*ALONE)
     for _ in range(10):
         assert one.wait(0.5) is None or works in ("", "another")

@@ -1,4 +1,4 @@
-"""The wrapper around each rank, and what it says."""
+"""The wrapper around each rank, and its reports."""
 
 import os
 import signal
@@ -27,10 +27,10 @@ sys.exit(wrapper.run(sys.argv[1], sys.argv[2:]))
 
 
 class Wrapper:
-    """A rank's, of this command, and all that it has said."""
+    """The wrapper of a rank with this command, and all its output."""
 
     def __init__(self, *command: str, directory: str = "/", before: str = "", **environment: str) -> None:
-        """`before`: Python that changes its module, `wrapper`."""
+        """`before`: Python code that changes the module `wrapper`."""
         program = ["-c", CHANGED.format(before=before)] if before else ["-I", "-S", wrapper.__file__]
         words = [sys.executable, *program, directory, *command]
         own = {**os.environ, **environment}
@@ -46,7 +46,7 @@ class Wrapper:
         return [record.body.decode() for record in self._records if record.kind == b"R"]
 
     def hear(self, word: str) -> str:
-        """Until it writes or reports what begins so, which it returns."""
+        """Wait for output or a report with this prefix, and return it."""
         while True:
             found = [each.body for each in self._records if each.body.startswith(word.encode())]
             if found:
@@ -115,7 +115,7 @@ def test_being_told_to_end_is_passed_on_and_said() -> None:
 
 
 def test_a_rank_is_told_to_end_also_where_nobody_reads_what_it_writes(tmp_path: Path) -> None:
-    """And what it has written is all there for who reads it after all."""
+    """A late reader still gets all its output."""
     script = f"""
 import os, pathlib, signal
 def end(*_):
@@ -177,7 +177,7 @@ def test_the_rank_does_not_outlive_its_wrapper() -> None:
 
 
 def test_a_rank_whose_first_word_nobody_hears_ends_what_it_started(tmp_path: Path) -> None:
-    """Its agent was killed before it had read a word; the command has started a process by then."""
+    """Its agent was killed before it had read anything; the command has started a process by then."""
     heard, number = tmp_path / "not heard", tmp_path / "process"
     late = f"""
 report = wrapper.Rank.report
@@ -200,13 +200,13 @@ wrapper.Rank.report = when_it_has_started
 
 
 def test_who_was_stopped_together_with_its_wrapper_is_not_ended() -> None:
-    """A scheduler stops all of a job, and lets the wrapper go on first: the stop has lasted for nobody."""
+    """A scheduler stops a whole job and continues the wrapper first: the time of the stop does not count."""
     limits = {"HOROVOD_ELASTIC": "1", "HOROVOD_TCP_TIMEOUT_SECONDS": "2", "HOROVOD_AGENT": "0"}
     script = "kill -STOP $$; echo went on"
     rank = Wrapper("sh", "-c", script, before="wrapper.time_limits.LONGEST_ROUND = 1.0", **limits)
     pid = int(rank.hear("started").split()[2])
     rank.hear("stopped")
-    time.sleep(0.3)  # until it has noted when that was
+    time.sleep(0.3)  # until it has recorded the time of the stop
     rank.process.send_signal(signal.SIGSTOP)
     time.sleep(2.2)
     rank.process.send_signal(signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""Elastic jobs with a made clock: the membership machine, and RestartJob."""
+"""Elastic jobs with a simulated clock: the membership machine, and RestartJob."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AnyAction = TypeVar("AnyAction", bound=Action)
 
 
 class Decided:
-    """A made clock, and all that was decided by it."""
+    """A simulated clock, and all decisions so far."""
 
     def __init__(self, limits: Limits) -> None:
         self.now = 1000.0
@@ -22,7 +22,7 @@ class Decided:
         self.actions: list[Action] = []
 
     def tick(self) -> list[Action]:
-        """Have it look at the clock."""
+        """Make the machine check the clock."""
         raise NotImplementedError
 
     def take(self, actions: list[Action]) -> list[Action]:
@@ -49,7 +49,7 @@ class Decided:
 
 
 class Job(Decided):
-    """The membership machine, asked directly."""
+    """The membership machine, called directly."""
 
     def __init__(self, hosts: dict[str, int], np: int, least: int = 1, **more: Any) -> None:
         failed = more.pop("failed", ())

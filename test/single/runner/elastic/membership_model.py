@@ -1,6 +1,6 @@
-"""What the membership machine may do, and has to: its rules once more, for a driver and its workers."""
+"""A model of the membership machine: a second implementation of its rules, for a driver and its workers."""
 
-# private: _slots, _lost, _blacklist: they are told only by whom the machine starts
+# private: _slots, _lost, _blacklist: otherwise they show only in the workers that the machine starts
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Key = TypeVar("Key", str, tuple[str, int])
 HOSTS = "abcd"
 MOST_SLOTS = 3
 TICK = 0.25
-HEARD = 3  # generations in a row in which one asks and is accused: it is out then
+HEARD = 3  # consecutive generations with an accusation after which a worker is out
 
 
 class Model:
-    """Made time, the workers that run, and what is known of each. Events are methods; each checks all that
-    the machine answers, and that nothing is due that it has not done.
+    """The simulated time, the running workers, and the state of each. Events are methods; each checks the
+    machine's actions, and that no other action is due.
     """
 
     def __init__(self, limits: Limits, hosts: dict[str, int], failed: list[str]) -> None:
@@ -45,7 +45,7 @@ class Model:
         self.place: dict[int, Place] = {}
         self.members: list[int] = []  # of the last generation, by rank
         self.generation = self.resets = 0
-        self.out: dict[int, float] = {}  # since when; with those who do not know
+        self.out: dict[int, float] = {}  # since when; includes workers that do not know it
         self.told: dict[int, float] = {}  # when first
         self.stopped: set[int] = set()
         self.accused: dict[int, float] = {}
@@ -54,18 +54,18 @@ class Model:
         self.frozen: set[int] = set()
         self.ever: set[int] = set()
         self.is_certain = False  # a member of this generation has ended
-        self.broken: float | None = None  # since when it lacks one that has failed
+        self.broken: float | None = None  # since when it lacks a member that has failed
         self.losses = 0
         self.successes = 0  # of members
-        self.draining = False  # nobody is started any more, and slots are not given or taken
+        self.draining = False  # no worker is started any more, and slots do not change
         self.raised = False
         self.end: EndJob | None = None
         self.take(self.machine.tick())
 
-    # What the machine does.
+    # Actions of the machine.
 
     def take(self, actions: list[Action], fails: tuple[str, int | None] | None = None) -> None:
-        """`fails`: the slot that has to, by this event; None for the slot: the host."""
+        """`fails`: the slot that must fail by this event; if the slot is None, the host."""
         self.note_failures([*([fails] if fails else []), *self.not_heard(actions)])
         self.dismiss_newcomers()
         for action in actions:
@@ -96,7 +96,7 @@ class Model:
             self.check_nothing_is_due()
 
     def not_heard(self, actions: list[Action]) -> list[tuple[str, int | None]]:
-        """Slots of workers that are stopped, or left out, because others do not hear them."""
+        """Slots of workers that are stopped or left out because others do not reach them."""
         found: list[tuple[str, int | None]] = []
         for action in actions:
             is_told = isinstance(action, Stop) or (isinstance(action, Leave) and "not heard" in action.reason)
@@ -105,7 +105,7 @@ class Model:
         return found
 
     def note_failures(self, failing: list[tuple[str, int | None]]) -> None:
-        """What these cost: slots, or hosts where it is None. The machine alone knows for how long."""
+        """Bar the slots of failures, or hosts if the slot is None. Only the machine knows for how long."""
         slots: set[tuple[str, int]] = set()
         hosts: set[str] = set()
         for host, slot in failing:
@@ -131,7 +131,7 @@ class Model:
         return len(self.deaths[host]) >= self.limits.max_worker_failures
 
     def check_blacklist(self, hosts: set[str], slots: set[tuple[str, int]]) -> None:
-        """These have failed now."""
+        """Record failures at the current time."""
         away = {host for host in HOSTS if host in self.machine._slots._lost}
         barred = {(host, slot) for host in HOSTS for slot in range(MOST_SLOTS)}
         barred = {each for each in barred if each in self.machine._slots._blacklist}
@@ -149,7 +149,7 @@ class Model:
         at.update(dict.fromkeys(after - before, self.now))
 
     def dismiss_newcomers(self) -> None:
-        """Those without a slot go at once; members leave with the next generation."""
+        """Workers without a slot end at once; members leave with the next generation."""
         eligible = self.eligible()
         for worker in self.kept() if self.generation else ():
             if worker not in self.place and worker not in eligible:
@@ -211,7 +211,7 @@ class Model:
             assert place.cross_rank == across.index(host)
 
     def check_local_ranks(self, local: dict[int, int]) -> None:
-        """Of the workers of a host. Each has the GPU of its first local rank, and nobody else has that."""
+        """Check a host's workers. Each has the GPU of its first local rank for itself."""
         assert sorted(local.values()) == list(range(len(local)))
         gpus = {worker: self.slot[worker] for worker in local if worker in self.place}
         assert len(set(gpus.values())) == len(gpus), "members' GPUs are their own"
@@ -260,7 +260,7 @@ class Model:
         assert says_so == bool(self.losses) or (says_so and not holders), "only where something has failed"
 
     def check_nothing_is_due(self) -> None:
-        """What can be done has been done: waiting would not make it better."""
+        """Check that no action is due: only events can change the state."""
         limits = self.limits
         assert self.waited() < limits.elastic_timeout and not self.is_complete(), "a membership is due"
         assert not self.is_short(), "the end is due: there are too few, and no others will come"
@@ -283,15 +283,15 @@ class Model:
             is_free = any(running[host] < self.slots[host] for host, _ in self.free() - taken)
             assert len(self.eligible()) >= most or not is_free, "a slot is free"
 
-    # What follows from the rules.
+    # Consequences of the rules.
 
     def usable(self) -> dict[str, int]:
-        """Slots of hosts that may be used, the oldest first. Before the first membership none that failed."""
+        """Slots of usable hosts, the oldest first; before the first membership, without failed slots."""
         barred = self.away if self.generation else set(self.failed_at)
         return {host: slots for host, slots in self.slots.items() if host not in barred}
 
     def free(self) -> set[tuple[str, int]]:
-        """Slots in which nobody has failed lately; before the first membership, never."""
+        """Slots without a recent failure; before the first membership, without any failure."""
         barred = self.barred if self.generation else set(self.slot_failed_at)
         return {(host, slot) for host, slots in self.usable().items() for slot in range(slots)} - barred
 
@@ -301,7 +301,7 @@ class Model:
         return sorted(running, key=lambda w: (0, self.place[w].rank) if w in self.place else (1, w))
 
     def eligible(self) -> list[int]:
-        """Who may be in the next membership, in its order."""
+        """Workers that may be in the next membership, in rank order."""
         kept = self.kept()
         if self.draining and self.generation:
             return [worker for worker in kept if worker in self.place]
@@ -318,7 +318,7 @@ class Model:
         return [*(w for w in found if w in self.place), *new][: self.limits.max_np]
 
     def is_complete(self) -> bool:
-        """Whether those that ask are a membership: all survivors, and newcomers where these are too few."""
+        """Whether the asking workers form a membership: all survivors, and newcomers if these are too few."""
         eligible = self.eligible()
         ready = [worker for worker in eligible if worker in self.asks]
         survivors = [worker for worker in eligible if worker in self.place or not self.generation]
@@ -332,7 +332,7 @@ class Model:
         return bool(asking) and (len(asking) == len(new) or is_long)
 
     def update(self) -> int:
-        """What members are to be told: 1, others come; 2, some have to go."""
+        """The update for members, a sum: 1, newcomers come; 2, some members must leave."""
         gone = set(self.members) & set(self.host) - set(self.eligible())
         update = self.have_newcomers_come() + 2 * bool(gone)
         if self.broken is None:
@@ -340,13 +340,13 @@ class Model:
         return update | 2 if self.now - self.broken >= self.limits.notify_again else 0
 
     def is_short(self) -> bool:
-        """Whether some ask, and there will never be enough."""
+        """Whether some workers ask although there will never be enough."""
         has_waited = self.draining and self.waited() >= self.limits.leave_grace
         is_short = bool(self.asking()) and len(self.eligible()) < self.needed()
         return is_short and (has_waited or self.is_hopeless())
 
     def is_hopeless(self) -> bool:
-        """Whether there will never be slots enough."""
+        """Whether there will never be enough slots."""
         limits = self.limits
         needed = self.needed() if self.ever else limits.np
         possible = sum(self.usable().values()) if self.generation else len(self.free())
@@ -359,7 +359,7 @@ class Model:
         return 1 if self.successes else self.limits.min_np
 
     def asking(self) -> list[int]:
-        """Whose asking makes a membership necessary."""
+        """Workers whose requests require a new membership."""
         return [w for w in self.kept() if w in self.asks and (w in self.place or not self.generation)]
 
     def waited(self) -> float:
@@ -376,7 +376,7 @@ class Model:
         if worker in self.place and self.broken is None:
             self.broken = self.now
 
-    # What the world does.
+    # Events of the world.
 
     def advance(self, seconds: float) -> None:
         until, step = self.now + seconds, max(TICK, seconds / 50)
@@ -387,7 +387,7 @@ class Model:
                 self.check_patience()
 
     def check_patience(self) -> None:
-        """Who has to go and does not is stopped when its time is over."""
+        """A worker that must leave and does not is stopped after its time limit."""
         limits = self.limits
         for worker in set(self.host) - self.stopped:
             if worker in self.out:

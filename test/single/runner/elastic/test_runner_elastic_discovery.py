@@ -45,7 +45,7 @@ def test_a_script_may_be_a_command_of_a_shell() -> None:
 
 @pytest.mark.parametrize("slots", ["0", "00"])
 def test_a_host_without_slots_is_not_there(slots: str) -> None:
-    """As where it is to be left."""
+    """0 slots mean that the host is not usable."""
     assert hosts_from_output(f"a:{slots}\nb:2\n", 1, "the script") == {"b": 2}
     assert hosts_from_output(f"a:{slots}\n", 1, "the script") == {}
 

@@ -1,6 +1,6 @@
-"""What the membership machine says, and its rarer rules: direct calls and a made clock.
+"""Messages and rare rules of the membership machine: direct calls and a simulated clock.
 
-The rules themselves are in `membership_model`, and `test_runner_elastic_random` asks about them.
+The rules are in `membership_model`; `test_runner_elastic_random` tests them.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def test_a_single_host_that_is_given_up_ends_the_job_and_says_why() -> None:
 
 
 def test_a_worker_of_another_slot_never_gets_the_gpu_of_one_that_lives() -> None:
-    """Local rank 0 is free, and then slot 0 comes back: the newcomer on it has to find it free."""
+    """Local rank 0 is free, and then slot 0 returns: the newcomer on it must find the rank free."""
     job = Job({"a": 4}, np=4, least=1, hosts_may_come=False, cooldown_range=(30, 30))
     job.ask(0, 1, 2, 3)
     for worker, seconds in ((2, 10), (1, 10), (0, 0)):
@@ -338,7 +338,7 @@ def test_work_that_nobody_took_up_is_a_failure() -> None:
 
 def test_one_that_ends_its_work_on_a_host_that_has_failed_has_succeeded() -> None:
     job = two_hosts(blacklist=HOST)
-    job.end(0, End(139))  # at its exit, say
+    job.end(0, End(139))  # for example at its exit
     for worker in (1, 2, 3):
         job.end(worker, End())
     assert job.over() == EndJob(0, "")

@@ -1,6 +1,6 @@
-"""Random events at the membership machine: what holds of every action, and that no job hangs.
+"""Random events for the membership machine: every action keeps the invariants, and no job hangs.
 
-A seed is a job: it draws its limits, its hosts and all that happens. HOROVOD_TEST_CASES: how many.
+A seed is a job: it determines limits, hosts and all events. HOROVOD_TEST_CASES is the number of seeds.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from horovod.runner.elastic.settings import HOST, SLOT, Limits
 
 SEEDS = int(os.environ.get("HOROVOD_TEST_CASES", "120"))
 STEPS = 40
-# Longer than a whole chain of waits of the machine: the made time within which it must come to rest.
+# Simulated time in which the machine must come to rest: longer than all its waits in a row.
 REST = 4000
 ENDS = (End(), End(1), End(signal_number=9), End(127, reason="no such file"), End(3, told=True))
 
 
 class World:
-    """What happens to one job."""
+    """The events of one job."""
 
     def __init__(self, seed: int) -> None:
         random.seed(seed)  # of the machine's cool-downs
@@ -63,7 +63,7 @@ class World:
             self.model.take(self.model.machine.worker_started(worker))
 
     def asks(self) -> None:
-        """Now and then again, while it waits."""
+        """A worker asks, sometimes repeatedly while it waits."""
         worker, may_again = self.worker(), self.draw.random() < 0.2
         if worker in (None, *self.model.frozen) or (worker in self.model.asks and not may_again):
             return
@@ -87,7 +87,7 @@ class World:
             self.model.frozen.add(worker)
 
     def accuses(self) -> None:
-        """One or several others; now and then it counts for nothing."""
+        """A member accuses one or several others; some accusations have no effect."""
         for _ in range(self.draw.randint(1, 3)):
             workers = [*self.model.host, 999]
             if self.model.end is None:
@@ -99,7 +99,7 @@ class World:
     def host_is_lost(self) -> None:
         self.model.lose_host(self.draw.choice(HOSTS))
 
-    # Everybody does what is right from now on: the job runs, with nobody waiting in vain, or ends.
+    # From here on all workers behave correctly: the job runs, without waiting in vain, or ends.
 
     def settle(self) -> None:
         model = self.model
@@ -117,16 +117,16 @@ class World:
         assert not model.stopped & set(model.host), "who was stopped has ended"
 
     def is_at_rest(self) -> bool:
-        """All that run are members, hear each other, and have nothing to do but to train."""
+        """Whether all running workers are connected members that only train."""
         model = self.model
-        # Before hvd.init(); one that was stopped is no longer to be, which takes a moment.
+        # Hung before hvd.init(); a stopped worker still needs a moment to end.
         hung = {worker for worker in model.frozen if worker not in model.place} - model.stopped
         running = set(model.host) - hung
         is_whole = bool(running) and running == set(model.members) - set(model.out)
         return is_whole and not (model.asks or model.notified or model.frozen - hung)
 
     def behave(self, worker: int) -> None:
-        """A second of a newcomer that asks, a member of a broken world that does too, or one that is out."""
+        """One second of a worker: newcomers, members of a broken world, and excluded workers ask."""
         model = self.model
         if worker in model.stopped:
             model.finish(worker, End(signal_number=9))
@@ -141,7 +141,7 @@ class World:
                 model.ask(worker)
 
     def miss(self, worker: int) -> None:
-        """Somebody misses one that hangs; where nobody is there who could, it goes on."""
+        """A member accuses a hanging worker; without any other member the worker continues."""
         model = self.model
         by = next((w for w in model.members if w in model.host and w not in model.frozen), None)
         if by is None:

@@ -1,4 +1,4 @@
-"""RestartJob: which processes are ended and started again, by direct calls and a made clock."""
+"""Which processes RestartJob ends and starts again, by direct calls and a simulated clock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ THREE = {"a": 1, "b": 1, "c": 1}
 
 
 class Job(Decided):
-    """RestartJob, and the processes that run by its decisions."""
+    """RestartJob, and the processes that its decisions start."""
 
     def __init__(self, hosts: dict[str, int], np: int, least: int = 1, **more: Any) -> None:
         super().__init__(Limits(np=np, min_np=least, max_np=None, **more))
@@ -64,14 +64,14 @@ class Job(Decided):
         return self.take(self.decisions.worker_ended(process, end))
 
     def terminated(self, *processes: int) -> list[Action]:
-        """They end, as they were told."""
+        """The processes end as requested."""
         return [action for process in processes for action in self.end(process, TERMINATED)]
 
     def says_it_leaves(self, process: int, commits: int = 1, is_lost: bool = True) -> None:
         self.take(self.decisions.worker_leaves(process, "lost rank 1", commits, is_lost))
 
     def leave(self, *processes: int, **how: Any) -> None:
-        """They say so, and end."""
+        """Processes report that they leave, and end."""
         for process in processes:
             self.says_it_leaves(process, **how)
             self.end(process, LEFT)
@@ -247,7 +247,7 @@ def test_success_after_a_restart() -> None:
 
 
 def something(job: Job, hosts: dict[str, int], draw: random.Random) -> None:
-    """What may happen to a job."""
+    """A random event of a job."""
     one = draw.choice(list(job.running))
     what = draw.random()
     if what < 0.5:
@@ -267,7 +267,7 @@ def something(job: Job, hosts: dict[str, int], draw: random.Random) -> None:
 
 
 def end_well(job: Job) -> None:
-    """Each process does what it shall."""
+    """End all processes as the job requires."""
     for process in list(job.running):
         is_out = process in {leave.worker for leave in job.all(Leave)}
         if job.all(EndJob):
@@ -283,7 +283,7 @@ def end_well(job: Job) -> None:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_random_jobs_come_to_an_end(seed: int) -> None:
-    """Whatever happens: a process that is told ends, numbers are fresh, and the job ends in the end."""
+    """After any events, processes end on request, process numbers are never reused, and the job ends."""
     draw = random.Random(seed)
     hosts = {name: draw.randint(1, 2) for name in "abcd"}
     more: dict[str, Any] = {"hosts_may_come": True, "elastic_timeout": 60.0}
@@ -298,7 +298,7 @@ def test_random_jobs_come_to_an_end(seed: int) -> None:
 
 
 def test_an_exception_of_one_ends_the_job_though_others_leave_first() -> None:
-    """They hear that it shuts down, and leave; its own end may take longer than they are waited for."""
+    """The others detect its shutdown and leave; its own end may take longer than the wait for them."""
     job = formed()
     job.take(job.decisions.worker_raised(1))
     job.leave(0, 2)

@@ -1,4 +1,4 @@
-"""What the options of elastic jobs say together."""
+"""Combinations of the options of elastic jobs."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_which_jobs_are_elastic() -> None:
 @pytest.mark.parametrize(
     ("given", "file", "restarts"),
     [
-        ({"np": 2}, {}, None),  # the variable is for torchrun, perhaps
+        ({"np": 2}, {}, None),  # the variable may be for torchrun
         ({"np": 2, "launcher": "mpi", "hosts": "localhost:2"}, {}, None),
         ({"np": 2, "min_np": 1}, {}, True),
         ({"np": 2}, {"min_np": 1}, True),

@@ -1,4 +1,4 @@
-"""Whom the membership machine waits for, how long, and what it says of it: direct calls and a made clock."""
+"""Which workers the membership machine waits for, how long, and messages: direct calls, simulated clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_time_is_over_and_enough_have_asked() -> None:
 
 
 def test_a_survivor_that_is_busy_is_waited_for_and_named_once() -> None:
-    """It writes a checkpoint, say: nobody accuses it, and its process lives."""
+    """It may be writing a checkpoint: no member accuses it, and its process is alive."""
     job = two_hosts(elastic_timeout=100, blacklist=HOST)
     job.end(3, KILLED)
     job.ask(1)
@@ -51,7 +51,7 @@ def test_survivors_that_are_accused_are_not_named() -> None:
 
 
 def test_who_is_busy_on_a_host_that_has_failed_has_as_long() -> None:
-    """It is out, and does not know: what it writes shall be whole."""
+    """It is excluded without knowing it: its output must be complete."""
     job = two_hosts(elastic_timeout=60, blacklist=HOST)
     job.end(0, KILLED)
     job.ask(2, 3)
@@ -149,7 +149,7 @@ def test_members_that_ask_and_lack_nobody() -> None:
     assert job.last(Publish).why == same
 
 
-# What is said of memberships.
+# Messages about memberships.
 
 
 def test_a_membership_names_eight_of_a_kind() -> None:
@@ -170,7 +170,7 @@ def test_a_membership_names_eight_of_a_kind() -> None:
 
 
 def test_no_line_is_said_twice() -> None:
-    """Of a host that fails with all its workers, and one that is left."""
+    """For a host that fails with all its workers, and for a host that remains."""
     job = Job({"a": 3, "b": 1, "c": 1}, np=5, elastic_timeout=60, blacklist=HOST)
     job.ask(*range(5))
     job.end(0, KILLED)

@@ -1,4 +1,4 @@
-"""The compressors by hand: as a class and configured, exact about shapes and options, open to subclasses."""
+"""Direct calls of the compressors: classes and configured ones, checks of shapes and options, subclasses."""
 
 import copy
 import inspect
@@ -22,7 +22,7 @@ CODECS = [
     Compression.bit8(format="e5m2"), Compression.int8, Compression.int4,
     Compression.int4(rotation="hadamard", levels="lloyd", rounding="nearest", seed=9),
 ]  # fmt: skip
-EXACT = CODECS[:4]  # those that hold what round trips are made with
+EXACT = CODECS[:4]  # codecs that represent the test values exactly
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 SHAPES = [(), (0,), (1,), (127,), (128,), (129,), (3, 0, 5), (6, 50, 7)]
 
@@ -216,7 +216,7 @@ def test_routes_to_the_engine(engine: MirroredEngine) -> None:
 def test_casts_are_the_cores_where_they_make_a_tensor_smaller(
     engine: MirroredEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In place, out of the tensor itself and into it; all else is cast in torch, or is not cast at all."""
+    """The core casts from and to the tensor itself, in place; torch does all other casts."""
 
     class Halved(Compression.fp16):  # type: ignore[name-defined]
         @staticmethod
@@ -258,7 +258,7 @@ def test_gathered_sums_are_made_in_float32_and_float64(engine: MirroredEngine) -
             return tensor
 
     for dtype in FLOATS:
-        # The sum of two of these is no float16, a quarter of it is.
+        # The sum of two of these exceeds float16, a quarter of it does not.
         tensor = torch.full((3,), 60000.0 if dtype == torch.float16 else 3.0, dtype=dtype)
         result = hvd.allreduce(tensor, compression=Halves, op=hvd.Sum, postscale_factor=0.25)
         assert result.dtype == dtype and torch.equal(result, tensor / 2)

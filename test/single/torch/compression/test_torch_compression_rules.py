@@ -1,6 +1,6 @@
-"""Which gradient is compressed how: rules by name, text, and the environment of scripts that say nothing."""
+"""How each gradient is compressed: rules by name, as text, and in the environment if a script sets none."""
 
-# private: _reducer: a copy has its rules there
+# private: _reducer: has the rules of a copy
 
 import copy
 import inspect
@@ -68,11 +68,11 @@ def optimizer_of(model: nn.Module, **options: Any) -> Any:
 
 
 def codecs(engine: MirroredEngine, **options: Any) -> dict[str, str | None]:
-    """Which codec each parameter's gradient is asked for with."""
+    """The codec in the request of each parameter's gradient."""
     del engine.requests[:]
     optimizer_of(make_model(), **options).synchronize()
     of_gradients = engine.of_gradients()
-    # Of a model that was made later, names have a suffix.
+    # Names of a later model have a suffix.
     return {re.sub(r"^allreduce\.|#\d+$", "", one.name): one.codec for one in of_gradients}
 
 
@@ -215,7 +215,7 @@ def test_compressors_read_as_scripts_write_them(own: None) -> None:
     assert repr(hvd.Compression.none()) == "Compression.none()"
 
     class Wide(hvd.compression.Bit8Compressor):
-        """Of a user: it is not what it inherits from."""
+        """A user's subclass, which differs from its base class."""
 
     assert "Wide" in repr(Wide) and repr(Wide(seed=3)) == "Wide(seed=3)" and short_name(Wide) == "Wide"
     assert "Half" in repr(Half) and short_name(Half()) == "Half"

@@ -1,4 +1,4 @@
-"""TopK and PowerSGD by hand: what they select and compute, to the bit, and what they refuse."""
+"""Direct calls of TopK and PowerSGD: their selection and results, bit for bit, and refused input."""
 
 # private: _reducer: whose memory it is, before it shows in a gradient
 
@@ -107,7 +107,7 @@ def test_what_they_say_of_themselves() -> None:
 
 
 def run(compressor: Any, parts: list[torch.Tensor], states: list[dict[str, Any]]) -> list[torch.Tensor]:
-    """The rounds of ranks that are all here."""
+    """Run the rounds of all ranks in this process."""
     ranks = [compressor.rounds(part, state) for part, state in zip(parts, states, strict=True)]
     yielded, results = [next(rounds) for rounds in ranks], []
     while not results:
@@ -131,7 +131,7 @@ def run(compressor: Any, parts: list[torch.Tensor], states: list[dict[str, Any]]
 def test_powersgd_projects_any_shape(
     ranks: int, shape: list[int], rank: int, dtype: torch.dtype, exponent: int
 ) -> None:
-    """The result times the loss is zero: nothing of what arrives is wrong, only missing."""
+    """The result is orthogonal to the error: a part of the sum is missing, the rest is correct."""
     if dtype == torch.float16:
         exponent = exponent // 20
     generator = torch.Generator().manual_seed(rank)
@@ -158,7 +158,7 @@ def test_powersgd_projects_any_shape(
     [((), 0), ((9,), 0), ((0, 9), 0), ((9, 0), 0), ((1, 9), 0), ((2, 2), 0), ((3, 3), 1), ((12, 2, 2, 3), 5)],
 )
 def test_powersgd_pays_with_ranks_up_to(shape: tuple[int, ...], largest: int) -> None:
-    """(12 + 12) * 6 numbers are as many as the 144 of a 12 x 12 matrix."""
+    """(12 + 12) * 6 numbers equal the 144 of a 12 x 12 matrix."""
     assert [rank for rank in range(1, 9) if powersgd(rank=rank).pays(torch.Size(shape))] == list(
         range(1, largest + 1)
     )
@@ -172,7 +172,7 @@ def test_columns_become_orthonormal(rows: int, columns: int, seed: int, exponent
     assert result.dtype == matrix.dtype
     width = min(rows, columns)
     gram = (result.double().t() @ result.double())[:width, :width]
-    if rows >= 2 * columns:  # well-conditioned; a column that depends on those before it has no direction
+    if rows >= 2 * columns:  # well-conditioned; a dependent column has no direction
         assert (gram - torch.eye(width)).abs().max() < 1e-5
     assert torch.equal(orthonormal(torch.zeros(rows, columns)), torch.zeros(rows, columns))
 
@@ -182,7 +182,7 @@ def test_columns_become_orthonormal(rows: int, columns: int, seed: int, exponent
 def test_columns_that_depend_on_others_vanish(
     rows: int, columns: int, inner: int, seed: int, is_first_repeated: bool
 ) -> None:
-    """Whole numbers, so that the dependence is exact: their rounding must not come back as a direction."""
+    """Whole numbers make the dependence exact: a rounding error must not become a direction."""
     generator = torch.Generator().manual_seed(seed)
     left = torch.randint(-9, 10, (rows, inner), generator=generator).float()
     matrix = left @ torch.randint(-9, 10, (inner, columns), generator=generator).float()
@@ -196,7 +196,7 @@ def test_columns_that_depend_on_others_vanish(
 
 
 def test_what_ranks_share_is_made_of_single_operations() -> None:
-    """The same bits as additions and multiplications one by one, which no processor does differently."""
+    """The same bits as scalar additions and multiplications, which are equal on all processors."""
     p, q = torch.randn(7, 3), torch.randn(5, 3)
     want = np.zeros((7, 5), np.float32)
     for i, j in itertools.product(range(7), range(5)):

@@ -1,6 +1,6 @@
-"""`horovodrun --compression`, what the script says, and --compression-force: what is used, what rank 0 says.
+"""`horovodrun --compression`, the script's choice, --compression-force: which applies, and rank 0's message.
 
-Of DistributedOptimizer; test/parallel/ddp_ranks has the same table for DistributedDataParallel.
+This is for DistributedOptimizer; test/parallel/ddp_ranks has the same table for DistributedDataParallel.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ENVIRONMENTS = {
 }
 ARGUMENTS = {"absent": {}, **{name: {"compression": getattr(C, name)} for name in BYTES}}
 FLAG = "HOROVOD_COMPRESSION=bit8 (--compression)"
-# (argument, flag): what is used, and a part of what is said of the two, or ""
+# (argument, flag): the compression used, and a part of the message, or ""
 TABLE = {
     ("absent", "absent"): ("none", ""),
     ("none", "absent"): ("none", ""),
@@ -77,7 +77,7 @@ def stepped(model: nn.Module, x: torch.Tensor, steps: int = 2, **options: Any) -
 
 
 def said_while(work: Callable[[], Any], ranks: int = 2) -> tuple[list[Any], list[str]]:
-    """What ``work`` returns in each rank of a job, and the lines that they have printed as errors."""
+    """The results of ``work`` in each rank of a job, and the lines that ranks printed to standard error."""
     with contextlib.redirect_stderr(io.StringIO()) as printed:
         results = run_ranks(ranks, work)
     return results, printed.getvalue().splitlines()
@@ -112,7 +112,7 @@ def test_none_by_force_and_by_text(environment: Callable[..., None]) -> None:
 
 
 def test_what_it_is_not_about(environment: Callable[..., None]) -> None:
-    """A metric of the script stays exact; and an optimizer that cannot add codes says why."""
+    """A metric of the script stays exact; an optimizer that cannot add codes reports why."""
     environment(HOROVOD_COMPRESSION="bit8", HOROVOD_COMPRESSION_FORCE="1")
     metric = torch.tensor([1 / 3] * 2000)
     averaged = run_ranks(2, lambda: hvd.allreduce(metric, name="m", compression=C.none))
@@ -124,7 +124,7 @@ def test_what_it_is_not_about(environment: Callable[..., None]) -> None:
 
 def test_the_line_of_each_kind_of_compressor(environment: Callable[..., None]) -> None:
     class Quarter(hvd.compression.Compressor):
-        """Sends each fourth element: of a user, whom nobody has told how small it gets."""
+        """A user's compressor, which sends each fourth element and does not report its ratio."""
 
         combine = "gather"
 
@@ -170,13 +170,13 @@ def test_nothing_compressed_is_a_warning(environment: Callable[..., None]) -> No
 
 
 def test_it_is_said_once_in_a_job(environment: Callable[..., None]) -> None:
-    """Of a second model of the same sizes, nothing; and nothing by steps that were not made."""
+    """No line for a second model of the same sizes, and none after steps that were skipped."""
 
     def work() -> None:
         model = nn.Linear(300, 400)
         plain = torch.optim.SGD(model.parameters(), lr=0.1)
         optimizer = hvd.DistributedOptimizer(plain, model.named_parameters(), compression="bit8")
-        optimizer.load_state_dict(optimizer.state_dict())  # waits for reductions: there are none
+        optimizer.load_state_dict(optimizer.state_dict())  # waits for reductions, of which there are none
         for _ in range(2):
             stepped(nn.Linear(300, 400), torch.ones(1, 300), 1, compression="bit8")
 

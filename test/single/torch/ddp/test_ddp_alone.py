@@ -1,4 +1,4 @@
-"""ddp.compress() and compress_fsdp() of a model that nobody wrapped, as libraries leave it in one process."""
+"""ddp.compress() and compress_fsdp() of an unwrapped model, as libraries leave it in a single process."""
 
 # private: _why_others_are_not_compressed: a torch that lacks what it patches
 
@@ -102,8 +102,8 @@ def test_what_is_wrong_is_still_refused() -> None:
 def test_one_of_several_is_not_alone(
     call: Callable[..., Any], row: Sentence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which nobody has told torch yet, as where a launcher is not one of its own, or as multiprocessing.spawn
-    says rank and size in arguments, where nobody can see them.
+    """Torch does not know the other ranks yet, as with other launchers than its own, or with
+    multiprocessing.spawn, which passes rank and size as arguments that cannot be seen.
     """
     with monkeypatch.context() as patch:
         patch.setenv("SLURM_PROCID", "0")

@@ -1,4 +1,4 @@
-"""The thread that runs callbacks of futures: in order, and no process waits for it for ever."""
+"""The thread that runs callbacks of futures runs them in order, and no process waits for it for ever."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ callbacks.call({last})
 
 @pytest.mark.parametrize("last", ["lambda: None", "threading.Event().wait"])
 def test_a_script_ends_when_it_is_at_its_end(last: str) -> None:
-    """Though nobody closes the thread, and even where a callback waits for what does not come."""
+    """Although nothing closes the thread, and even if a callback waits for ever."""
     command = [sys.executable, "-I", "-c", PROGRAM.format(source=str(SOURCE), last=last)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
     assert (done.stdout, done.stderr) == ("0\n1\n2\n", "")

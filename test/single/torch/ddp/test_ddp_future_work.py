@@ -1,4 +1,4 @@
-"""The Work over a reducer's future: all who ask get one, whose callbacks run in one thread, in order."""
+"""The Work over a reducer's future: every caller gets one, and its callbacks run in one thread, in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from horovod.torch.ddp.future_work import FutureWork
 
 
 class SlowToSay(CallbackThread):
-    """Asked whether it is the current thread, it takes so long that a second thread could come in between."""
+    """A thread whose comparison is so slow that a second thread can interleave."""
 
     @property
     def is_current(self) -> bool:

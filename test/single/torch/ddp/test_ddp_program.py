@@ -1,4 +1,4 @@
-"""python -m horovod.torch.ddp: what it makes of its words, and how the script sees itself run."""
+"""python -m horovod.torch.ddp: its arguments, and the environment that the script sees."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ print(json.dumps([__name__, sys.argv, os.environ["HOROVOD_DDP_COMPRESSION"],
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """What was done before the script ran. What a run leaves in the process is taken back."""
+    """The steps before the script ran. The fixture undoes a run's changes to the process."""
     done: list[str] = []
     monkeypatch.setattr(program, "register_backend", lambda: done.append("backend"))
     monkeypatch.setattr(
@@ -33,7 +33,7 @@ def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     )
     monkeypatch.setattr(program, "_why_others_are_not_compressed", lambda: "")
     for name in (DDP_COMPRESSION, COMPRESSION_FORCE):
-        monkeypatch.setenv(name, "")  # so that it is as it was afterwards
+        monkeypatch.setenv(name, "")  # restores it afterwards
         monkeypatch.delenv(name)
     monkeypatch.setattr(sys, "argv", ["-m", "words"])
     monkeypatch.setattr(sys, "path", ["where python was started", *sys.path])

@@ -1,6 +1,6 @@
-"""How gradients of a unit of FSDP are divided among compressors, reduced and told of: without FSDP itself.
+"""How gradients of an FSDP unit are divided among compressors, reduced and reported, without FSDP itself.
 
-Ranks are threads; real units, with two ranks, are in test/parallel/ddp_ranks/test_fsdp.py.
+Ranks are threads; test/parallel/ddp_ranks/test_fsdp.py has real units, with two ranks.
 """
 
 # private: _FirstStep, _Shard, _Unit, _arguments: shards without a mesh of devices
@@ -55,12 +55,12 @@ def two_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def chunks_of(rank: int, elements: int) -> torch.Tensor:
-    """What a rank has of every rank's chunk."""
+    """A rank's contributions to the chunks of all ranks."""
     return torch.from_numpy(np.random.default_rng(rank).standard_normal(2 * elements).astype(np.float32))
 
 
 def test_each_compressor_has_its_stretches_in_the_order_of_the_chunk() -> None:
-    """What is frozen is in no chunk."""
+    """Chunks have no frozen parameters."""
     trained = sum(SIZES.values()) - SIZES["frozen"]
     groups = reduce_scatter(shards())._groups(trained)
     assert [(group.name, group.codec and group.codec.name) for group in groups] == [
@@ -73,13 +73,13 @@ def test_each_compressor_has_its_stretches_in_the_order_of_the_chunk() -> None:
 
 
 def test_a_chunk_of_another_size_is_compressed_as_most_of_the_unit_is() -> None:
-    """A parameter without a gradient is left out of it, and nobody says which."""
+    """FSDP leaves out a parameter without a gradient, and does not report which."""
     unit = reduce_scatter(shards({**HOW, "a.weight": NONE}))
     with pytest.warns(UserWarning, match=r" 99 .*'a.weight'.* 643"):
         (whole,) = unit._groups(99)
     assert (whole.name, whole.codec, whole.stretches) == ("a.weight", None, [(0, 99)])
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # it is said once
+        warnings.simplefilter("error")  # it is reported once
         (again,) = unit._groups(100)
     assert again.stretches == [(0, 100)]
 
@@ -88,7 +88,7 @@ def test_a_chunk_of_another_size_is_compressed_as_most_of_the_unit_is() -> None:
     ("op", "factor"), [(dist.ReduceOp.SUM, 1.0), (dist.ReduceOp.AVG, 0.5)], ids=["sum", "average"]
 )
 def test_sums_are_those_of_each_codec(op: Any, factor: float) -> None:
-    """Each rank decodes everybody's codes of its own chunk; what is not compressed is exact."""
+    """Each rank decodes all ranks' codes of its own chunk; uncompressed parameters are exact."""
     noted: list[Any] = []
     elements = sum(SIZES.values()) - SIZES["frozen"]
 
@@ -111,7 +111,7 @@ def test_sums_are_those_of_each_codec(op: Any, factor: float) -> None:
 
 
 def test_one_compressor_and_two() -> None:
-    """A unit of one is reduced as it lies, and its blocks go across its parameters."""
+    """A unit with one compressor is reduced as a whole, with blocks that cross its parameters."""
 
     def reduced() -> list[torch.Tensor]:
         outputs = []
@@ -132,7 +132,7 @@ def test_one_compressor_and_two() -> None:
 
 def test_what_fsdp_may_ask_of_a_sum() -> None:
     class Scaled:
-        """As torch's own, which only NCCL's builds make."""
+        """A substitute for torch's own, which needs NCCL."""
 
         def __eq__(self, other: object) -> bool:
             return bool(other == dist.ReduceOp.PREMUL_SUM)
@@ -147,13 +147,13 @@ def test_what_fsdp_may_ask_of_a_sum() -> None:
         reduce_scatter(shards())(torch.empty(1), torch.empty(2), None, dist.ReduceOp.SUM, async_op=True)
 
 
-# ---- what is said after the first step ----
+# ---- the report after the first step ----
 
 
 def test_the_first_step_is_over_when_every_unit_that_is_trained_was_reduced(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A unit that FSDP reduces twice counts once, with the dtype in which it travelled."""
+    """A unit that FSDP reduces twice counts once, with the dtype of its messages."""
     first, second = shards(), shards()
     exact = [shards(dict.fromkeys(HOW, NONE))[0]._replace(name="norm")]
     units = [fsdp._Unit(None, of, Any) for of in (first, second, exact)]

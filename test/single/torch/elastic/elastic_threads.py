@@ -1,7 +1,7 @@
-"""An elastic job in one process: workers are threads, and a launcher says which form the next world.
+"""An elastic job in one process: workers are threads, and a launcher chooses the workers of the next world.
 
-A worker that is lost leaves its job, which the others hear of as of a rank that ends. That a killed process
-is noticed is tested with processes: test/parallel/test_elastic_kills.py.
+A lost worker leaves its job; to the others this looks like a rank that ends. test/parallel/
+test_elastic_kills.py tests the detection of killed processes.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import horovod.torch as hvd
 from horovod import _native as native
 from horovod.common import jobs
 
-PATIENCE = 40.0  # seconds for whatever is waited for
+PATIENCE = 40.0  # seconds for any wait
 
 
 class Lost(BaseException):
-    """Ends a worker, as a signal would: nothing catches it."""
+    """Ends a worker, as a signal would; it is never caught."""
 
 
 class Launcher:
-    """Publishes a world when all workers that are there have asked for the next one.
+    """Publishes a world when all present workers have requested the next one.
 
     Survivors come first, in their old order. Attributes: worlds: (workers by rank) of each generation.
     """
@@ -42,7 +42,7 @@ class Launcher:
         self.errors: dict[str, BaseException] = {}
 
     def start(self, names: list[str], work: Callable[[str], Any]) -> None:
-        """Start workers, each a thread that calls ``work(its name)`` in a job of its own."""
+        """Start workers, each a thread that calls ``work(its name)`` in its own job."""
         with self._changed:
             self._alive += names
             self._publish_if_all_ask()
@@ -67,7 +67,7 @@ class Launcher:
             job.belongings.forget()
 
     def lose(self, name: str) -> None:
-        """A worker is gone: nobody waits for it any more."""
+        """Remove a worker: no other worker waits for it any more."""
         with self._changed:
             if name in self._alive:
                 self._alive.remove(name)
@@ -95,7 +95,7 @@ class Launcher:
         self._changed.notify_all()
 
     def wait(self) -> dict[str, Any]:
-        """Until all workers have ended: what they returned, by name. The first error is raised."""
+        """Wait for all workers; return their results by name. Raises the first error."""
         for thread in self._threads:
             thread.join(PATIENCE)
         stuck = [thread.name for thread in self._threads if thread.is_alive()]
@@ -106,7 +106,7 @@ class Launcher:
 
 
 def together(names: Sequence[str], work: Callable[[str], Any]) -> dict[str, Any]:
-    """What workers of these names return, in a job of their own."""
+    """The results of workers of these names, each in its own job."""
     launcher = Launcher()
     launcher.start(list(names), work)
     return launcher.wait()

@@ -1,4 +1,4 @@
-"""hvd.elastic with workers as threads: what ranks have to agree on, and what becomes of those that do not."""
+"""hvd.elastic with workers as threads: facts on which ranks must agree, and ranks that do not agree."""
 
 # private: _member_of_what_is_formed, _saves: a meeting that fails, and commits without a state
 
@@ -37,7 +37,7 @@ def elastic_job(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class OfScript(hvd.elastic.State):
-    """A State that knows nothing of commits but its own."""
+    """A State that knows only its own commits."""
 
     def __init__(self, step: int = 0) -> None:
         super().__init__(hvd.broadcast_object, hvd.rank)
@@ -93,7 +93,7 @@ def test_a_death_between_init_and_the_function_is_a_reset(kind: Any) -> None:
 def test_worlds_are_formed_as_long_as_ranks_are_lost(
     cause: str, is_restarting: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And horovodrun is told who, so that it forms none for ever with somebody who is not heard."""
+    """The worker reports the lost rank to horovodrun, which must not form worlds with it for ever."""
     job, channel, member = jobs.Job(), mock.Mock(generation=4), mock.Mock()
     facts = {"cause_class": cause, "ranks": [0]}
     deaths = [CannotStart("hvd.init() failed", code="silent", facts=facts) for _ in range(2 * MOST_ATTEMPTS)]
@@ -117,7 +117,7 @@ def test_worlds_are_formed_as_long_as_ranks_are_lost(
 @KINDS
 @pytest.mark.parametrize("comes", [True, False], ids=["another comes meanwhile", "nobody comes"])
 def test_ranks_leave_out_the_synchronisation_together(kind: Any, comes: bool) -> None:
-    """That hosts have gone is no reason to synchronise. Whether nobody has come, the new world knows."""
+    """Removed hosts do not require synchronisation. The new world knows whether a newcomer has come."""
     launcher = Launcher()
     synchronised: Counter[str] = Counter()
 
@@ -172,7 +172,7 @@ def test_optimizers_follow_process_sets_whatever_the_state_is(
             for weight, optimizer in zip(weights, optimizers, strict=True):
                 (weight * (hvd.rank() + 1)).sum().backward()
                 optimizer.step()
-            hvd.barrier()  # who ends first leaves the others
+            hvd.barrier()  # the first to end leaves the others
             return [-weight.item() for weight in weights]
 
         return hvd.elastic.run(train)(kind(step=0))
@@ -181,7 +181,7 @@ def test_optimizers_follow_process_sets_whatever_the_state_is(
 
 
 def test_a_newcomer_does_not_join_another_function() -> None:
-    """It has run the script from its beginning, and the others are further on: they go on without it."""
+    """It runs the script from its beginning; the others are further on, and continue without it."""
     launcher = Launcher()
     said: list[str] = []
 
@@ -212,7 +212,7 @@ def test_a_newcomer_does_not_join_another_function() -> None:
     assert launcher.worlds == [["a", "b"], ["a", "b", "new"], ["a", "b"]]
 
 
-# ---- what is refused again and again ----
+# ---- repeated refusals ----
 
 
 def committing_again(state: Any, refused: Any) -> None:
@@ -267,7 +267,7 @@ LOST, STALLED = (kind(kind.__name__, facts={"ranks": [1]}) for kind in (LostRank
     [
         ([(REFUSED, 0)] * 3, True),
         ([(REFUSED, 9), (REFUSED, 1), (REFUSED, 0)], True),
-        ([(REFUSED, 7), (REFUSED, 6), (REFUSED, 7)], True),  # the clock says when to commit
+        ([(REFUSED, 7), (REFUSED, 6), (REFUSED, 7)], True),  # the clock decides when to commit
         ([(REFUSED, 9), (REFUSED, 3), (REFUSED, 3)], False),
         ([(REFUSED, 9), (REFUSED, 3), (REFUSED, 3), (REFUSED, 3)], True),
         ([(REFUSED, 5), (REFUSED, 30), (REFUSED, 12), (REFUSED, 50)] * 5, False),
@@ -328,7 +328,7 @@ def test_the_launcher_is_told_that_it_would_come_again(
     told: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What one rank has run into alone may be its host's fault: then others go on without it."""
+    """An error on one rank alone may be its host's fault: then the others continue without it."""
     channel, job = mock.Mock(generation=1), mock.Mock()
     engine = job.member.engine
     engine.has_ended = has_ended

@@ -1,4 +1,4 @@
-"""On which commit the ranks of a new world agree: a pure function of what each says of itself."""
+"""On which commit the ranks of a new world agree: a pure function of each rank's report."""
 
 from __future__ import annotations
 

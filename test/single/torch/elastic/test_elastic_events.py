@@ -1,4 +1,4 @@
-"""What is told of resets: counters, the timeline. Workers are threads, as in test_elastic_worlds.py."""
+"""Reports of resets: counters, the timeline. Workers are threads, as in test_elastic_worlds.py."""
 
 # private: _untold: memory that must be let go
 
@@ -25,8 +25,8 @@ def elastic(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def trained(lost: dict[str, int], news: int = -1) -> dict[str, Any]:
-    """Steps of one allreduce each. Workers are lost at chosen ones; at another hosts change. What each has
-    counted at its end.
+    """Steps of one allreduce each. Workers are lost at chosen steps; at another, hosts change. Returns each
+    worker's final counters.
     """
 
     def work(name: str) -> Any:
@@ -77,7 +77,7 @@ def test_the_timeline_goes_on_and_tells_of_resets(tmp_path: Path, monkeypatch: p
 
 
 def check_operations(events: list[dict[str, Any]]) -> None:
-    """Before each reset and after it, all of one process of the trace; what has begun has ended."""
+    """Events before and after each reset belong to one process of the trace; every begun event has ended."""
     [x] = {e["pid"] for e in events if e["ph"] == "M" and e["args"]["name"] == "allreduce.x"}
     done = [e["ts"] for e in events if e["pid"] == x and e["ph"] == "E" and "dtype" in e.get("args", {})]
     for reset in (e for e in events if e["name"] in (LOSS, HOST_CHANGE)):
@@ -111,7 +111,7 @@ def test_a_timeline_that_a_script_has_begun_goes_on(tmp_path: Path, monkeypatch:
 
 
 def test_an_earlier_jobs_file_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on another host, where the new rank 0 has none of this job."""
+    """As on another host, on which the new rank 0 has no file of this job."""
     path = tmp_path / "trace.json"
     monkeypatch.setenv("HOROVOD_TIMELINE", str(path))
     hvd.init()

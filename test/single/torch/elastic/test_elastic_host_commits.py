@@ -1,4 +1,4 @@
-"""Commits in a host's memory: their folders, whose they are and who removes them; their files."""
+"""Commits in a host's memory: their folders, owners, removal and files."""
 
 # private: _LOOKS_EVERY, _have_watched, _namespace, _started: a watcher that looks at once
 

@@ -1,4 +1,4 @@
-"""Process groups inside of hvd.elastic.run: what is refused, left and cut, in a world of one."""
+"""Process groups in hvd.elastic.run: which are refused, left or closed, in a world of one."""
 
 # private: _Watch, _watch, _connections: the cut comes at a moment that a test chooses
 

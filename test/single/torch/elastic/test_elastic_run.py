@@ -1,6 +1,6 @@
-"""run_fn, State and ObjectState, with objects that stand for a job's."""
+"""run_fn, State and ObjectState, with substitutes for a job's objects."""
 
-# private: _commits: numbers of commits are told to ranks only
+# private: _commits: numbers of commits are sent to ranks only
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_an_update_interrupts(updates: list[tuple[float, int]], skip: bool) -> N
     assert raised.value.skip_sync is skip and state._saved_state == {"epoch": 2}
     assert state._last_updated_timestamp == updates[-1][0]
     state.check_host_updates()  # once each
-    state.on_hosts_updated(updates[-1][0], ADDED)  # as old as what all know
+    state.on_hosts_updated(updates[-1][0], ADDED)  # as old as the state that all know
     state.check_host_updates()
 
 
@@ -173,7 +173,7 @@ def test_what_rank_0_knows_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     news = [(0, 0, 0)]
     state = ObjectState(bcast_object=lambda mine: news[0], get_rank=lambda: 1)
     state.on_hosts_updated(5, ADDED)
-    state.check_host_updates()  # rank 0 has not heard of it so far
+    state.check_host_updates()  # rank 0 has no report of it so far
     news[0] = (0, 5, ADDED)
     with pytest.raises(HostsUpdatedInterrupt):
         state.check_host_updates()
@@ -209,7 +209,7 @@ def test_attributes_come_back() -> None:
     state.words.append("b")
     state.restore()
     assert (state.epoch, state.words, state.more) == (1, ["a"], 3)
-    state.words.append("c")  # not in what is saved
+    state.words.append("c")  # not in the saved state
     state.restore()
     assert state.words == ["a"]
     state.epoch = 5
@@ -243,7 +243,7 @@ def test_what_cannot_be_copied_is_named() -> None:
 
 
 class Held:
-    """Can be copied, and cannot travel."""
+    """An object that can be copied, but not pickled."""
 
     def __deepcopy__(self, memo: object) -> Held:
         return self
@@ -269,7 +269,7 @@ def test_missing_attributes_are_missing() -> None:
         _ = object.__new__(ObjectState).epoch
     assert copy.copy(state).epoch == 0
     with pytest.raises((TypeError, pickle.PicklingError, AttributeError)):
-        pickle.dumps(state)  # a queue cannot be; but it ends
+        pickle.dumps(state)  # a queue cannot be copied; the copy ends with an error
 
 
 def test_an_abstract_state_says_what_is_missing() -> None:
@@ -296,7 +296,7 @@ def test_the_commits_are_numbered() -> None:
 
 
 def test_a_world_that_has_failed_makes_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a GPU has done when its communicator was aborted must not be what all go back to."""
+    """A GPU's results after an aborted communicator must not become a commit."""
     state = of_objects(value=1)
     state.sync()
     job, member = mock.Mock(), mock.Mock()

@@ -1,4 +1,4 @@
-"""ElasticSampler: whatever happens to the number of ranks, an epoch is each sample once, but for padding."""
+"""ElasticSampler: an epoch has each sample once, except for padding, however the number of ranks changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from horovod.torch.elastic import ElasticSampler, sampler
 
 @dataclass
 class Place:
-    """Stands for ``basics``: where a sampler learns of its world."""
+    """Replaces ``basics``, from which a sampler reads its world."""
 
     at: int = 0
     of: int = 1
@@ -43,7 +43,7 @@ def of_rank(place: Place, rank: int, size: int, count: int, **options: object) -
 
 
 class World:
-    """Samplers of all ranks, which go on from a state."""
+    """Samplers of all ranks, which continue from a state."""
 
     def __init__(self, place: Place, size: int, count: int, state: dict[str, int]) -> None:
         self.samplers = [of_rank(place, rank, size, count, seed=3) for rank in range(size)]
@@ -52,7 +52,7 @@ class World:
             each.load_state_dict(state)
 
     def train(self, batches: int, batch_size: int) -> list[int]:
-        """So many batches, as loaders give them; what was trained on."""
+        """Train on a number of batches, as loaders give them; return their samples."""
         done: list[int] = []
         for each in self.samplers:
             mine = list(each)
@@ -80,7 +80,7 @@ class World:
 def test_no_sample_is_lost_or_done_twice(
     count: int, sizes: list[tuple[int, int, int]], last: int, loses: list[bool]
 ) -> None:
-    """Through worlds of random sizes; some end by a death, so that what they did counts for nothing."""
+    """Worlds of random sizes; some end by a failure, which undoes their work."""
     with pytest.MonkeyPatch.context() as patch:
         place = Place()
         patch.setattr(sampler, "basics", place)
@@ -171,7 +171,7 @@ def test_with_a_data_loader(place: Place) -> None:
 
 
 def test_a_state_goes_back_between_two_worlds(alone: None) -> None:
-    """As where the next one was not formed: its ranks divide what is left, once there is one."""
+    """As if the next world was not formed: the ranks of a later world divide the remaining samples."""
     state = hvd.elastic.TorchState(sampler=ElasticSampler(range(20)), step=0)
     state.sampler.record_batch(0, 8)
     state.commit()

@@ -1,6 +1,6 @@
-"""Training in processes that are started again: workers are threads, each a host with a folder of commits."""
+"""Training in restarted processes: workers are threads, each a host with a folder of commits."""
 
-# private: _commits: numbers of commits are told to ranks only
+# private: _commits: numbers of commits are sent to ranks only
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from horovod.torch.elastic import state as states
 
 @pytest.fixture
 def restarts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of torchrun but the processes."""
+    """torchrun without its processes."""
 
     def folder() -> str:
         path = tmp_path / threading.current_thread().name
@@ -46,7 +46,7 @@ def restarts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Script:
-    """A worker's: some steps, each with a commit; its learning rate depends on how many ranks there are.
+    """A worker's training: some steps, each with a commit; the learning rate depends on the world's size.
 
     Attributes: begun: (step, rate) when the function was called; adapted: sizes the callback was called with.
     """
@@ -101,7 +101,7 @@ def test_what_a_callback_has_changed_is_committed() -> None:
 
 @pytest.mark.usefixtures("restarts")
 def test_commits_of_a_host_that_was_out_do_not_count_by_their_numbers() -> None:
-    """b fails a commit ahead of a. Alone, a goes back to the one before, and gives the number again."""
+    """b fails a commit ahead of a. Alone, a goes back to the previous one, and reuses the number."""
 
     def first(name: str) -> list[int]:
         state = Script().train(3).state
@@ -122,7 +122,7 @@ def test_commits_of_a_host_that_was_out_do_not_count_by_their_numbers() -> None:
 
 @pytest.mark.usefixtures("restarts")
 def test_old_commits_with_higher_numbers_do_not_stay_before_new_ones(tmp_path: Path) -> None:
-    """b has more commits than anybody who is left, and comes back when these have gone on without it."""
+    """b has more commits than all survivors, and returns after they have continued without it."""
     together("ab", lambda name: Script().train(2))
     (tmp_path / "a").rename(tmp_path / "kept")
     together("ab", lambda name: Script().train(7))
@@ -157,7 +157,7 @@ def test_a_guess_of_ours_ends_no_job(
 
 
 class Best(float):
-    """No plain value, as a number of numpy's is none."""
+    """Not a plain value, like a number of NumPy."""
 
 
 @pytest.mark.usefixtures("restarts")

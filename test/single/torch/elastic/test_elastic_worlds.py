@@ -1,7 +1,7 @@
-"""hvd.elastic with workers as threads: they are lost and come at chosen points, and the rest trains on.
+"""hvd.elastic with workers as threads: workers leave and join at chosen points, and training continues.
 
-What survivors end with is compared, to the bit, with a job that nobody left, started from the commit that
-they went back to.
+The survivors' result is compared, bit for bit, with a job that no worker left and that started from the
+commit to which they went back.
 """
 
 # private: _alive, _commits, _go_back, _reducer: worlds are threads here, which die without a process
@@ -45,7 +45,7 @@ class Trainer:
 
     def __init__(self, name: str, act: Callable[[str, Trainer], None], start: Any = None, **options: Any):
         self.name, self.act = name, act
-        generator = torch.Generator().manual_seed(len(name))  # another on some: they must be synchronised
+        generator = torch.Generator().manual_seed(len(name))  # differs by rank: it must be synchronised
         self.model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2))
         for parameter in self.model.parameters():
             parameter.data = torch.randn(parameter.shape, generator=generator)
@@ -113,7 +113,7 @@ def assert_identical(one: Any, other: Any) -> None:
 
 
 def undisturbed(size: int, start: Any) -> Any:
-    """What a job of so many workers ends with, from a state; the same on all."""
+    """The final state of a job of `size` workers from a given state; equal on all workers."""
     results = together([f"u{i}" for i in range(size)], lambda name: Trainer(name, no_act, start).train())
     ends = [content for _, content in results.values()]
     for other in ends[1:]:
@@ -153,12 +153,12 @@ def test_survivors_go_on_as_if_nobody_had_been_lost(over: str, victims: dict[str
     assert_identical(end, others_end)
     if len(victims) == 1:
         assert [size for size, _ in starts] == [3, 2] and starts[1][1][3] in (4, 5)
-    if over == "local":  # over TCP each thread is a host of its own
+    if over == "local":  # over TCP each thread is a separate host
         assert_identical(end, undisturbed(2, starts[-1][1]))
 
 
 def test_down_to_one_and_up_again() -> None:
-    """Also the optimizer of a worker that has been alone goes on with others."""
+    """The optimizer of a worker that has been alone continues with others."""
     launcher = Launcher()
     came = threading.Event()
 
@@ -180,7 +180,7 @@ def test_down_to_one_and_up_again() -> None:
 
 
 def test_one_is_a_commit_ahead() -> None:
-    """Rank 0 saves, and hears of the loss before the others save: all go back to the commit before."""
+    """Rank 0 saves and detects the loss before the others save: all go back to the previous commit."""
     launcher = Launcher()
     waiting = threading.Barrier(2, timeout=PATIENCE)
 
@@ -305,13 +305,13 @@ def test_process_sets_are_made_again_where_their_ranks_exist(
             assert hvd.size() == 3 and stays.size() == 2 and stays.included() == (hvd.rank() < 2)
             with refused(of_common.not_registered, ranks=(hvd.rank(),)):
                 hvd.allreduce(torch.ones(1), process_set=goes)
-            same = hvd.add_process_set([0, 1])  # as a function does that begins again
+            same = hvd.add_process_set([0, 1])  # as in a function that begins again
             assert same.process_set_id == stays.process_set_id
             with refused(of_common.exists_already, members=[0, 1]):
                 hvd.add_process_set([0, 1])
             model(torch.full((1, 2), float(hvd.rank() + 1))).sum().backward()
             optimizer.synchronize()
-            hvd.barrier()  # who ends first leaves the others
+            hvd.barrier()  # the first to end leaves the others
             return hvd.rank(), float(model.weight.grad[0, 0])  # type: ignore[index]
 
         return hvd.elastic.run(train)(hvd.elastic.TorchState(model=model, step=0))
@@ -324,7 +324,7 @@ def test_process_sets_are_made_again_where_their_ranks_exist(
 
 @pytest.mark.parametrize("lost", [["b"], ["b", "c"]], ids=["they fit", "one does not"])
 def test_process_sets_given_to_init_are_given_again(lost: list[str]) -> None:
-    """Where one does not fit, all ranks are told which; nobody goes on without."""
+    """If a set does not fit, all ranks raise an error that names it; no rank continues without it."""
 
     def work(name: str) -> Any:
         hvd.shutdown()
@@ -337,7 +337,7 @@ def test_process_sets_given_to_init_are_given_again(lost: list[str]) -> None:
                 raise Lost
             hvd.barrier()
             total = given.included() and float(hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=given))
-            hvd.barrier()  # who ends first leaves the others
+            hvd.barrier()  # the first to end leaves the others
             return total
 
         try:
@@ -354,7 +354,7 @@ def test_process_sets_given_to_init_are_given_again(lost: list[str]) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_sampler_accounts_for_every_sample(seed: int) -> None:
-    """Through deaths and newcomers at random steps: each sample is done once, but for padding."""
+    """With failures and newcomers at random steps, each sample is used once, except for padding."""
     count, batch = 97, 3
     rng = random.Random(seed)
     launcher = Launcher()

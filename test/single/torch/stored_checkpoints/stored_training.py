@@ -1,11 +1,11 @@
-"""The training whose checkpoints lie beside this file, and the program that wrote them with version 0.29.0:
+"""The program that wrote the checkpoints in this folder, with version 0.29.0, and its training:
 
     horovodrun -np 2 python test/single/torch/stored_checkpoints/stored_training.py FOLDER
 
-They are kept as they are: the next releases read what this one has written. A form that is added gets a file
-of its own beside them, and here what writes it.
+The files never change: later releases must read them. A new format gets a new file in this folder, and code
+here that writes it.
 
-Gradients are NumPy's numbers, and a step's arithmetic is exact in any order, as in test_every_torch.py.
+Gradients come from NumPy, and a step's arithmetic is exact in any order, as in test_every_torch.py.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from horovod.torch import ddp
 
 FOLDER = Path(__file__).parent
 SIZE = 2  # ranks
-SCALE = 4.0  # of the loss, of which error feedback keeps record
-# What is kept by the core, by Python, and by a compressor itself.
+SCALE = 4.0  # of the loss, which error feedback records
+# Compressors whose state is kept by the core, by Python, and by the compressor itself.
 COMPRESSION = {
     "coarse": "int4:rounding=stochastic,error_feedback=1,min_elements=0",
     "sparse": "topk:ratio=0.2,min_elements=0",
     "factors": "powersgd:rank=1,min_elements=0",
 }
-# Of the weights after a step from there. Like those of test_every_torch.py it changes where a codec's bytes
-# are changed on purpose, and only then; the checkpoints stay.
+# Digest of the weights one step after the checkpoint. As in test_every_torch.py, it changes only if a codec's
+# bytes change on purpose; the checkpoints stay.
 DIGEST = "bf688fc226bf93cf"
-ALGORITHM = "scatter"  # sums are compressed too, and lose something of their own
+ALGORITHM = "scatter"  # sums are compressed too, and have their own error
 
 
 class Weights(torch.nn.Module):
-    """A parameter for each compressor, whose gradients are given."""
+    """A parameter for each compressor, with given gradients."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Weights(torch.nn.Module):
 
 
 class Training:
-    """Of a DistributedOptimizer (``by`` "hvd") or under ddp.compress ("ddp")."""
+    """The training with a DistributedOptimizer (``by`` "hvd") or under ddp.compress ("ddp")."""
 
     def __init__(self, by: str, rank: int) -> None:
         self.rank = rank
@@ -77,7 +77,7 @@ class Training:
             self.optimizer.step()
 
     def saved(self) -> dict[str, Any]:
-        """Collective; what rank 0 has is everybody's."""
+        """Load on all ranks what rank 0 has. Collective."""
         self.keeps.consolidate_residuals()
         return {"weights": self.weights.state_dict(), "kept": self.keeps.state_dict()}
 
@@ -86,7 +86,7 @@ class Training:
         self.keeps.load_state_dict(checkpoint["kept"])
 
     def digest(self) -> str:
-        """Of the weights whose steps are the same bits everywhere: powersgd's go by PyTorch's kernels."""
+        """A digest of the weights with portable bits: powersgd's depend on PyTorch's kernels."""
         exact = (self.weights.coarse, self.weights.sparse)
         return hashlib.sha256(b"".join(each.detach().numpy().tobytes() for each in exact)).hexdigest()[:16]
 

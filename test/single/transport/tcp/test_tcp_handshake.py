@@ -1,4 +1,4 @@
-"""Who may join a job over TCP: the handshake against its twin, and what strangers are answered."""
+"""Which connections may join a job over TCP: the handshake against its twin, and the answers to strangers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_crc32c_is_the_standard_s() -> None:
 
 
 class Job:
-    """Two ranks in a job; rank 0 hears what comes until it is closed."""
+    """Two ranks in a job; rank 0 receives until it is closed."""
 
     def __init__(self) -> None:
         self.tcp = TcpJob(2)
@@ -176,7 +176,7 @@ def test_a_hello_cut_short(job: Job, length: int) -> None:
 
 @pytest.fixture
 def many_descriptors() -> Iterator[None]:
-    """More than the 1024 that a shell gives a process on most machines, where it may have more."""
+    """More than the usual soft limit of 1024 file descriptors, if the hard limit allows it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 4096
     if hard != resource.RLIM_INFINITY and hard < wanted:
@@ -198,7 +198,7 @@ def test_a_thousand_that_only_hold_connections(
 
 
 def test_what_a_rank_dials_has_to_know_the_secret_too() -> None:
-    """A stranger that listens where rank 0 should learns nothing, and is not joined."""
+    """A stranger that listens at rank 0's address learns nothing, and no rank joins it."""
     tcp = TcpJob(2)
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         heard: list[bytes] = []
@@ -227,12 +227,12 @@ def test_what_a_rank_dials_has_to_know_the_secret_too() -> None:
 @pytest.mark.parametrize("rank", range(2))
 @pytest.mark.parametrize("left", range(2))
 def test_without_descriptors_a_job_does_not_start(left: int, rank: int) -> None:
-    """A rank needs two for waiting, before it looks for the other.
+    """A rank needs two descriptors to wait, before it connects to the other.
 
-    It is alone here: the other, in the same process, would give back its descriptors as it fails.
+    It is alone here, as a failing second rank in the same process would free its descriptors.
     """
     tcp = TcpJob(2)
-    os.close(free := os.dup(0))  # the lowest that is free
+    os.close(free := os.dup(0))  # the lowest free descriptor
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (free + left, before[1]))
     try:
@@ -255,7 +255,7 @@ def test_without_descriptors_a_job_does_not_start(left: int, rank: int) -> None:
 def test_a_frame_that_cannot_be_ends_the_job_with_a_reason(
     frame: bytes, code: str, facts: dict[str, Any]
 ) -> None:
-    """Of a rank that has gone mad: it knows the secret."""
+    """Frames of a faulty rank, which knows the secret."""
     tcp = TcpJob(2)
     world, _other = tcp.open()
     room = np.zeros(100, np.uint8)
@@ -279,7 +279,7 @@ def test_a_frame_that_cannot_be_ends_the_job_with_a_reason(
 def test_a_loss_is_of_the_same_rank_for_whoever_hears_of_it(
     lost: int, why: str, code: str, facts: dict[str, Any]
 ) -> None:
-    """Rank 0 hears it from rank 1, and rank 3 from rank 0."""
+    """Rank 0 learns it from rank 1, and rank 3 from rank 0."""
     tcp = TcpJob(4)
     worlds = tcp.open()
     said = struct.pack("<i", lost) + why.encode()
@@ -295,7 +295,7 @@ def test_a_loss_is_of_the_same_rank_for_whoever_hears_of_it(
 
 @contextmanager
 def rank_1_says(frame: bytes, tcp: TcpJob) -> Iterator[None]:
-    """To rank 0, by a connection that it has not had; until rank 0 closes it."""
+    """Send a frame to rank 0, on a new connection, until rank 0 closes it."""
 
     def rank_1() -> None:
         with tcp.connect(0) as connection:
@@ -311,8 +311,8 @@ def rank_1_says(frame: bytes, tcp: TcpJob) -> Iterator[None]:
 
 
 def test_an_answer_to_another_question_is_no_error_s_text() -> None:
-    """Of a rank 0 whose ranks are of two jobs: it has heard a digest of settings where ranks say whether they
-    can share memory. The number was all of an error.
+    """Rank 0 has ranks of two jobs and receives a digest of settings, not an answer about shared memory.
+    A bare number must not become the text of an error.
     """
 
     def misled(connection: socket.socket) -> None:
@@ -327,7 +327,7 @@ def test_an_answer_to_another_question_is_no_error_s_text() -> None:
 
 
 def test_a_rank_that_is_lost_before_the_job_began() -> None:
-    """The job could not be formed, for a reason that has a class of its own."""
+    """The job could not be formed, for a reason with its own class."""
     with rank_0_does(next_message) as tcp, refused(CannotStart, ranks=(0,), cause_class="LostRank") as caught:
         tcp.open_one(1, tcp_settings(transport="auto", deterministic=True))
     assert lost_ranks(caught.value) == (0,) and follows_others(caught.value)
@@ -335,7 +335,7 @@ def test_a_rank_that_is_lost_before_the_job_began() -> None:
 
 
 def test_what_keeps_one_rank_is_said_by_all_with_its_facts() -> None:
-    """Both ranks fail here, as they are one process; the first one's failure is everybody's."""
+    """Both ranks fail here, as they are one process; all report the first rank's failure."""
     tcp = TcpJob(2, hosts=[0, 0])
 
     def start(rank: int) -> None:
@@ -352,7 +352,7 @@ def test_what_keeps_one_rank_is_said_by_all_with_its_facts() -> None:
 
 @contextmanager
 def rank_0_does(this: Callable[[socket.socket], object]) -> Iterator[TcpJob]:
-    """A job of two ranks of one host, of which the first answers a greeting, does this, and is gone."""
+    """A job of two ranks on one host; the first answers a greeting, does this, and leaves."""
     tcp = TcpJob(2, hosts=[0, 0])
     with socket.create_server(("127.0.0.1", 0)) as server:
         tcp.endpoints[0] = [f"127.0.0.1:{server.getsockname()[1]}"]
@@ -373,7 +373,7 @@ def rank_0_does(this: Callable[[socket.socket], object]) -> Iterator[TcpJob]:
 
 
 def next_message(connection: socket.socket) -> bytes:
-    """The next that is no sign of life."""
+    """The next message, without signs of life."""
     while True:
         kind, _, length, _, _ = struct.unpack("<2I3Q", received(connection, 32))
         data = received(connection, length)
