@@ -29,8 +29,7 @@ GPU_NAMES = ("NCCL", "gloo", YARDSTICK, "none", "bit16", "bit8", "int8")
 
 
 def mpirun() -> str:
-    """The command of mpirun, this interpreter's environment first: ranks load libmpi from that environment.
-    """
+    """The command of mpirun, this interpreter's environment first: ranks load libmpi from it."""
     beside = Path(sys.prefix) / "bin" / "mpirun"
     found = str(beside) if beside.exists() else shutil.which("mpirun")
     if found is None:
@@ -66,8 +65,7 @@ def index_of(rows: list[dict[str, Any]]) -> Index:
 
 
 def versus(index: Index, size: int, name: str, mode: str) -> float | None:
-    """Return the speed-up over the better of MPI and gloo at the same size and mode, or None without a rival.
-    """
+    """Return the speed-up over the better of MPI and gloo at the same size and mode; None without them."""
     rivals = [index[size, rival, mode]["seconds"] for rival in RIVALS if (size, rival, mode) in index]
     return min(rivals) / index[size, name, mode]["seconds"] if rivals else None
 

@@ -74,8 +74,7 @@ def final_table(task: str, by_compression: By) -> Table:
 
 
 def cost_table(task: str, by_compression: By) -> Table:
-    """Return headings and rows: steps and bytes to the target, and the seconds of a link: medians over seeds.
-    """
+    """Return headings and rows: steps and bytes to the target, and seconds of a link: medians over seeds."""
     judged_by, target = TASKS[task].judged_by, TASKS[task].target
     rows = []
     for name, runs in by_compression.items():

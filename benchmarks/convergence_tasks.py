@@ -117,8 +117,7 @@ class Mnist(Task):
         return mnist_model.MnistNet()
 
     def batches(self, seed: int) -> Iterator[Batch]:
-        """Yield batches epoch by epoch: all ranks shuffle alike, and each takes its share of every shuffling.
-        """
+        """Yield batches epoch by epoch: all ranks shuffle alike, and each takes its share."""
         shuffling = torch.Generator().manual_seed(seed)
         images, labels = self._data.train.tensors
         while True:

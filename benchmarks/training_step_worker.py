@@ -1,5 +1,4 @@
-"""One rank of benchmarks/training_step.py: it has the same model for each contender and trains them in turn.
-"""
+"""One rank of benchmarks/training_step.py: it trains a copy of one model for each contender, in turn."""
 
 from __future__ import annotations
 

@@ -55,8 +55,7 @@ class Tensors:
 
 
 class Case:
-    """A codec's kernels on these tensors. The constructor compares each kernel's bytes with the CPU codec's.
-    """
+    """A codec's kernels on these tensors. The constructor compares their bytes with the CPU codec's."""
 
     def __init__(self, tensors: Tensors, codec: str) -> None:
         self.tensors, self.gpu = tensors, tensors.gpu

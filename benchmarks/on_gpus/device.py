@@ -62,8 +62,7 @@ class Gpu:
 
 
 def asked(identity: str) -> dict[str, str]:
-    """Return the settings that a figure depends on, from NVML; without NVML, the reason why they are missing.
-    """
+    """Return the settings that a figure depends on, from NVML; without NVML, why they are missing."""
     try:
         with nvml.opened() as library:
             if library is None:

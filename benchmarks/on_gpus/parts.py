@@ -89,8 +89,7 @@ def words_of(part: Part, result: Path, is_quick: bool = False) -> list[str]:
 def run_part(
     part: Part, python: Path, environment: Mapping[str, str], log: Path, is_quick: bool = False
 ) -> Record:
-    """Run a part to its end or its time limit, in its own folder: the package in ROOT is not the built one.
-    """
+    """Run a part to its end or its time limit, in its own folder: ROOT's package is not the built one."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="gpu-report-") as folder:
         result = Path(folder) / "result"

@@ -84,8 +84,7 @@ def prepare(log: Path) -> Path:
 
 
 def make_environment(folder: Path) -> Path:
-    """Make a virtual environment that also has this Python's packages, even if this is a virtual environment.
-    """
+    """Make a virtual environment that also has this Python's packages, even those of an environment."""
     subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(folder)], check=True)
     python = folder / "bin" / "python"
     ask = "import sysconfig; print(sysconfig.get_path('purelib'))"

@@ -116,8 +116,7 @@ def _mpirun(names: list[str], launcher: str) -> list[str]:
 
 
 def _with_torch(hosts: MadeHosts, names: list[str], rank: list[str], limit: float) -> str:
-    """Start ranks for torch.distributed's env://: a process on each host, with its rank in the environment.
-    """
+    """Start ranks for torch.distributed's env://: a process on each host, with its rank as a variable."""
     processes = []
     for number, name in enumerate(names):
         own = {"RANK": str(number), "WORLD_SIZE": str(len(names)), "MASTER_ADDR": names[0]}

@@ -28,8 +28,7 @@ WORST_ERROR = 0.05
 
 @dataclass
 class Bench:
-    """The hosts, the number of measurements, and the payload rate of their cables by (rate, number of hosts).
-    """
+    """The hosts, the number of measurements, and the payload rate of cables by (rate, number of hosts)."""
 
     hosts: MadeHosts
     chosen: Namespace
@@ -165,8 +164,7 @@ def steps_row(bench: Bench, count: int, task: Record, name: str, samples: dict[s
 
 
 def batch_for(bench: Bench, count: int, ratio: float, task: Record) -> int:
-    """Return the batch with which computing gradients takes 1/`ratio` of their time on the wire as float32.
-    """
+    """Return the batch with which computing gradients takes 1/`ratio` of their float32 time on the wire."""
 
     def alone(batch: int) -> tuple[float, int]:
         own = {**task, "part": "training", "contender": training.ALONE, "batch": batch, "steps": 3}

@@ -67,8 +67,7 @@ class MpiRanks:
 
 
 class GlooRanks:
-    """Ranks of torch.distributed over gloo: all_reduce of float32, or of a copy in half precision and back.
-    """
+    """Ranks of torch.distributed over gloo: all_reduce of float32, or of a copy in half precision."""
 
     def __init__(self) -> None:
         import torch.distributed as dist

@@ -18,8 +18,7 @@ class WrongResult(Exception):
 
 
 def wire_seconds(parameters: int, count: int, bytes_per_second: float) -> float:
-    """Return W: the least seconds that float32 gradients take on the wire, 2(n-1)/n of them from each of n.
-    """
+    """Return W: the least seconds of float32 gradients on the wire, 2(n-1)/n of them from each of n."""
     return 4 * parameters * 2 * (count - 1) / count / bytes_per_second
 
 

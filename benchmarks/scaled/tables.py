@@ -111,8 +111,7 @@ def matrix(runs: list[Record]) -> str:
 
 
 def choices(run: Record) -> list[str]:
-    """Return lines about the contenders that may turn compression off: their choice and its cost beside DDP.
-    """
+    """Return lines about contenders that may turn compression off: their choice and its cost beside DDP."""
     said = []
     for row in run["rows"]:
         if row["choice"]:

@@ -127,8 +127,7 @@ def _time_spent_tuning() -> list[float]:
 
 
 def _watching(step: Callable[[], None], rounds: int, steps: int) -> dict[str, list[float]]:
-    """Return the seconds of a step with and without the watching tuner, in turn; all ranks switch together.
-    """
+    """Return the seconds of a step with and without the watching tuner; all ranks switch together."""
     tuning = belongings.own(Tuning)
     times: dict[str, list[float]] = {"off": [], "watching": []}
     for number in range(rounds):
