@@ -135,7 +135,6 @@ CELLS = {"wrong": wrong, "defaults": defaults, "cost": cost}
 
 
 def rank(task_file: str) -> None:
-    """Run one rank of a job."""
     from tuned import worker
 
     task = json.loads(Path(task_file).read_text())

@@ -29,7 +29,6 @@ RATIOS = (5.0, 1.0)  # of float32's time on the wire to computing, W/C
 
 
 def rank(task_file: str) -> None:
-    """Run one rank on a host."""
     task = json.loads(Path(task_file).read_text())
     from on_hosts import ranks
 

@@ -103,7 +103,6 @@ def setup_line(by_compression: By) -> str:
 
 
 def section(results: Results) -> str:
-    """Return the results of all tasks as Markdown."""
     parts = []
     for task, by_compression in results.items():
         found = [final_table(task, by_compression), cost_table(task, by_compression)]

@@ -86,7 +86,6 @@ class Task(ABC):
         return sums
 
     def _generator(self, seed: int) -> torch.Generator:
-        """Return the generator of this rank's batches."""
         return torch.Generator().manual_seed(seed * 1000 + self._rank)
 
 

@@ -35,7 +35,7 @@ from horovod.made_hosts import HostsError, MadeHosts
 from horovod.made_hosts.system import processes_in
 
 WORKERS = Path(__file__).resolve().parent / "survival"
-SAMPLES = 480  # of an epoch, as survival/worker.py has it
+SAMPLES = 480  # of an epoch, as in survival/worker.py
 START, ENDS = 180.0, 60.0  # seconds: on a busy machine torch takes long to import
 IN_RECOVERY = 0.15  # seconds after a death, when the other workers are about to meet
 PORT = 29400

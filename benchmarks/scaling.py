@@ -27,7 +27,6 @@ BATCHES = {"resnet50": 8, "vgg16": 2, "deeplabv3_resnet101": 2, "transformer": 4
 
 
 def rank(task_file: str) -> None:
-    """Run one of the processes that train."""
     from scaled import worker
 
     task = json.loads(Path(task_file).read_text())

@@ -78,7 +78,6 @@ def batch(name: str, size: int, seed: int, small: bool = False, picture: int | N
 
 
 def loss_of(name: str, outputs: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
-    """Return the mean cross entropy."""
     if name == TEXT:
         outputs, answers = outputs.flatten(0, -2), answers.flatten()
     return functional.cross_entropy(outputs.float(), answers)

@@ -51,7 +51,6 @@ def blocks(document: str, language: str, section: str = "") -> list[str]:
 
 
 def commands(document: str, section: str = "") -> list[str]:
-    """Return the lines of ```sh blocks."""
     return [line for body in blocks(document, "sh", section) for line in body.splitlines()]
 
 

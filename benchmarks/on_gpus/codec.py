@@ -16,7 +16,7 @@ SIZES_MB = (16.0, 64.0, 256.0, 1024.0)
 WANTED = {"encode": 0.85, "decode": 0.85, "reduce 4 to codes": 0.80}
 WANTED_CODECS = ("bit8/128", "int8/128")
 LARGE = 256 * report.MEGA
-WANTED_BUCKET = 1.3  # at most so many times as long as one tensor of as many bytes
+WANTED_BUCKET = 1.3  # limit of the time, over that of one tensor of as many bytes
 BURST_BYTES, MOST_CALLS = 1 << 30, 20
 
 Record = dict[str, Any]

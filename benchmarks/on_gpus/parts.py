@@ -110,7 +110,7 @@ def figures_in(result: Path, part: Part) -> Record:
 
 
 def outcome(code: int | None, figures: Record | None, minutes: float) -> str:
-    """Return a word or phrase for the part's end; only "done" says that all of it was seen to be right."""
+    """Return a word or phrase for the part's end; only "done" means that all its checks passed."""
     if code is None:
         return f"ended after {minutes:g} minutes"
     if figures is None or code not in (0, NO_TESTS_RAN):

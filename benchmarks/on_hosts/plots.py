@@ -39,7 +39,6 @@ def allreduce(rows: list[Record]) -> Any:
 
 
 def training_steps(sets: list[list[Record]]) -> Any:
-    """Plot samples per second."""
     figure, axes = pyplot.subplots(1, len(sets), figsize=(5.5 * len(sets), 4), squeeze=False)
     for rows, axis in zip(sets, axes[0], strict=True):
         shown = [row for row in rows if row["contender"] != training.ALONE]

@@ -122,7 +122,6 @@ def sections(document: Record) -> list[tuple[str, str]]:
 
 
 def text_of(document: Record) -> str:
-    """Return all tables as Markdown."""
     parts = [f"Measured on: {report.machine_text(document['machine'])}."]
     parts += [f"**{title}**\n\n{table}" for title, table in sections(document)]
     return "\n\n".join(parts)

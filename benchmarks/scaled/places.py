@@ -47,7 +47,7 @@ Place = OneHost | OnHosts
 
 @contextmanager
 def opened(hosts: int, rate: str) -> Iterator[Place]:
-    """Yield this host if `hosts` is 0, otherwise so many hosts, which exist as long as the block."""
+    """Yield this host if `hosts` is 0, otherwise that many hosts, which exist as long as the block."""
     if not hosts:
         yield OneHost()
         return

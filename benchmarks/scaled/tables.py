@@ -39,7 +39,7 @@ def title(run: Record) -> str:
 
 
 def asked(run: Record) -> str:
-    """Return whether W/C is near the requested one."""
+    """Return text: the requested W/C, and whether it is met."""
     if run["w_over_c"] is None:
         return ""
     met = "met" if figures.is_near(run, run["ratio"]) else "NOT MET"
@@ -133,7 +133,6 @@ def run_section(run: Record) -> str:
 
 
 def text_of(document: Record) -> str:
-    """Return all tables as Markdown."""
     parts = [f"Measured on: {report.machine_text(document['machine'])}."]
     parts += [run_section(run) for run in document["runs"]]
     for runs in families(document["runs"]):

@@ -113,7 +113,6 @@ class Process:
         return {name: str(state.choice) for name, state in states.items() if state.choice is not None}
 
     def close(self) -> None:
-        """End everything that contenders started."""
         for trained in self.trained.values():
             if trained.state is not None:
                 trained.state.close()
@@ -177,7 +176,7 @@ def sent_so_far(task: Record) -> float:
 
 @contextmanager
 def all_cores(threads: int) -> Iterator[None]:
-    """Inside the block torch has as many threads as there are processes otherwise, on any core."""
+    """Inside the block torch has so many threads, at most one for each core, which run on any core."""
     pinned, cores = os.sched_getaffinity(0), range(os.cpu_count() or 1)
     os.sched_setaffinity(0, cores)
     torch.set_num_threads(min(threads, len(cores)))

@@ -21,7 +21,6 @@ class Notes:
         self.by_worker: dict[str, list[Note]] = {}
 
     def read(self) -> list[Note]:
-        """Return the new notes."""
         new: list[Note] = []
         for path in sorted(self._folder.glob("worker-*.jsonl")):
             with path.open("rb") as file:

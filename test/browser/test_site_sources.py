@@ -52,7 +52,7 @@ def test_links_are_led_to_the_copies() -> None:
     assert "[the script](source/examples/train.py.md)" in moved
     assert "[here](other.md#part), ![plot](plot.svg) and [far](https://example.org/x)" in moved
     assert "[not a link](../nowhere.py)" in moved
-    assert "files" not in moved  # this extension of the metadata serves the tests only
+    assert "files" not in moved  # the metadata for tests
     assert "[Folder](source/examples.md) and [anchor](#page)" in moved
     assert "(../source/examples/train.py.md)" in site_sources.with_links_in_site(
         "[x](../../examples/train.py)", "docs/zh/page.md"

@@ -47,7 +47,6 @@ def cluster(cluster_of_three: Cluster, tmp_path: Path) -> Cluster:
 
 @pytest.fixture
 def made(hosts_can_be: None) -> Iterator[MadeHosts]:
-    """Two hosts that are not up yet."""
     hosts = MadeHosts(2, name=f"test{os.getpid()}")
     yield hosts
     hosts.down()

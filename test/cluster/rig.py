@@ -13,7 +13,7 @@ from horovod import made_hosts
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "test" / "parallel"), str(ROOT / "test")]
-import launching  # noqa: E402 -- in the folder beside
+import launching  # noqa: E402 -- in a neighbouring folder
 
 PREFIX = "t"  # of host names
 NET = "10.77.0"
@@ -77,7 +77,6 @@ class Cluster:
     def horovodrun(
         self, *arguments: str, limit: float = 60, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run horovodrun on the first host."""
         return self.run(
             self.names[0], [sys.executable, "-m", "horovod.runner", *arguments], limit, **variables
         )

@@ -189,7 +189,6 @@ class Image:
         return dict(shown["OCIv1"]["config"])
 
     def size(self) -> int:
-        """Return the bytes of all layers, uncompressed."""
         sizes = json.loads(self.buildah("images", "--json", IMAGE))
         return _bytes(sizes[0]["size"])
 

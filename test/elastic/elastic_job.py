@@ -85,8 +85,6 @@ class Job:
         }
 
     def wait(self, is_so: Callable[[list[Worker]], bool], seconds: float = 40) -> None:
-        """Wait until the condition holds for the workers."""
-
         def has_come() -> bool:
             assert self.process.poll() is None, self.end()
             return is_so(list(self.workers().values()))
@@ -94,7 +92,6 @@ class Job:
         busy.until(has_come, seconds)
 
     def wait_for_size(self, size: int) -> None:
-        """Wait until `size` workers train together."""
         self.wait(lambda workers: len([one for one in workers if one.size == size]) >= size)
 
     def end(self) -> int:

@@ -98,7 +98,7 @@ class ElasticRank(worker.Worker):
         return net
 
     def resume(self, path: str) -> None:
-        """Continue from a state that a job kept, as a job that begins with so many ranks."""
+        """Continue from a state that a job kept, as a job that begins with this number of ranks."""
         found = torch.load(path, weights_only=False)
         for name, part in self.parts.items():
             part.load_state_dict(found[name])

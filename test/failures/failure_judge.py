@@ -45,7 +45,7 @@ EXIT_CODES = {
     "reader_gone": 141,
 }
 GRADIENT = "allreduce.0.weight"  # its name in a timeline
-SAMPLES = 480  # of an epoch, as survival/worker.py has it
+SAMPLES = 480  # of an epoch, as in survival/worker.py
 # The growth allowed from early to late in a process's life, in worlds of one size.
 SLACK = {"memory": 24 << 20, "descriptors": 4, "threads": 2, "shared": 4}
 FEWEST = 6  # measurements early, and as many late, that a judgement needs
@@ -111,7 +111,6 @@ def _about_fixed(program: Program, seen: Seen) -> list[str]:
 
 
 def _of_one(program: Program, event: Event, seen: Seen) -> list[str]:
-    """Judge as if `event` was the only one."""
     return [*_about_code(event, seen.code or 0), *_about_words(program, event, last_words(seen.err))]
 
 

@@ -69,7 +69,6 @@ class Place:
     folder: Path
 
     def start(self, words: Sequence[str], out: int, err: int, **variables: str) -> subprocess.Popen[bytes]:
-        """Start horovodrun."""
         raise NotImplementedError
 
     def launcher(self, job: subprocess.Popen[bytes]) -> Process | None:

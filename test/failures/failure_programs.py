@@ -55,7 +55,7 @@ SHORTEST_GAP, SHORTEST_AFTER_SCRIPT = 0.15, 2.5
 # ---- elastic ----
 WORKERS, DEATHS = 5, 3
 POINTS = ("negotiation", "bulk", "step", "commit", "idle", "reset")
-COMMIT_EVERY = 3  # steps, as survival/worker.py has it
+COMMIT_EVERY = 3  # steps, as in survival/worker.py
 
 # ---- soak ----
 SILENCE = 5  # seconds after which a silent or stopped worker is lost
@@ -255,7 +255,6 @@ class Course:
         self._mean = program.seconds / program.length
 
     def pause(self) -> float:
-        """Return the seconds until the next event."""
         return min(self._chance.expovariate(1 / self._mean), 3 * self._mean)
 
     def is_patient(self) -> bool:

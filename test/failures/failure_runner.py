@@ -127,7 +127,6 @@ class Run:
     # ---- which job ----
 
     def options(self) -> list[str]:
-        """Return the options of horovodrun."""
         raise NotImplementedError
 
     def script(self) -> str:
@@ -138,10 +137,9 @@ class Run:
         """Return the descriptor that horovodrun writes to."""
         return out
 
-    # ---- what happens ----
+    # ---- its course ----
 
     def follow(self) -> None:
-        """Follow the job to its end."""
         self.wait()
 
     def look(self) -> None:
@@ -461,7 +459,7 @@ class SoakRun(Run):
     def _after(self, low: float, high: float, act: Callable[[], None]) -> None:
         self._later.append((time.monotonic() + self.course.seconds(low, high), act))
 
-    # ---- whom to strike, and how ----
+    # ---- targets and strikes ----
 
     def _living(self) -> list[Worker]:
         """Return the last worker of each host, if it is not struck: they train or are about to."""

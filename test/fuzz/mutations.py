@@ -39,7 +39,6 @@ class Spoiler:
     is_json: bool = False
 
     def input(self, key: str) -> bytes:
-        """Return the input that belongs to a key."""
         random = Random(key)
         data = random.choice(self.samples)
         if self.is_json and random.random() < 0.6:

@@ -14,7 +14,7 @@ from horovod.runner import payload
 class Regression(NamedTuple):
     target: str
     data: bytes
-    was: str  # what happened
+    was: str  # its misbehaviour
 
 
 _ONE, _TWO = b"\1\0\0\0", b"\2\0\0\0"

@@ -215,7 +215,6 @@ def _become(client: Client, descriptors: dict[int, int]) -> None:
 
 
 def run(forked: Forked) -> None:
-    """Run the program, as the interpreter would."""
     import torch
 
     from horovod import torch_autoload

@@ -175,7 +175,6 @@ def mutations_of(path: str, source: str) -> list[Mutation]:
 
 
 def mutated(mutation: Mutation, source: str) -> str:
-    """Return the source with that change."""
     if mutation.path.endswith(".py"):
         from cosmic_ray.mutating import mutate_code
         from cosmic_ray.plugins import get_operator

@@ -74,7 +74,6 @@ class Survey:
 
 
 def files_of_make_test(tree: Path) -> list[str]:
-    """Return the test files of `make test`."""
     others = [path for name in ("parallel", "cluster") for path in (tree / "test" / name).glob("test_*.py")]
     quick = [path for path in others if _QUICK.search(path.read_text())]
     return sorted(str(p.relative_to(tree)) for p in [*(tree / "test" / "single").rglob("test_*.py"), *quick])

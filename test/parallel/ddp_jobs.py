@@ -68,8 +68,8 @@ def run_separately(
     """Run `{argv}` as ranks without a launcher, which would end the others when one ends.
 
     Returns:
-        By rank, the exit code (124: ended because it ran longer than ``timeout`` seconds), and in stdout what
-        the rank wrote to stdout and stderr.
+        By rank, the exit code (124: ended because it ran longer than ``timeout`` seconds), and in stdout
+        the rank's stdout and stderr.
     """
     port = launching.free_port()
     job = os.environ | {"OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}

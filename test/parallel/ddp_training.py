@@ -111,7 +111,6 @@ def flat(model: nn.Module) -> torch.Tensor:
 
 
 def gathered(own: Any, group: dist.ProcessGroup | None = None) -> list[Any]:
-    """Return every rank's object, on every rank."""
     everybodys: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(everybodys, own, group)
     return everybodys

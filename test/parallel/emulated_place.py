@@ -1,5 +1,4 @@
-"""Makes benchmarks treat host memory as an emulated GPU's: BENCHMARK_PLACE names this module to their ranks.
-"""
+"""Makes benchmarks treat host memory as an emulated GPU's: BENCHMARK_PLACE names it to their ranks."""
 
 from __future__ import annotations
 

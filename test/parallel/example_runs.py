@@ -47,7 +47,7 @@ def check_resumed(epoch: re.Pattern[str], whole: str, resumed: str) -> None:
 
 
 def job(ranks: int) -> list[str]:
-    """Return the words before a script that start it as so many ranks."""
+    """Return the words before a script that start it with this number of ranks."""
     return ["horovodrun", "-np", str(ranks), "python"]
 
 

@@ -74,7 +74,6 @@ def done(folder: Path, *words: str, code: int = 0, limit: float = 280) -> str:
 
 
 def logs(out: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return the records of every run."""
     return {
         path.parent.name: [json.loads(line) for line in path.read_text().splitlines()]
         for path in sorted(out.glob("runs/*/log.jsonl"))

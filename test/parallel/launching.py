@@ -35,8 +35,7 @@ needs_mpirun = pytest.mark.skipif(bool(_why_not()), reason=_why_not())
 
 
 def environment(mark: str, **more: str) -> dict[str, str]:
-    """Return this environment with this interpreter's programs first, and without settings that affect tests.
-    """
+    """Return this environment with this interpreter's programs first, without settings of other tests."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith("HOROVOD_")}
     path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
     packages = os.pathsep.join(filter(None, [str(Path(horovod.__file__).parents[1]), kept.get("PYTHONPATH")]))

@@ -1,5 +1,4 @@
-"""A rank that ends, or as rank 1 stops, sleeps or works after it has left the job: `lingering_rank.py HOW`.
-"""
+"""A rank that ends, or as rank 1 stops, sleeps or works when it has left the job: `lingering_rank.py HOW`."""
 
 import atexit
 import os

@@ -1,15 +1,15 @@
 """The runs of pages, from their comments `<!-- runs` in YAML, which neither readers nor the site see.
 
-    files: {train.py: README.md}      written where a command has the name; a run may have more of its own
-    blur: [['\\d+ us', 'N us']]        patterns, and what stands for them in output that is compared
-    python: {test_friends.py: 0-2}    the test that runs blocks of the page's Python which no file below has
+    files: {train.py: README.md}      written if a command has the name; a run may have more files
+    blur: [['\\d+ us', 'N us']]        patterns, and their substitutes in compared output
+    python: {test_friends.py: 0-2}    the test that runs blocks of Python that are in no file below
     same as: [README.md]              all commands and all Python are those of these pages
     runs:
     - command: 'train\\.py'            each that matches (`whole`: each block; `together`: all as one), or
-      each: '`(--\\w+)` is refused'    each match in the page, or neither: what it does not show
+      each: '`(--\\w+)` is refused'    each match in the page, or neither, if it shows none
       type: '{0} --max-steps 2'       in place of {0}, the command or the match; {1} is the first group
-      edit: [[old, new]]              what is typed otherwise in it
-      by: test_friends.py             this runs it; `because` where it names neither page nor command
+      edit: [[old, new]]              replacements in the typed text
+      by: test_friends.py             this runs it; `because` if it names neither page nor command
       exit: 0                         or another code, or `fails`
       prints, never                   patterns for standard error and output together; {pattern: count}
       only: '...'                     the pattern of all of standard output
@@ -17,8 +17,8 @@
       says: '0:2'                     line 2 of its ```text block 0 is printed; HOST is this host's name
       alike: ['loss (.*)', 0.01, 0.1] these numbers agree by that part, and with the page's by the other
       shown: [0]                      these ```text blocks are in the output; `exactly: 0`: it is all
-      near: 0.01                      numbers of it may differ by that part, or by a twentieth of it in all
-      blocks: true                    each block of Python prints the ```text block behind it, or nothing
+      near: 0.01                      numbers may differ by that part, or by a twentieth of it in all
+      blocks: true                    each block of Python prints the ```text block after it, or nothing
       writes: {file: pattern}, draws: {file: kept}, leaves: [files]
       files, blur, env, needs, limit, marks, place, imports (from the folder), gpu (an emulated one)
 
@@ -283,9 +283,7 @@ def _shown_after(piece: Block, found: list[Block]) -> str:
 
 
 def _without_ours(text: str) -> tuple[str, str]:
-    """Return a text without horovod's lines, and these lines: standard error has no fixed place in the
-    output.
-    """
+    """Return a text without horovod's lines, and these lines: standard error has no fixed place."""
     lines = text.splitlines(keepends=True)
     ours = [line for line in lines if line.startswith("horovod: ")]
     return "".join(line for line in lines if line not in ours), "".join(ours)

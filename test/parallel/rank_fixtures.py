@@ -51,13 +51,11 @@ def job() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def together() -> None:
-    """Start every test together with the other ranks'."""
     hvd.barrier()
 
 
 @pytest.fixture
 def place() -> Place:
-    """The place of this rank's tensors."""
     return _places[0] if _places else Place()
 
 

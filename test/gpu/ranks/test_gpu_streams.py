@@ -42,7 +42,6 @@ def current(place: Place) -> int | torch.cuda.Stream:
 
 
 def use(place: Place, stream: int | torch.cuda.Stream) -> None:
-    """Makes a stream the current one."""
     if place.emulated is None:
         assert isinstance(stream, torch.cuda.Stream)
         torch.cuda.set_stream(stream)

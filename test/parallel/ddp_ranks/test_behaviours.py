@@ -345,7 +345,7 @@ def test_a_model_over_some_of_the_ranks(rank: int, size: int) -> None:
 def test_ddps_own_mixed_precision_is_refused_with_what_to_do_instead() -> None:
     """It registers a communication hook, and torch allows only one.
 
-    On the CPU torch itself wraps the model, and fails in the first step.
+    Without the hook, torch wraps the model on the CPU too, and fails in the first step.
     """
     from torch.nn.parallel.distributed import _MixedPrecision
 

@@ -37,7 +37,6 @@ def loss_of(model: torch.nn.Module, rank: int, step: int = 0) -> torch.Tensor:
 
 
 def whole_gradients(rank: int, size: int, step: int = 0) -> list[dict[str, torch.Tensor]]:
-    """Return a rank's whole gradients, by parameter."""
     model = network()
     loss_of(model, rank, step).backward()
     mine = {name: parameter.grad for name, parameter in model.named_parameters()}

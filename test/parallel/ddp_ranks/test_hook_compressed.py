@@ -76,7 +76,7 @@ def test_gradients_are_the_engines(text: str, algorithm: str, size: int) -> None
 
 
 def test_vectors_and_small_matrices_are_exact(rank: int, size: int) -> None:
-    """Sums of integers are exact in any order: these are compared to the bit, beside codes that are not."""
+    """Sums of integers are exact in any order: they are compared to the bit, and codes are not."""
     training = Training(
         "int4:min_elements=1000", make=lambda: nn.Sequential(nn.Linear(30, 40), nn.Linear(40, 3))
     )

@@ -42,7 +42,6 @@ def wrapped(**options: Any) -> DistributedDataParallel:
 
 
 def gradient(model: torch.nn.Module, rank: int) -> torch.Tensor:
-    """Return the weight's gradient after one backward pass."""
     model.zero_grad()
     generator = torch.Generator().manual_seed(rank)
     model(torch.rand(8, 100, generator=generator)).square().sum().backward()
