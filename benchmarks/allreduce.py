@@ -1,10 +1,10 @@
-"""Allreduce of float32 on one host: Horovod under every compression, MPI_Allreduce and gloo in one run.
+"""Measure the allreduce of float32 on one host: Horovod under every compression, MPI and gloo, in one run.
 
     python benchmarks/allreduce.py                        # 2 and 4 ranks, 1 KB to 100 MB, about two minutes
     python benchmarks/allreduce.py --np 2 --sizes 25e6 --only MPI gloo none bit8 --out allreduce.json
     python benchmarks/allreduce.py --device cuda          # of tensors on GPUs, beside NCCL if it can be
 
-Starts mpirun of its own environment once per number of ranks. docs/benchmarks.md defines every column.
+Starts mpirun from this environment, once for each number of ranks. docs/benchmarks.md defines every column.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from on_gpus import allreduce as gpu_allreduce
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 25_000_000, 100_000_000)
 RIVALS = ("MPI", "gloo")
-YARDSTICK = "memcpy"  # of all ranks at the same moment: the limit of what goes through memory
+YARDSTICK = "memcpy"  # copied by all ranks at the same moment: the limit of the memory bandwidth
 NAMES = (*RIVALS, YARDSTICK, "none", "fp16", "bf16", "bit16", "bit8")
 GPU_NAMES = ("NCCL", "gloo", YARDSTICK, "none", "bit16", "bit8", "int8")
 
 
 def mpirun() -> str:
-    """mpirun of this interpreter's environment first: the ranks load the libmpi of that environment."""
+    """The command of mpirun, this interpreter's environment first: ranks load libmpi from it."""
     beside = Path(sys.prefix) / "bin" / "mpirun"
     found = str(beside) if beside.exists() else shutil.which("mpirun")
     if found is None:
@@ -38,9 +38,9 @@ def mpirun() -> str:
 
 
 def mpirun_for(ranks: int) -> list[str]:
-    """The launcher of one run, with Open MPI 5's settings for ranks of one host."""
+    """The launcher's command for one run, with Open MPI 5's settings for ranks of one host."""
     settings = ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
-    # osc: the shared window needs no UCX, whose component prints an error where there is no such fabric.
+    # osc: the shared window needs no UCX, whose component prints an error if there is no such fabric.
     for name, value in (("pml", "ob1"), ("btl", "self,sm,tcp"), ("osc", "^ucx")):
         settings += ["--mca", name, value]
     if os.geteuid() == 0:
@@ -53,7 +53,7 @@ def mpirun_for(ranks: int) -> list[str]:
 def launch(
     ranks: int, words: list[str], limit: float, settings: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Run the ranks and return rank 0's document. settings: environment variables for the ranks."""
+    """Run the ranks and return rank 0's document. `settings` are environment variables of the ranks."""
     return launched.document_of(mpirun_for(ranks), __file__, words, limit, settings or {})
 
 
@@ -65,7 +65,7 @@ def index_of(rows: list[dict[str, Any]]) -> Index:
 
 
 def versus(index: Index, size: int, name: str, mode: str) -> float | None:
-    """Speed-up over the better of MPI and gloo at the same size and mode; None without a rival."""
+    """Return the speed-up over the better of MPI and gloo at the same size and mode; None without them."""
     rivals = [index[size, rival, mode]["seconds"] for rival in RIVALS if (size, rival, mode) in index]
     return min(rivals) / index[size, name, mode]["seconds"] if rivals else None
 
@@ -75,7 +75,7 @@ def ratio_text(ratio: float | None) -> str:
 
 
 def table_of(rows: list[dict[str, Any]]) -> str:
-    """One line per size and contender of one run."""
+    """Return a table of one run, with a line for each size and contender."""
     headings = [
         "ranks",
         "size",
@@ -114,7 +114,7 @@ def table_of(rows: list[dict[str, Any]]) -> str:
 
 
 def add_ratios(rows: list[dict[str, Any]]) -> None:
-    """Put the speed-up over the better rival into the records, and the time as a multiple of memcpy's."""
+    """Add to the records the speed-up over the better rival, and the time as a multiple of memcpy's."""
     index = index_of(rows)
     for row in rows:
         copy = index.get((row["bytes"], YARDSTICK, row["mode"]))

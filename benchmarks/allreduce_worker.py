@@ -1,4 +1,4 @@
-"""One rank of benchmarks/allreduce.py: checks every contender's sum, then times all of them side by side."""
+"""One rank of benchmarks/allreduce.py: checks every contender's sum, then times all contenders in turn."""
 
 from __future__ import annotations
 
@@ -17,34 +17,36 @@ from on_gpus.place import CPU, Place, open_place
 from on_gpus.stages import stages_of
 
 MODES = ("in_place", "out_of_place")
-WARM_UP = 3  # calls of each kind before timing: pages, response cache, gloo's connections
+WARM_UP = 3  # calls of each kind before timing: they fill pages, the response cache and gloo's connections
 IDLE_SECONDS = 0.5
 MOST_CALLS, BURST_BYTES = 20, 20_000_000
 
 
 class WrongResult(Exception):
-    """A contender's sum was not the sum."""
+    """A contender returned a wrong sum."""
 
 
 def integers(count: int, rank: int, size: int) -> torch.Tensor:
-    """Small integers whose sum over ranks every compression carries exactly, so that == can judge.
+    """Return small integers whose sum over ranks every compression represents exactly.
 
     E4M3 has four significant bits and power-of-two scales, so integers up to 16 are exact; bfloat16 and half
-    hold more. Values lie in -limit..limit with size * limit <= 16; ranks beyond 16 contribute zeros.
+    have more bits. Values lie in -limit..limit with size * limit <= 16; ranks beyond 16 contribute zeros.
     """
     limit = max(1, min(2, 16 // size))
     if rank >= 16:
         return torch.zeros(count)
-    # 7 and 3 are prime to 5 and 3: neighbours and ranks differ, so shifted or swapped pieces are noticed.
+    # 7 and 3 are prime to 5 and 3, so neighbouring elements and ranks differ: a shifted or swapped piece is
+    # noticed.
     place = np.arange(count, dtype=np.int64)
     pattern = (place * 7 + place // 1021 + rank * 3) % (2 * limit + 1) - limit
     return torch.from_numpy(pattern.astype(np.float32))
 
 
 def tolerance(name: str, size: int) -> float:
-    """How far a sum of `integers` may be off. int8's steps are of 1/127 of a block's largest element.
+    """Return the largest error allowed in a sum of `integers`.
 
-    Each contribution, and the sum, loses half a step at most. Other sums are off by 1 where they are wrong.
+    int8's step is 1/127 of a block's largest element: each contribution, and the sum, loses at most half a
+    step. Other sums are off by at least 1 if they are wrong.
     """
     return 2 * size * max(1, min(2, 16 // size)) / 127 if name == "int8" else 0.0
 
@@ -55,13 +57,13 @@ def make_tensors(count: int, place: Place) -> Tensors:
 
 
 def normal(count: int, rank: int) -> torch.Tensor:
-    """N(0,1), different on every rank."""
+    """Return N(0,1) data that differs on every rank."""
     values = np.random.default_rng([17, rank]).standard_normal(count, dtype=np.float32)
     return torch.from_numpy(values)
 
 
 def check(contender: Contender, bound: Bound, tensors: Tensors, comm: MPI.Comm) -> None:
-    """Both calls, on data whose sum is exact. Collective: all ranks raise when one saw a wrong sum."""
+    """Check both calls on data whose sum is exact. Collective: all ranks raise if one saw a wrong sum."""
     count = tensors.work.numel()
     expected = torch.zeros(count)
     for rank in range(comm.size):
@@ -85,7 +87,7 @@ def check(contender: Contender, bound: Bound, tensors: Tensors, comm: MPI.Comm) 
 
 
 def error(bound: Bound, tensors: Tensors, comm: MPI.Comm) -> float:
-    """NMSE of the sum of N(0,1) data against the float64 sum; raises unless all ranks hold the same bytes."""
+    """Return the NMSE of a sum of N(0,1) data against float64. Raise unless all ranks hold equal bytes."""
     exact = tensors.source.cpu().numpy().astype(np.float64)
     comm.Allreduce(MPI.IN_PLACE, exact, MPI.SUM)
     tensors.work.copy_(tensors.source)
@@ -98,10 +100,11 @@ def error(bound: Bound, tensors: Tensors, comm: MPI.Comm) -> float:
 
 
 def once(bound: Bound, mode: str, tensors: Tensors, comm: MPI.Comm, place: Place) -> float:
-    """Seconds per call on this rank, in a burst of calls after fresh data, an untimed call and a barrier.
+    """Return this rank's seconds per call: a burst of calls after fresh data, an untimed call and a barrier.
 
-    As in nccl-tests, small sizes are timed in bursts: what the previous contender left behind, and a barrier
-    that spins on every core, are not this contender's time. Large ones are timed one by one.
+    As in nccl-tests, calls of small sizes are timed in bursts: their time then includes neither the caches
+    that the previous contender left behind nor a barrier that spins on every core. Large sizes are timed one
+    by one.
     """
     call = getattr(bound, mode)
     result = call()
@@ -125,7 +128,10 @@ def calls_per_burst(size: int) -> int:
 def measure(
     bounds: list[Bound], tensors: Tensors, comm: MPI.Comm, place: Place, rounds: int
 ) -> np.ndarray[Any, Any]:
-    """Seconds by [contender, mode, round], the slowest rank's. All run once per round, in a turning order."""
+    """Return the seconds of the slowest rank by [contender, mode, round].
+
+    All contenders run once per round, in a rotating order.
+    """
     seconds = np.zeros((len(bounds), len(MODES), rounds))
     for number in range(rounds):
         for turn in range(len(bounds)):
@@ -137,7 +143,7 @@ def measure(
 
 
 def rounds_for(round_seconds: float, budget: float, limits: tuple[int, int]) -> int:
-    """As many rounds as fit the budget, within limits; equal on all ranks, as round_seconds is."""
+    """Return as many rounds as fit the budget, within limits; equal on all ranks because round_seconds is."""
     fewest, most = limits
     return max(fewest, min(most, math.ceil(budget / max(round_seconds, 1e-9))))
 
@@ -145,7 +151,7 @@ def rounds_for(round_seconds: float, budget: float, limits: tuple[int, int]) -> 
 def measure_size(
     size: int, contenders: list[Contender], comm: MPI.Comm, plan: Plan, place: Place
 ) -> list[dict[str, Any]]:
-    """Check, warm up and time all on `size` bytes of float32 per rank; a record per contender and mode."""
+    """Check, warm up and time all on `size` bytes of float32; return a record per contender and mode."""
     count = size // 4
     tensors = make_tensors(count, place)
     bounds = [contender.bind(tensors) for contender in contenders]
@@ -186,7 +192,7 @@ def measure_size(
 
 
 def idle_share(comm: MPI.Comm) -> float:
-    """Processor time over wall time of the busiest rank's threads, while all is open and nobody works."""
+    """Return processor time over wall time of the busiest rank while all contenders are open but idle."""
     comm.Barrier()
     before = time.process_time()
     time.sleep(IDLE_SECONDS)
@@ -196,7 +202,7 @@ def idle_share(comm: MPI.Comm) -> float:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured, for how many seconds each size, and in how many rounds."""
+    """The measurements: contenders, seconds for each size, and limits of the number of rounds."""
 
     names: list[str]
     sizes: list[int]
@@ -206,7 +212,7 @@ class Plan:
 
 
 def run(plan: Plan, result_path: str) -> None:
-    """What every rank executes. Rank 0 writes the records to `result_path`; the launcher makes the tables."""
+    """Measure on this rank. Rank 0 writes the records to `result_path`; the launcher makes the tables."""
     comm = MPI.COMM_WORLD.Dup()
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
@@ -232,7 +238,7 @@ def run(plan: Plan, result_path: str) -> None:
         if ours:
             hvd.shutdown()
     except BaseException:
-        # One rank's exception would leave the others waiting for it for ever.
+        # One rank's exception would leave the others waiting for it forever.
         import traceback
 
         traceback.print_exc()

@@ -1,4 +1,4 @@
-"""What the autotuner finds, from wrong settings and from the defaults, and what that is worth.
+"""Measure which settings the autotuner finds, from wrong settings and from the defaults, and their gain.
 
     python benchmarks/autotune.py --list
     python benchmarks/autotune.py --cells wrong                  # made hosts: as root
@@ -6,11 +6,12 @@
     python benchmarks/autotune.py --cells cost
     python benchmarks/autotune.py --shown build/autotune
 
-Each cell is a job that tunes itself, and then compares the settings that it found with others in turn: with
-the best of a sweep over two knobs where the start was wrong, with the defaults elsewhere. A cell whose result
-is there already is not run again. Computing is replaced by waits (tuned/models.py), but in the cells of
-`cost`, whose steps are as short as they can be: there the tuner costs most. These run a second time, for
-which the settings are known.
+Each cell is a job that tunes itself. It then compares the settings that it found with others in turn: with
+the best of a sweep over two knobs if the start was wrong, otherwise with the defaults. A cell that has a
+result is not run again.
+
+Waits replace computing (tuned/models.py), except in the cells of `cost`: their steps are as short as
+possible, because there the tuner costs most. These cells run a second time, with known settings.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ CONNECTIONS, MESSAGE, BUCKET = "HOROVOD_TCP_CONNECTIONS", "HOROVOD_MESSAGE_KB", 
 
 @dataclass(frozen=True)
 class Cell:
-    """A job. ``ranks``: of each host; none: of this machine. ``given``: the settings it starts from."""
+    """A job. ``ranks``: on each host; none: on this machine. ``given``: the settings at the start."""
 
     name: str
     model: str
@@ -59,11 +60,11 @@ class Cell:
     send_buffer: int = 0  # bytes, at most
     bucket_mb: float = 25
     seconds: float | None = None
-    most_steps: int = 400  # of tuning
-    pairs: int = 0  # 0: as --pairs and --steps say
+    most_steps: int = 400  # steps of tuning
+    pairs: int = 0  # 0: as --pairs and --steps specify
     steps: int = 0
     other_process: bool = False
-    again: bool = False  # with what the first time found
+    again: bool = False  # run again, with the settings that the first run found
 
 
 def wrong() -> list[Cell]:
@@ -94,7 +95,7 @@ def wrong() -> list[Cell]:
 
 
 def fewer(model: str, place: str) -> dict[str, int]:
-    """What keeps a cell of long steps within eight minutes."""
+    """Return the options that keep a cell of long steps within eight minutes."""
     if model == "vgg16":  # 553 MB; up to 4 s
         slowest = {"most_steps": 50, "pairs": 6, "steps": 1}
         return slowest if "slow" in place or "4" in place else {"most_steps": 120, "steps": 1}
@@ -134,7 +135,6 @@ CELLS = {"wrong": wrong, "defaults": defaults, "cost": cost}
 
 
 def rank(task_file: str) -> None:
-    """What this program does as one of the ranks."""
     from tuned import worker
 
     task = json.loads(Path(task_file).read_text())
@@ -143,7 +143,7 @@ def rank(task_file: str) -> None:
 
 
 def sweep_of(cell: Cell) -> dict[str, list[str]]:
-    """What each swept setting is tried with: its usual choices, and what the cell starts from."""
+    """Return the values to try for each swept setting: its usual choices, and the cell's start."""
     sweep = {}
     for variable in cell.swept:
         choices = [*BY_VARIABLE[variable].tries]
@@ -163,7 +163,7 @@ def task_of(cell: Cell, words: argparse.Namespace) -> dict[str, Any]:
 
 
 def run(cell: Cell, words: argparse.Namespace) -> dict[str, Any]:
-    """The first rank's document; of the second time, if there is one, under "again"."""
+    """Return the first rank's document; "again" in it has the second run's, if there is one."""
     with tempfile.TemporaryDirectory(prefix="autotune-cache-") as cache:
         found = run_once(cell, words, cache)
         return found | {"again": run_once(cell, words, cache)["tuning"]} if cell.again else found
@@ -204,7 +204,7 @@ def first(documents: list[Any]) -> dict[str, Any]:
 
 @contextmanager
 def other_process(wanted: bool) -> Iterator[None]:
-    """Somebody else's work on this machine: for 20 seconds of every 40."""
+    """Occupy this machine for 20 seconds of every 40, like another user's work."""
     if not wanted:
         yield
         return
@@ -221,7 +221,7 @@ def gain(times: Mapping[str, list[float]], before: str, after: str) -> Gain:
 
 
 def slower_at_the_start(name: str, document: Mapping[str, Any]) -> str:
-    """How much longer steps took with what a cell starts from: one block of the sweep, no interval."""
+    """Return by which factor the cell's start is slower: one block of the sweep, so without an interval."""
     cells = [cell for cell in wrong() if cell.name == name]
     if not cells or "swept" not in document:
         return ""
@@ -332,7 +332,7 @@ def main(words: list[str]) -> int:
 
 
 def measure(cells: list[Cell], words: argparse.Namespace, folder: Path) -> int:
-    """Those whose results are not there yet. The exit code."""
+    """Measure the cells that have no results yet. Return the exit code."""
     folder.mkdir(parents=True, exist_ok=True)
     failed = 0
     for cell in cells:

@@ -1,10 +1,11 @@
-"""The autotuner's search beside others, on made jobs whose true step times are known: no job runs.
+"""Compare the autotuner's search with others on simulated jobs whose true step times are known.
 
     python benchmarks/autotune_search.py
     pip install optuna && python benchmarks/autotune_search.py --contenders ours tpe random
 
-Each contender may ask for so many blocks of steps, whose seconds have noise and drift, and then names one
-configuration. Shown is by how much that is slower than the best, and how often it is slower than the start.
+Each contender may request a limited number of blocks of steps, whose seconds have noise and drift. It then
+names one configuration. The table shows by how much that is slower than the best, and how often it is slower
+than the start.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ JOBS: dict[str, Job] = {
 
 
 def noisy(seconds: Callable[[Configuration], float], noise: float, seed: int) -> Measure:
-    """What a block of that configuration is measured to take, each time another."""
+    """Return a function that measures a block of a configuration, with new noise each time."""
     draw, drift = random.Random(seed), 0.0
 
     def measure(configuration: Configuration) -> float:
@@ -61,7 +62,7 @@ def noisy(seconds: Callable[[Configuration], float], noise: float, seed: int) ->
 
 
 def ours(space: Space, measure: Measure, blocks: int, seed: int) -> Configuration:
-    """With a model that knows nothing, as the others have none."""
+    """Search with a model without prior knowledge, as the others have none."""
     search = look(space, lambda configuration: 0.0, Limits(blocks=blocks))
     configuration = next(search)
     while True:
@@ -72,14 +73,14 @@ def ours(space: Space, measure: Measure, blocks: int, seed: int) -> Configuratio
 
 
 def at_random(space: Space, measure: Measure, blocks: int, seed: int) -> Configuration:
-    """The fastest of random ones, as each was measured once."""
+    """Return the fastest of random configurations, each measured once."""
     draw, every = random.Random(seed), space.all()
     tried = [space.start, *(draw.choice(every) for _ in range(blocks - 1))]
     return min(tried, key=measure)
 
 
 def tpe(space: Space, measure: Measure, blocks: int, seed: int) -> Configuration:
-    """optuna's tree-structured Parzen estimator, which begins with what the job was given."""
+    """Search with optuna's tree-structured Parzen estimator, which begins with the job's given settings."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)

@@ -1,11 +1,11 @@
-"""Allreduce and training between hosts at 1 Gbit/s: Horovod, compressed or not, MPI, gloo and DDP in one run.
+"""Measure allreduce and training between hosts at 1 Gbit/s: Horovod, MPI, gloo and DDP in one run.
 
     python benchmarks/cluster.py                                    # everything; about half an hour, as root
     python benchmarks/cluster.py --parts allreduce --hosts 2 --sizes 104857600 --only gloo bit8
     python benchmarks/cluster.py --out docs/measured/cluster.json --plots docs
     python benchmarks/cluster.py --shown docs/measured/cluster.json
 
-Makes the hosts itself, out of namespaces (horovod.made_hosts). docs/benchmarks.md defines every column.
+Makes the hosts out of namespaces (horovod.made_hosts). docs/benchmarks.md defines every column.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ RATIOS = (5.0, 1.0)  # of float32's time on the wire to computing, W/C
 
 
 def rank(task_file: str) -> None:
-    """What this program does as a rank on a host."""
     task = json.loads(Path(task_file).read_text())
     from on_hosts import ranks
 
@@ -83,9 +82,9 @@ def arguments(words: list[str]) -> argparse.Namespace:
 
 
 def measure(chosen: argparse.Namespace, document: dict[str, Any]) -> None:
-    """Add to the document everything that was asked for, on hosts that exist as long as this takes.
+    """Add everything that the options request to the document, on hosts that exist as long as this takes.
 
-    Each figure is there, and in the file that --out names, as soon as it is known.
+    Each figure is in the document, and in the file that --out names, as soon as it is known.
     """
     from on_hosts import measure as measures
 
@@ -140,7 +139,7 @@ def main(words: list[str]) -> int:
 
 
 def joined(documents: list[dict[str, Any]]) -> dict[str, Any]:
-    """The figures of several runs; which machine they were measured on is what the first one says."""
+    """Return the figures of several runs as one document, with the machine of the first."""
     first, *others = documents
     for document in others:
         for part in ("links", *PARTS):

@@ -1,4 +1,4 @@
-"""How fast and how good the codecs are, beside memcpy, torch's casts and ml_dtypes, on one thread.
+"""Measure speed and error of the codecs on one thread, beside memcpy, torch's casts and ml_dtypes.
 
     python benchmarks/codec.py                      # 100 MB of N(0,1), about a minute
     python benchmarks/codec.py --codecs bit8/128 int8/128
@@ -6,8 +6,8 @@
     python benchmarks/codec.py --out codec.json
     python benchmarks/codec.py --device cuda        # a GPU's kernels, beside its own copies
 
-GB/s counts the float32 side of a call (count * 4 bytes), whatever the encoded size: all rows compare.
-Every contender runs once per round, in an order that moves on by one each round; figures are medians.
+GB/s counts the float32 side of a call (count * 4 bytes), whatever the encoded size, so that all rows compare.
+Every contender runs once per round, in an order that rotates by one each round; figures are medians.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ CODECS = (
     "int4/1024/hadamard/lloyd",
     "bit16",
 )
-OUTSIDE = "ml_dtypes.float8_e4m3fn"  # the outside implementation that encode speed is compared with
+OUTSIDE = "ml_dtypes.float8_e4m3fn"  # the other implementation that encode speed is compared with
 
 
 @dataclass
 class Contender:
-    """One thing to time. `operation` is encode, decode, decode-add or memcpy."""
+    """One operation to time. `operation` is encode, decode, decode-add or memcpy."""
 
     name: str
     operation: str
@@ -66,7 +66,7 @@ class Contender:
 
 @dataclass
 class Buffers:
-    """Arrays every contender works on, touched before anything is timed so that no page fault is measured."""
+    """Arrays that every contender uses, touched before timing so that no page fault is measured."""
 
     source: np.ndarray[Any, np.dtype[np.float32]]
     decoded: np.ndarray[Any, np.dtype[np.float32]]
@@ -80,7 +80,7 @@ def make_buffers(count: int, seed: int) -> Buffers:
 
 
 def nmse(exact: np.ndarray[Any, Any], approximate: np.ndarray[Any, Any]) -> float:
-    """|approximate - exact|^2 / |exact|^2, in float64 by pieces so that no float64 copy of all is made."""
+    """Return |approximate - exact|^2 / |exact|^2 in float64, by pieces, to avoid a float64 copy of all."""
     piece = 1 << 20
     error = energy = 0.0
     for begin in range(0, exact.size, piece):
@@ -99,7 +99,7 @@ def memcpy_contender(buffers: Buffers) -> Contender:
 
 
 def codec_contenders(name: str, level: str, buffers: Buffers) -> list[Contender]:
-    """Encode, decode and decode-add of one of our codecs; NMSE is taken from one untimed round trip."""
+    """Encode, decode and decode-add of one of our codecs; the NMSE is that of one untimed round trip."""
     codec = _native.codec_named(name, level=level)
     count = buffers.source.size
     size = codec.encoded_bytes(count)
@@ -125,7 +125,7 @@ def codec_contenders(name: str, level: str, buffers: Buffers) -> list[Contender]
 
 
 def torch_contenders(name: str, dtype: torch.dtype, buffers: Buffers) -> list[Contender]:
-    """A bare cast with torch, into memory that exists already, as our codec is given it."""
+    """A bare cast with torch into existing memory, as our codec receives it."""
     source, decoded = torch.from_numpy(buffers.source), torch.from_numpy(buffers.decoded)
     narrow = source.to(dtype)
     decoded.copy_(narrow)
@@ -162,9 +162,9 @@ def make_contenders(codecs: Sequence[str], level: str, buffers: Buffers) -> list
 
 
 def measure(contenders: list[Contender], buffers: Buffers, rounds: int) -> None:
-    """Time every contender once per round; one round before the first is thrown away."""
+    """Time every contender once per round; the first round is a warm-up and does not count."""
     for number in range(rounds + 1):
-        # decode-add grows the accumulator; begin each round at zero so that it never overflows.
+        # decode-add grows the accumulator; each round begins at zero so that it never overflows.
         buffers.accumulator.fill(0)
         shift = number % len(contenders)
         for contender in contenders[shift:] + contenders[:shift]:
@@ -176,7 +176,7 @@ def measure(contenders: list[Contender], buffers: Buffers, rounds: int) -> None:
 
 
 def records(contenders: list[Contender], size: int) -> list[dict[str, Any]]:
-    """One dictionary per contender, the content of the JSON document and of the table."""
+    """Return one dictionary per contender: the content of the JSON document and of the table."""
     reference = median(contenders[0].seconds)
     encode_of = {c.name: median(c.seconds) for c in contenders if c.operation == "encode"}
     outside = encode_of[OUTSIDE]

@@ -1,10 +1,10 @@
-"""Whether another build's codecs are as fast as this environment's: a wheel built elsewhere, an older commit.
+"""Compare the codecs' speed of another build with this environment's: a wheel, or an older commit.
 
     python benchmarks/codec_of_builds.py dist/horovod-*-cp311-*.whl
     python benchmarks/codec_of_builds.py ../older/horovod/_native.cpython-311-x86_64-linux-gnu.so
 
-Each build has a process of its own. Both do the same operation in turn, on arrays that begin with a page:
-where arrays lie made a difference of up to 10 % between two processes of one build.
+Each build has its own process. Both do the same operation in turn, on arrays that begin at a page boundary:
+the place of the arrays made a difference of up to 10 % between two processes of one build.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Build:
 
 
 def library_of(build: str, folder: Path) -> str:
-    """The core's library: of a wheel, unpacked."""
+    """Return the path of the core's library; a wheel is unpacked into `folder`."""
     if not build.endswith(".whl"):
         return str(Path(build).resolve())
     with zipfile.ZipFile(build) as wheel:
@@ -66,7 +66,7 @@ def rows_of(here: Build, other: Build, rounds: int) -> list[list[str]]:
             for number in range(rounds + 1):
                 builds = (here, other) if number % 2 else (other, here)
                 took = {build: build.seconds(codec, operation) for build in builds}
-                if number:  # the first touches what is read for the first time
+                if number:  # the first round also loads what is read for the first time
                     pairs.append((took[here], took[other]))
             fastest = report.time_text(min(pair[0] for pair in pairs))
             rows.append([codec, operation, fastest, str(gain_of(pairs))])

@@ -1,6 +1,6 @@
-"""One build's process, for codec_of_builds.py: `codec_of_builds_worker.py LIBRARY COUNT`.
+"""The process of one build for codec_of_builds.py: `codec_of_builds_worker.py LIBRARY COUNT`.
 
-The library is loaded by its path, and nothing of an installed package, which would have another.
+It loads the library by its path and nothing from an installed package, which would load another library.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ FLOAT32 = 6  # the core's number for float32
 
 
 def filled(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A copy that begins with a page."""
+    """Return a copy that begins at a page boundary."""
     array = np.frombuffer(mmap.mmap(-1, max(1, values.nbytes)), values.dtype, values.size)
     array[:] = values
     return array
 
 
 def main(library: str, count: int) -> None:
-    """Reads a codec and an operation from each line, and writes the seconds that it took."""
+    """Read a codec and an operation from each line, and write the seconds that it took."""
     loader = ExtensionFileLoader("_native", library)
     spec = spec_from_loader("_native", loader)
     assert spec is not None

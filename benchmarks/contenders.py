@@ -1,10 +1,10 @@
-"""Everyone who sums a float32 tensor over ranks: MPI, gloo, NCCL, and Horovod under each compression.
+"""The contenders that sum a float32 tensor over ranks: MPI, gloo, NCCL, and Horovod under each compression.
 
-Beside them memcpy, which sums nothing: every rank copies its tensor, all at the same moment. That is as fast
-as an allreduce through memory could be if everything between reading and writing stayed in the caches.
+In addition memcpy, which sums nothing: every rank copies its tensor at the same moment. That is the speed of
+an allreduce through memory if everything between reading and writing stayed in the caches.
 
-A contender is bound to its tensors before it is timed: a timed call is the allreduce and nothing else.
-Importing this module inside a rank starts MPI (through mpi4py), which all barriers of the benchmark use.
+A contender is bound to its tensors before timing, so a timed call is only the allreduce. Importing this
+module inside a rank starts MPI (through mpi4py), which all barriers of the benchmark use.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EVERYONE = (*RIVALS, YARDSTICK, *COMPRESSIONS)
 
 @dataclass
 class Tensors:
-    """What one size is measured on: `source` is read, `work` reduced in place, `target` is a warm output."""
+    """The tensors of one size: `source` is read, `work` reduced in place, `target` is a warm output."""
 
     source: torch.Tensor
     work: torch.Tensor
@@ -46,7 +46,7 @@ class Bound:
 
 
 class MpiContender:
-    """MPI_Allreduce on contiguous float32 with MPI_IN_PLACE; out of place into memory warm already."""
+    """MPI_Allreduce on contiguous float32: with MPI_IN_PLACE, or out of place into memory that is warm."""
 
     name = "MPI"
 
@@ -69,11 +69,11 @@ class MpiContender:
         return Bound(in_place, out_of_place)
 
     def close(self) -> None:
-        """MPI itself ends with mpi4py, at exit."""
+        """Do nothing: mpi4py ends MPI at exit."""
 
 
 class TorchContender:
-    """torch.distributed's gloo, over loopback, or NCCL. Both work in place: out of place is a copy before."""
+    """torch.distributed's gloo over loopback, or NCCL. Both work in place; out of place copies first."""
 
     def __init__(self, name: str, comm: MPI.Comm) -> None:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
@@ -101,7 +101,7 @@ class TorchContender:
         return Bound(in_place, out_of_place)
 
     def close(self) -> None:
-        """Whoever has opened torch.distributed ends it, groups and all."""
+        """End torch.distributed and its groups, if this contender opened it."""
         if not self.folder:
             return
         dist.destroy_process_group()
@@ -111,9 +111,9 @@ class TorchContender:
 
 
 class HorovodContender:
-    """hvd.allreduce_ and hvd.allreduce under one compression, by the same name each time, as in training.
+    """hvd.allreduce_ and hvd.allreduce under one compression, with the same name each time, as in training.
 
-    Out of place returns a new tensor on every call, because that is what the public function does.
+    Out of place returns a new tensor on every call, as the public function does.
     """
 
     def __init__(self, compression: str) -> None:
@@ -137,11 +137,11 @@ class HorovodContender:
         return Bound(in_place, out_of_place)
 
     def close(self) -> None:
-        """hvd.shutdown is called once for all compressions."""
+        """Do nothing: hvd.shutdown is called once for all compressions."""
 
 
 class CopyContender:
-    """Every rank copies its tensor into another that is warm already."""
+    """Every rank copies its tensor into another one, which is warm."""
 
     name = YARDSTICK
 
@@ -152,14 +152,14 @@ class CopyContender:
         return Bound(copy, copy)
 
     def close(self) -> None:
-        """Nothing was opened."""
+        """Do nothing: this contender opens nothing."""
 
 
 Contender = MpiContender | TorchContender | CopyContender | HorovodContender
 
 
 def open_contenders(names: list[str], comm: MPI.Comm) -> list[Contender]:
-    """The named contenders in the order of EVERYONE; horovod is imported only when it takes part."""
+    """Return the named contenders in the order of EVERYONE; import horovod only if it takes part."""
     chosen: list[Contender] = []
     for name in EVERYONE:
         if name not in names:

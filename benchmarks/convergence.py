@@ -1,13 +1,14 @@
-"""Does compression cost anything? Trains two tasks with each, over several seeds, beside float32 and float16.
+"""Measure the effect of compression on convergence: train two tasks with each compression and several seeds.
 
     python benchmarks/convergence.py --plots docs --into docs/measured    # an hour of two cores
     python benchmarks/convergence.py --tasks language --compressions bit8 int4:error_feedback=1 --seeds 3
 
-A run is a task, a compression and a seed; runs of one seed see the same data and begin alike, so they are
-compared in pairs. Finished runs are kept in --out, one JSON file each, and not done again: what was
-interrupted goes on where it stopped, and further seeds or compressions join what is there. Seeds are
-added until the 95 % interval of every mean loss difference that has a limit is narrow enough. One
-horovodrun job does many runs. docs/benchmarks.md says what the columns mean.
+A run is a task, a compression and a seed. Runs of one seed see the same data and begin with the same
+parameters, so they are compared in pairs. --out keeps finished runs, one JSON file each, which are not run
+again: an interrupted benchmark continues, and more seeds or compressions join the existing ones.
+
+Seeds are added until the 95 % interval of every mean loss difference that has a limit is narrow enough. One
+horovodrun job does many runs. docs/benchmarks.md defines the columns.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def steps_of(args: argparse.Namespace, task: str) -> int:
 
 
 def finished(args: argparse.Namespace, run: Run) -> dict[str, Any] | None:
-    """The kept result of a run, if there is one. Ends the program when it was made with other settings."""
+    """Return the kept result of a run, or None. End the program if it was made with other settings."""
     file = file_of(args.out, run)
     if not file.exists():
         return None
@@ -94,7 +95,7 @@ def finished(args: argparse.Namespace, run: Run) -> dict[str, Any] | None:
 
 
 def train(args: argparse.Namespace, runs: list[Run]) -> None:
-    """Does the runs in one job, whose ranks write their results."""
+    """Do the runs in one job, whose ranks write their results."""
     plan = []
     for run in runs:
         file = file_of(args.out, run)
@@ -120,9 +121,9 @@ def train(args: argparse.Namespace, runs: list[Run]) -> None:
 
 
 def collect(args: argparse.Namespace) -> Results:
-    """The results of all runs asked for, and of the seeds that these make necessary."""
+    """Return the results of all requested runs, and of the further seeds that they require."""
     names = list(dict.fromkeys([BASELINE, *args.compressions]))
-    # Seed by seed, so that whatever an interruption leaves can be compared.
+    # Seed by seed, so that an interruption leaves runs that can be compared.
     wanted = [
         (task, name, seed) for seed in range(1, args.seeds + 1) for task in args.tasks for name in names
     ]
@@ -150,14 +151,15 @@ def add_finished(args: argparse.Namespace, runs: list[Run], results: Results) ->
 
 
 def too_wide(args: argparse.Namespace, results: Results) -> list[Run]:
-    """The next seed's runs of every loss that has a limit and whose interval is not narrow enough yet."""
+    """Return the next seed's runs of every loss with a limit whose interval is not narrow enough yet."""
     wanted: dict[Run, None] = {}  # a set that keeps its order
     for task, by_compression in results.items():
         if TASKS[task].judged_by != "loss":
             continue
         for compression, runs in by_compression.items():
             samples = paired(runs, by_compression[BASELINE], "loss")
-            # Not "too wide if": a run that diverged has a NaN, which no further seed narrows.
+            # The comparison is not "too wide if", because a diverged run has a NaN, which no further seed
+            # narrows.
             wide = estimate(samples).half_width > args.interval
             if wide and limit_of(task, compression) is not None and len(runs) < args.max_seeds:
                 wanted |= {(task, name, len(runs) + 1): None for name in (BASELINE, compression)}

@@ -21,7 +21,7 @@ POINTS = 100  # of a curve: each is the mean of the steps up to it
 
 
 def draw(results: Results, folder: Path) -> list[Path]:
-    """Writes convergence_<task>.svg for each task, and convergence_differences.svg; returns what it wrote."""
+    """Write convergence_<task>.svg for each task, and convergence_differences.svg; return their paths."""
     figures = {}
     with pictures.style():
         for task, by_compression in results.items():
@@ -39,19 +39,19 @@ def draw(results: Results, folder: Path) -> list[Path]:
 
 
 def colour(compressions: Sequence[str], name: str) -> str:
-    """float32 is grey, all others have a colour each by their place."""
+    """Return the colours: float32 is grey, the others have a colour by their place."""
     return GREY if name == BASELINE else f"C{[c for c in compressions if c != BASELINE].index(name) % 10}"
 
 
 def block_means(losses: Sequence[float]) -> tuple[list[int], list[float]]:
-    """(last step, mean) of each of some POINTS equal pieces of a curve."""
+    """Return (last step, mean) of each of about POINTS equal pieces of a curve."""
     size = max(1, len(losses) // POINTS)
     ends = list(range(size, len(losses) + 1, size))
     return ends, [mean(losses[end - size : end]) for end in ends]
 
 
 def draw_losses(left: Axes, right: Axes, by_compression: By) -> None:
-    """Training loss by step, and its distance from float32's, seed by seed."""
+    """Draw the training loss by step, and its distance from float32's, seed by seed."""
     baseline = by_compression[BASELINE]
     for name, runs in by_compression.items():
         shade = colour(list(by_compression), name)
@@ -76,7 +76,7 @@ def draw_losses(left: Axes, right: Axes, by_compression: By) -> None:
 
 
 def draw_accuracies(left: Axes, right: Axes, by_compression: By) -> None:
-    """Accuracy on held-out data by step, and every seed's final one."""
+    """Draw the accuracy on held-out data by step, and the final accuracy of every seed."""
     names = list(by_compression)
     for place, (name, runs) in enumerate(by_compression.items()):
         shade = colour(names, name)
@@ -94,7 +94,7 @@ def draw_accuracies(left: Axes, right: Axes, by_compression: By) -> None:
 
 
 def draw_differences(results: Results) -> Figure:
-    """A panel per task: the mean difference from float32 with its 95 % interval, and the limit as a band."""
+    """Draw a panel per task: the mean difference from float32, its 95 % interval, and the limit as a band."""
     names = list(dict.fromkeys(name for by in results.values() for name in by if name != BASELINE))
     figure, panels = pyplot.subplots(
         1, len(results), figsize=(9, 1.2 + 0.3 * len(names)), sharey=True, squeeze=False
@@ -120,6 +120,6 @@ def draw_differences(results: Results) -> Figure:
 
 
 def name_rows(axes: Axes, names: Sequence[str]) -> None:
-    """The compressions down the axis, the first on top."""
+    """Name the compressions down the axis, the first on top."""
     axes.set_yticks(range(len(names)), labels=[label(name) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)

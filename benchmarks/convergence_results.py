@@ -1,4 +1,4 @@
-"""Tables of benchmarks/convergence.py: what every compression ended with, and what it cost to get there."""
+"""Tables of benchmarks/convergence.py: the final figures of every compression, and the cost to get there."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from horovod.lab.intervals import Estimate, estimate
 
 BASELINE = "none"
 LINK_BYTES_PER_SECOND = 1e9 / 8
-Record = dict[str, Any]  # what convergence_worker.py writes
+Record = dict[str, Any]  # as convergence_worker.py writes it
 By = dict[str, dict[int, Record]]  # by compression and seed
 Results = dict[str, By]  # by task
 Table = tuple[list[str], list[list[str]]]  # headings and rows
 
-# Largest mean difference that is allowed, by how a task is judged: percent of a loss, points of an accuracy.
+# The largest mean difference allowed, by a task's figure of merit: percent of a loss, points of an accuracy.
 LIMITS = {
     "loss": {"bit8": 0.4, "int8": 0.4, "int4:error_feedback=1": 1.0},
     "accuracy": {"bit8": 0.2, "int8": 0.2, "int4:error_feedback=1": 0.2},
@@ -33,14 +33,14 @@ def limit_of(task: str, compression: str) -> float | None:
 
 
 def label(compression: str) -> str:
-    """A short name: "int4:rotation=hadamard,error_feedback=1" becomes "int4 hadamard feedback"."""
+    """Return a short name: "int4:rotation=hadamard,error_feedback=1" becomes "int4 hadamard feedback"."""
     name, _, options = compression.partition(":")
     values = options.replace("error_feedback=1", "=feedback").split(",")
     return " ".join([name, *(value.partition("=")[2] for value in values if value)])
 
 
 def conclusion(task: str, compression: str, difference: Estimate) -> str:
-    """Whether the mean keeps the limit: worse by no more than it, however much better."""
+    """Return whether the mean is worse by no more than the limit; a better mean always passes."""
     limit = limit_of(task, compression)
     if limit is None:
         return ""
@@ -65,7 +65,7 @@ def final_row(task: str, compression: str, runs: dict[int, Record], baseline: di
 
 
 def final_table(task: str, by_compression: By) -> Table:
-    """Headings and rows: the final loss and accuracy, and their distance from float32's."""
+    """Return headings and rows: the final loss and accuracy, and their distance from float32's."""
     judged_by = TASKS[task].judged_by
     headings = ["compression", "loss", "accuracy, %", f"st. dev. of {judged_by}", "float32, same seeds"]
     headings += [f"difference, {UNIT[judged_by]}", "within limit", "seeds"]
@@ -74,7 +74,7 @@ def final_table(task: str, by_compression: By) -> Table:
 
 
 def cost_table(task: str, by_compression: By) -> Table:
-    """Headings and rows: steps and bytes to the target, and the seconds of a link: medians over the seeds."""
+    """Return headings and rows: steps and bytes to the target, and seconds of a link: medians over seeds."""
     judged_by, target = TASKS[task].judged_by, TASKS[task].target
     rows = []
     for name, runs in by_compression.items():
@@ -90,7 +90,7 @@ def cost_table(task: str, by_compression: By) -> Table:
 
 
 def setup_line(by_compression: By) -> str:
-    """What all runs of a task have in common, and whether their ranks agreed."""
+    """Return a line about the settings that all runs of a task share, and whether their ranks agreed."""
     records = [run for runs in by_compression.values() for run in runs.values()]
     first = records[0]
     differing = sum(not run["identical"] for run in records)
@@ -103,7 +103,6 @@ def setup_line(by_compression: By) -> str:
 
 
 def section(results: Results) -> str:
-    """The results of all tasks as Markdown."""
     parts = []
     for task, by_compression in results.items():
         found = [final_table(task, by_compression), cost_table(task, by_compression)]
@@ -112,7 +111,7 @@ def section(results: Results) -> str:
 
 
 def write_csv(path: Path, task: str, by_compression: By) -> None:
-    """Write both tables of a task as one: a row for each compression."""
+    """Return both tables of a task as one, with a row for each compression."""
     (headings, rows), (more, costs) = final_table(task, by_compression), cost_table(task, by_compression)
     path.unlink(missing_ok=True)
     joined = [row + cost[1:] for row, cost in zip(rows, costs, strict=True)]

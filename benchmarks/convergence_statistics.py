@@ -1,7 +1,7 @@
-"""Statistics of runs that differ in compression only, paired by seed.
+"""Statistics of runs that differ only in compression, paired by seed.
 
-Two runs of one seed see the same batches and begin alike, so what seeds have in common cancels in their
-difference, and a few seeds bound its mean narrowly.
+Two runs of one seed see the same batches and begin with the same parameters. The seed's effect therefore
+cancels in their difference, and a few seeds bound its mean narrowly.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 def paired(
     runs: Mapping[int, Mapping[str, Any]], baseline: Mapping[int, Mapping[str, Any]], judged_by: str
 ) -> list[float]:
-    """How much more each seed's run has than the baseline's run of that seed, both by seed.
+    """Return by how much each seed's run exceeds the baseline's run of that seed.
 
-    In percent of the baseline's for a loss, in percentage points for an accuracy. Seeds that only one of
-    the two has are left out.
+    In percent of the baseline's for a loss, in percentage points for an accuracy. Seeds that only one of the
+    two has are left out.
     """
     pairs = [(runs[seed][judged_by], baseline[seed][judged_by]) for seed in sorted(runs.keys() & baseline)]
     if judged_by == "accuracy":
@@ -26,9 +26,9 @@ def paired(
 
 
 def first_reached(run: Mapping[str, Any], judged_by: str, target: float, spent: str) -> float:
-    """How much of `spent` ("step", "seconds", "bytes_sent") a run took to its target, NaN if it never did.
+    """Return the "step", "seconds" or "bytes_sent" that a run took to its target, NaN if it never did.
 
-    Between two points of its curve both are taken to change linearly.
+    Interpolates linearly between two points of the curve.
     """
     sign = 1 if judged_by == "accuracy" else -1
     before = None

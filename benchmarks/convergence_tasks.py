@@ -1,8 +1,8 @@
-"""What benchmarks/convergence.py trains: a network on MNIST, a language model on Python's standard library.
+"""The tasks of benchmarks/convergence.py: a network on MNIST, a language model on Python's standard library.
 
-Nothing here knows Horovod. Every rank draws its own batches from a generator that knows the seed and the
-rank only, so that runs of one seed see the same data and begin with the same parameters whatever travels
-between the ranks: the difference between two of them is the compression's.
+This module does not use Horovod. Every rank draws its batches from a generator that depends only on the seed
+and the rank. Runs of one seed thus see the same data and begin with the same parameters, and the difference
+between two of them is due to the compression.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 class Task(ABC):
-    """A model, its data and how it is judged. `rank` and `size` say which share of the data is ours."""
+    """A model, its data and its figure of merit. `rank` and `size` select this rank's share of the data."""
 
     name: ClassVar[str]
     judged_by: ClassVar[str]  # the figure of merit: "loss" or "accuracy"
@@ -47,33 +47,33 @@ class Task(ABC):
 
     @abstractmethod
     def build(self) -> nn.Module:
-        """The model; its first parameters come from torch's global generator."""
+        """Return the model; its first parameters come from torch's global generator."""
 
     @abstractmethod
     def batches(self, seed: int) -> Iterator[Batch]:
-        """This rank's batches, without end."""
+        """Yield this rank's batches without end."""
 
     @abstractmethod
     def held_out(self, thorough: bool) -> Iterator[Batch]:
-        """This rank's share of the data to test with: all of it, or a part that is quick."""
+        """Yield this rank's share of the test data: all of it, or a part that is quick."""
 
     @property
     @abstractmethod
     def data(self) -> str:
-        """What the data is: the same text means the same data."""
+        """Return a description of the data: equal texts mean equal data."""
 
     def facts(self) -> dict[str, Any]:
-        """All that a result depends on besides compression, seed and number of ranks."""
+        """Return all facts that a result depends on, except compression, seed and number of ranks."""
         return {"batch": self.batch_size, "learning_rate": self.learning_rate, "data": self.data}
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
-        """The mean cross entropy of a batch, in nats."""
+        """Return the mean cross entropy of a batch, in nats."""
         logits = model(batch[0]).flatten(0, -2)
         return functional.cross_entropy(logits, batch[1].flatten())
 
     @torch.no_grad()
     def score(self, model: nn.Module, thorough: bool = True) -> torch.Tensor:
-        """[summed loss, right answers, answers] over this rank's share of the held-out data, as float64."""
+        """Return float64 [summed loss, right answers, answers] over this rank's share of held-out data."""
         model.eval()
         sums = torch.zeros(3, dtype=torch.float64)
         for inputs, answers in self.held_out(thorough):
@@ -86,12 +86,11 @@ class Task(ABC):
         return sums
 
     def _generator(self, seed: int) -> torch.Generator:
-        """Of this rank's batches."""
         return torch.Generator().manual_seed(seed * 1000 + self._rank)
 
 
 class Mnist(Task):
-    """The examples' network of 46,730 parameters, for two epochs when there are two ranks."""
+    """The examples' network of 46,730 parameters; with two ranks it trains for two epochs."""
 
     name = "mnist"
     judged_by = "accuracy"
@@ -117,7 +116,7 @@ class Mnist(Task):
         return mnist_model.MnistNet()
 
     def batches(self, seed: int) -> Iterator[Batch]:
-        """Epoch by epoch: all ranks shuffle alike, and each takes its share of every shuffling."""
+        """Yield batches epoch by epoch: all ranks shuffle alike, and each takes its share."""
         shuffling = torch.Generator().manual_seed(seed)
         images, labels = self._data.train.tensors
         while True:
@@ -145,7 +144,7 @@ class Block(nn.Module):
         self.narrow = nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[batch, length, width] to the same."""
+        """Map [batch, length, width] to the same shape."""
         packed = self.query_key_value(self.attention_norm(x))
         query, key, value = packed.unflatten(-1, (3, self._heads, -1)).permute(2, 0, 3, 1, 4)
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
@@ -173,9 +172,9 @@ class LanguageModel(nn.Module):
 
 
 class Language(Task):
-    """A transformer of 279,000 parameters that guesses the next byte of Python's standard library.
+    """A transformer of 279,000 parameters that predicts the next byte of Python's standard library.
 
-    The text is the top-level modules of the library, in the order of their names, without the one that the
+    The text is the top-level modules of the library in the order of their names, without the module that the
     build of each Python generates. Every tenth file is held out.
     """
 
@@ -191,7 +190,7 @@ class Language(Task):
 
     @cached_property
     def _texts(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Bytes to learn and bytes held out, each 1-D int64."""
+        """Return the bytes to learn and the bytes held out, each 1-D int64."""
         files = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
         texts = [file.read_bytes() for file in files if not file.name.startswith("_sysconfigdata")]
         if not texts:
@@ -222,12 +221,12 @@ class Language(Task):
     def held_out(self, thorough: bool) -> Iterator[Batch]:
         generator = torch.Generator().manual_seed(0)
         for number in range(self.batches_held_out[thorough]):
-            batch = self._rows(self._texts[1], 32, generator)  # drawn by all ranks alike, used by one
+            batch = self._rows(self._texts[1], 32, generator)  # all ranks draw it alike, and one rank uses it
             if number % self._size == self._rank:
                 yield batch
 
     def _rows(self, text: torch.Tensor, count: int, generator: torch.Generator) -> Batch:
-        """Windows at random places, and the byte that follows each of theirs."""
+        """Return windows at random places, and the byte that follows each of their bytes."""
         starts = torch.randint(len(text) - self.context, (count, 1), generator=generator)
         rows = text[starts + torch.arange(self.context + 1)]
         return rows[:, :-1], rows[:, 1:]

@@ -1,9 +1,9 @@
-"""The ranks' side of benchmarks/convergence.py: trains every run of a plan, one after the other.
+"""The ranks of benchmarks/convergence.py: train every run of a plan, one after the other.
 
     horovodrun -np 2 python benchmarks/convergence_worker.py PLAN.json [OWN.py]
 
-A plan is a list of {"task", "compression", "seed", "steps", "file"}; rank 0 writes each run's result to its
-file as soon as it is done. OWN.py is run first: it may register compressors.
+A plan is a list of {"task", "compression", "seed", "steps", "file"}. Rank 0 writes each run's result to its
+file as soon as the run is done. OWN.py runs first and may register compressors.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SHOWN_DIGITS = 6
 
 @dataclass
 class Progress:
-    """What one run has measured so far."""
+    """The figures that one run has measured so far."""
 
     seconds: float = 0.0  # in steps; tests are left out
     bytes_sent: int = 0  # by this rank to others
@@ -43,13 +43,13 @@ class Progress:
 
 
 def tested(task: Task, model: torch.nn.Module, thorough: bool) -> dict[str, float]:
-    """Mean loss and accuracy on the held-out data of all ranks."""
+    """Return the mean loss and accuracy on the held-out data of all ranks."""
     loss, right, total = hvd.allreduce(task.score(model, thorough), op=hvd.Sum, name="score").tolist()
     return {"loss": loss / total, "accuracy": right / total}
 
 
 def train(task: Task, compression: str, seed: int, steps: int) -> dict[str, Any]:
-    """One run from first parameters to final test; the result is the same on all ranks."""
+    """Do one run from the first parameters to the final test; the result is equal on all ranks."""
     torch.manual_seed(seed)
     model = task.build()
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
@@ -79,13 +79,13 @@ def train(task: Task, compression: str, seed: int, steps: int) -> dict[str, Any]
 
 
 def point(task: Task, model: torch.nn.Module, step: int, progress: Progress) -> dict[str, float]:
-    """Where the run stands after `step` steps, by the quick test."""
+    """Return the figures of the run after `step` steps, by the quick test."""
     spent = {"step": step, "seconds": progress.seconds, "bytes_sent": progress.bytes_sent}
     return spent | tested(task, model, thorough=False)
 
 
 def summary(task: Task, model: torch.nn.Module, progress: Progress) -> dict[str, Any]:
-    """The final test, the mean training loss of all ranks by step, and whether all ranks agree."""
+    """Return the final test, the mean training loss of all ranks by step, and whether all ranks agree."""
     losses = hvd.allreduce(torch.tensor(progress.losses, dtype=torch.float64), name="training_losses")
     checksums = hvd.allgather_object(checksum(model))
     return tested(task, model, thorough=True) | {
@@ -99,13 +99,13 @@ def summary(task: Task, model: torch.nn.Module, progress: Progress) -> dict[str,
 
 
 def run(plan: list[dict[str, Any]]) -> bool:
-    """Does all runs; whether all of them ended with the same parameters on all ranks."""
+    """Do all runs; return whether each of them ended with the same parameters on all ranks."""
     torch.set_num_threads(1)
     hvd.init()
     for compression in {entry["compression"] for entry in plan}:
         hvd.Compression.from_text(
             compression
-        )  # what is wrong is said before the first run, not after an hour
+        )  # report errors before the first run, not after an hour
     tasks = {name: TASKS[name](hvd.rank(), hvd.size()) for name in {entry["task"] for entry in plan}}
     agreed = True
     for number, entry in enumerate(plan, start=1):

@@ -1,14 +1,14 @@
-"""How long elastic jobs take to go on after what happens to them, and whether nothing is lost by it.
+"""Measure how long elastic jobs take to continue after events, and check that no sample is lost.
 
     python benchmarks/elastic.py --list
     python benchmarks/elastic.py --results build/elastic        # made hosts: as root; some 15 minutes
     python benchmarks/elastic.py --only 'kill -9' torchrun --times 5
     python benchmarks/elastic.py --shown build/elastic
 
-Four made hosts with a worker each, or names of the first of them where a cell is of one host. Each cell is a
-job of its own, --times of each: something happens, and the time counts until all who are left have finished
-a step together. In the end no sample of an epoch may be lost, and all ranks have the same bits. Jobs whose
-results are there already are not run again.
+Runs on four made hosts with a worker each; a cell of one host uses names of the first host instead. Each cell
+is a job, run --times times: an event happens, and the time counts until all workers that are left have
+finished a step together. At the end no sample of an epoch may be lost, and all ranks must have the same bits.
+Jobs that have results are not run again.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from horovod.made_hosts import HostsError, MadeHosts
 from horovod.made_hosts.system import processes_in
 
 WORKERS = Path(__file__).resolve().parent / "survival"
-SAMPLES = 480  # of an epoch, as survival/worker.py has it
+SAMPLES = 480  # of an epoch, as in survival/worker.py
 START, ENDS = 180.0, 60.0  # seconds: on a busy machine torch takes long to import
-IN_RECOVERY = 0.15  # seconds after a death: others are about to meet
+IN_RECOVERY = 0.15  # seconds after a death, when the other workers are about to meet
 PORT = 29400
 TIMEOUT = "HOROVOD_TCP_TIMEOUT_SECONDS"
 FOUR = ("h1", "h2", "h3", "h4")
@@ -46,11 +46,11 @@ OF_THE_SYSTEM = ("sshd", "ls ", "cat ", "sh -c", "ps ")
 
 
 class Failed(RuntimeError):
-    """A job did not come as far as it should; the message has what it said."""
+    """A job did not make the expected progress; the message has its output."""
 
 
 class Job:
-    """A job on made hosts, and what its workers write."""
+    """A job on made hosts, and the notes that its workers write."""
 
     def __init__(self, hosts: MadeHosts, folder: Path, names: tuple[str, ...], **settings: str) -> None:
         self.hosts, self.folder, self.names = hosts, folder, names
@@ -73,22 +73,22 @@ class Job:
         self.processes.append(subprocess.Popen(command, env=self.own, **out))
 
     def listed(self, *names: str) -> None:
-        """The hosts that discovery finds from now on."""
+        """Set the hosts that discovery finds from now on."""
         new = self.folder / "hosts.new"
         new.write_text("".join(f"{name}:1\n" for name in names))
         new.rename(self.folder / "hosts")
 
     def where(self, name: str) -> str:
-        """The made host that a name is one of."""
+        """Return the made host that has this name."""
         return name if name in self.hosts.names else self.hosts.names[0]
 
     def worker(self, name: str) -> Note:
-        """The last note of a host's last worker."""
+        """Return the last note of the last worker on a host."""
         self.notes.read()
         return next(note for note in reversed(self.notes.all()) if note["host"] == name)
 
     def signal(self, number: int, *names: str) -> float:
-        """To the workers of hosts, at once; returns when."""
+        """Send a signal to the workers of hosts at once; return the time."""
         pids = {name: self.worker(name)["pid"] for name in names}
         commands = [self.hosts.command(self.where(n), ["kill", f"-{number}", str(pids[n])]) for n in names]
 
@@ -98,7 +98,7 @@ class Job:
         return began
 
     def steps_since(self, when: float, size: int) -> dict[str, float]:
-        """By worker, when it finished its first step in a world of this size that began after that."""
+        """Return by worker when it finished its first step that began after `when` in a world of `size`."""
         first: dict[str, float] = {}
         self.notes.read()
         for note in self.notes.all():
@@ -107,7 +107,7 @@ class Job:
         return first
 
     def goes_on(self, since: float, size: int, limit: float) -> float:
-        """Seconds until so many workers have finished a step together. Raises Failed."""
+        """Return the seconds until `size` workers have finished a step together. Raises Failed."""
         until = time.monotonic() + limit
         while len(first := self.steps_since(since, size)) < size:
             if time.monotonic() > until or self.processes[0].poll() is not None:
@@ -119,7 +119,7 @@ class Job:
         return (self.folder / "output").read_text(errors="replace")[-4000:]
 
     def end(self) -> list[str]:
-        """Have it stop; what is wrong with it."""
+        """Stop the job; return complaints about it."""
         (self.folder / "stop").touch()
         until = time.monotonic() + ENDS
         while self.processes[0].poll() is None and time.monotonic() < until:
@@ -137,7 +137,7 @@ class Job:
         self.output.close()
 
 
-Event = Callable[[Job], tuple[float, int]]  # does it; when, and how many go on
+Event = Callable[[Job], tuple[float, int]]  # causes the event; returns its time and how many workers continue
 
 
 def killed(*names: str, again: str = "") -> Event:
@@ -175,7 +175,7 @@ def added(name: str) -> Event:
 
 @dataclass(frozen=True)
 class Cell:
-    """`asked`: seconds, at most; `kind`: of the job. `names`: its hosts."""
+    """A kind of job. `asked`: seconds, at most; `names`: its hosts."""
 
     name: str
     asked: str
@@ -204,7 +204,7 @@ CELLS = [
 
 
 def run(cell: Cell, found: dict[str, Any]) -> None:
-    """One job of it: adds its seconds, what was wrong, and what was measured beside it. Raises Failed."""
+    """Run one job of the cell: add its seconds, complaints and side measurements. Raises Failed."""
     with MadeHosts(4) as hosts, tempfile.TemporaryDirectory(prefix="elastic-") as folder:
         settings = {TIMEOUT: cell.limit} if cell.limit else {}
         job = Job(hosts, Path(folder), cell.names, **settings)
@@ -227,7 +227,7 @@ def elastic(cell: Cell, job: Job, found: dict[str, Any]) -> None:
 
 
 def import_on(job: Job, host: str) -> float:
-    """Seconds of torch's import and its first optimizer on a host, while the job trains."""
+    """Return the seconds of torch's import and its first optimizer on a host, while the job trains."""
     code = "import torch; torch.optim.SGD([torch.zeros(1)], lr=1.0)"
     began = time.monotonic()
     job.hosts.run(host, [sys.executable, "-c", code], environment=job.own)
@@ -235,14 +235,14 @@ def import_on(job: Job, host: str) -> float:
 
 
 def joined(job: Job, host: str) -> float:
-    """Seconds from a worker's beginning to its first step."""
+    """Return the seconds from a worker's start to its first step."""
     own = [note for note in job.notes.all() if note["host"] == host]
     first = next(note["at"] for note in own if note["what"] == "step")
     return float(first - own[0]["at"])
 
 
 def launcher(cell: Cell, job: Job, found: dict[str, Any]) -> None:
-    """Until nothing of it is left on any host."""
+    """Measure the time until no process of the job is left on any host."""
     before = {host: set(processes_in(job.hosts.namespace(host))) for host in job.hosts.names}
     job.start()
     job.goes_on(time.monotonic(), len(job.names), START)
@@ -258,7 +258,7 @@ def launcher(cell: Cell, job: Job, found: dict[str, Any]) -> None:
         time.sleep(0.02)
     found["seconds"].append(time.monotonic() - when)
     for host in job.hosts.names:
-        listening = "grep -c ' 0A ' /proc/net/tcp"  # the host's sshd, and nobody else
+        listening = "grep -c ' 0A ' /proc/net/tcp"  # the host's sshd, and no other program
         seen = job.hosts.run(host, ["sh", "-c", f"ls -A /dev/shm; {listening}"]).stdout.split()
         found["complaints"] += [] if seen == ["1"] else [f"{host}: shared memory and listeners {seen}"]
 
@@ -273,7 +273,7 @@ def is_horovodrun(pid: int) -> bool:
 
 
 def torchrun(cell: Cell, job: Job, found: dict[str, Any]) -> None:
-    """From a worker's death until all have finished a step: it starts all of them again."""
+    """Measure from a worker's death until all have finished a step: torchrun starts all of them again."""
     end = f"{job.hosts.names[0]}:{PORT}"
     job.own |= {"GLOO_SOCKET_IFNAME": "eth0"}
     words = ["--nnodes", str(len(job.names)), "--nproc-per-node", "1", "--max-restarts", "50"]
@@ -293,7 +293,7 @@ def torchrun(cell: Cell, job: Job, found: dict[str, Any]) -> None:
 
 
 def start(cell: Cell, job: Job, found: dict[str, Any]) -> None:
-    """Of ranks that do nothing: by our agents, and by mpirun with what it needs on made hosts."""
+    """Measure the start of ranks that do nothing: by our agents, and by mpirun set up for made hosts."""
     where = ["-np", "4", "-H", "h1:2,h2:2"]
     ways = {
         "seconds": [sys.executable, "-m", "horovod.runner", *where, "true"],
@@ -301,7 +301,7 @@ def start(cell: Cell, job: Job, found: dict[str, Any]) -> None:
         "mpirun": ["mpirun", "--allow-run-as-root", "--bind-to", "none", *where, "true"],
     }
     for words in ways.values():
-        job.hosts.run("h1", words, environment=job.own)  # what is read for the first time
+        job.hosts.run("h1", words, environment=job.own)  # a first run, to read files
     for name, words in ways.items():
         began = time.monotonic()
         done = job.hosts.run("h1", words, environment=job.own)
@@ -311,7 +311,7 @@ def start(cell: Cell, job: Job, found: dict[str, Any]) -> None:
 
 
 def restarted(job: Job, when: float) -> dict[str, float]:
-    """By host, the first step after that of a process that started after it."""
+    """Return by host the first step after `when` of a process that started after it."""
     first: dict[str, float] = {}
     job.notes.read()
     for own in job.notes.by_worker.values():
@@ -376,7 +376,7 @@ def main(words: list[str]) -> int:
 
 
 def measure(cells: list[Cell], times: int, folder: Path) -> int:
-    """Those whose results are not there yet. The exit code."""
+    """Measure the cells that have no results yet. Return the exit code."""
     folder.mkdir(parents=True, exist_ok=True)
     failed = 0
     for cell in cells:
@@ -397,7 +397,7 @@ def measure(cells: list[Cell], times: int, folder: Path) -> int:
 
 
 def first(cell: Cell) -> dict[str, Any]:
-    """The document of a cell before its first job."""
+    """Return the document of a cell before its first job."""
     return {"asked": cell.asked, "seconds": [], "complaints": [], "machine": report.machine()}
 
 

@@ -1,4 +1,4 @@
-"""What the engine itself costs: latency of a blocking call, negotiation rounds and processor time of a step.
+"""Measure the engine's overhead: latency of a blocking call, negotiation rounds, processor time of a step.
 
     python benchmarks/engine.py                # 2 ranks, the 161 gradients of ResNet-50; about half a minute
     python benchmarks/engine.py --np 4 --out engine.json
@@ -21,7 +21,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
 
 
 def gradient_sizes() -> list[int]:
-    """Elements of each of ResNet-50's gradients, in the order in which a backward pass has them."""
+    """Return the number of elements of each of ResNet-50's gradients, in the order of a backward pass."""
     import resnet
 
     return [parameter.numel() for parameter in resnet.build("resnet50").parameters()][::-1]

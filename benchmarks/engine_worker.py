@@ -1,4 +1,4 @@
-"""The ranks' side of benchmarks/engine.py."""
+"""The ranks of benchmarks/engine.py."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BACKWARD_SECONDS = 0.1
 
 
 def latencies(rounds: int) -> list[dict[str, Any]]:
-    """Blocking allreduce of 4 bytes, in bursts, MPI's own and ours in turn."""
+    """Time a blocking allreduce of 4 bytes, in bursts, by MPI and by Horovod in turn."""
     tensor = torch.zeros(1)
     array = tensor.numpy()
     world = MPI.COMM_WORLD
@@ -46,7 +46,7 @@ def latencies(rounds: int) -> list[dict[str, Any]]:
 
 
 def steps(sizes: Sequence[int], count: int, backward: float) -> dict[str, Any]:
-    """What a step costs whose gradients come one by one over `backward` seconds, beside its collectives."""
+    """Measure a step whose gradients arrive one by one over `backward` seconds, without its collectives."""
     gradients = [torch.ones(size) for size in sizes]
     names = [f"gradient.{i}" for i in range(len(sizes))]
     first_buckets = 0
@@ -60,7 +60,7 @@ def steps(sizes: Sequence[int], count: int, backward: float) -> dict[str, Any]:
         handles = []
         for i, (name, gradient) in enumerate(zip(names, gradients, strict=True)):
             while time.perf_counter() - start < backward * i / len(names):
-                pass  # computing
+                pass  # stands for computing
             handles.append(hvd.allreduce_async_(gradient, name=name))
         first_buckets += step >= 0 and hvd.metrics()["buckets"] > buckets_before
         for handle in handles:

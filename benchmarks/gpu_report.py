@@ -1,13 +1,13 @@
-"""All that one GPU can show, in parts: benchmarks, tests, compute-sanitizer. One command, and no network.
+"""Run the benchmarks, tests and compute-sanitizer of one GPU, in parts, with one command and no network.
 
-    python3 benchmarks/gpu_report.py --wheels               # where there is a network: what is carried along
-    python3 benchmarks/gpu_report.py                        # where the GPU is: build, do what is not done yet
+    python3 benchmarks/gpu_report.py --wheels               # with a network: fetch what the other needs
+    python3 benchmarks/gpu_report.py                        # on the GPU's machine: build, run parts not done
     python3 benchmarks/gpu_report.py --minutes 9            # the same, as far as it gets in 9 minutes
     python3 benchmarks/gpu_report.py --part codec --again   # one part, whether done or not
     python benchmarks/gpu_report.py --shown FILE            # tables of a report.json; measures nothing
 
-The folder --out keeps report.json, the record of each part that has ended, and report.log, all that they
-have printed. docs/measured/gpu.json is such a report.json; docs/benchmarks.md says how it is used.
+The folder --out keeps report.json, the record of each part that has ended, and report.log, the output of all
+parts. docs/measured/gpu.json is such a report.json; docs/benchmarks.md describes its use.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def table(records: dict[str, Record]) -> str:
 
 
 def measure(chosen: argparse.Namespace, python: Path, deadline: float) -> None:
-    """The parts that are not done, in the table's order; each is recorded as soon as it has ended."""
+    """Run the parts that are not done, in the table's order; record each as soon as it ends."""
     environment = prepared.environment_of(python)
     facts = prepared.facts(python, environment)
     print(report.machine_text(facts), flush=True)
@@ -88,7 +88,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
 
 
 def do_parts(chosen: argparse.Namespace) -> None:
-    """Builds the package, does what is to be done, and has the Python that has it print the tables."""
+    """Build the package, run the parts, and print the tables with the Python that has the package."""
     deadline = time.monotonic() + chosen.minutes * 60
     chosen.out.mkdir(parents=True, exist_ok=True)
     if to_do(chosen):
@@ -115,7 +115,7 @@ def carry_out(chosen: argparse.Namespace) -> int:
 
 
 def main(words: list[str]) -> int:
-    # What is running is ended with this program: SystemExit passes through everybody's `finally`.
+    # SIGTERM ends the running part with this program: SystemExit passes through every `finally`.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         return carry_out(arguments(words))

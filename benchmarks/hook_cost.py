@@ -1,10 +1,10 @@
-"""What hooks and the step cost the training thread, per gradient: this checkout beside another one.
+"""Measure the cost of hooks and step() on the training thread, per gradient, beside another checkout.
 
     python benchmarks/hook_cost.py ../older       a checkout, with its core built
 
 Each contender is a process with a model of many small parameters; one thread makes the requests of both ranks
-(test/single/support/mirrored_job.py). Timed is its CPU time in backward(), step() and zero_grad(), the least
-of some steps. They take turns, and this checkout has two processes: what they differ by is noise.
+(test/single/support/mirrored_job.py). The figure is its CPU time in backward(), step() and zero_grad(), the
+least of some steps. The processes take turns. This checkout has two processes: their difference is noise.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def microseconds(worker: subprocess.Popen[str]) -> float:
 
 
 def work() -> None:
-    """As a contender: for each line of standard input, the microseconds per gradient of some steps."""
+    """Run as a contender: answer each line of input with the microseconds per gradient of some steps."""
     sys.path += ["test/single/support", "test/single"]  # the latter in an older checkout
     import torch
     from mirrored_job import mirrored_job

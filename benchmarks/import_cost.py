@@ -1,4 +1,4 @@
-"""What `import horovod.torch` costs beyond `import torch`: time and memory, of many fresh processes.
+"""Measure the time and memory of `import horovod.torch` beyond `import torch`, over many fresh processes.
 
     python benchmarks/import_cost.py                 # 21 processes, some seconds each
     python benchmarks/import_cost.py --processes 51 --out import.json
@@ -23,7 +23,7 @@ import report
 
 GOALS = {"time": 50.0, "processor time": 50.0, "memory": 30.0}  # at most: ms, ms, MB
 CONTENDERS = ("torch", "horovod.torch")
-# torch imports an installed horovod's entry point: switched off there, and run here, as it is our cost.
+# torch imports an installed horovod's entry point: it is switched off there and run here, as it is our cost.
 IMPORTS = """
 import json, time
 def now():
@@ -43,8 +43,8 @@ Row = dict[str, Any]
 
 
 def once() -> dict[str, list[float]]:
-    """ms, ms of processor and MB that each import adds, in a process of its own."""
-    # The empty text: Python keeps what it has compiled, as pip does when it installs.
+    """Return the ms, ms of processor time and MB that each import adds, in a separate process."""
+    # An empty value: Python then keeps its compiled files, as pip does when it installs.
     settings = os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYTHONDONTWRITEBYTECODE": ""}
     command = [sys.executable, "-c", IMPORTS]
     done = subprocess.run(command, env=settings, stdout=subprocess.PIPE, text=True, check=True)
@@ -55,10 +55,10 @@ def once() -> dict[str, list[float]]:
 
 
 def interval(samples: Sequence[float]) -> tuple[float, float]:
-    """Of the median with at least 95 % confidence, whatever the distribution: two order statistics.
+    """Return two order statistics that enclose the median with at least 95 % confidence.
 
     The median lies outside the k-th smallest and largest of n samples with probability 2 P(Bin(n, 1/2) < k).
-    With fewer than 6 samples no two of them are enough, and all of them are given.
+    Fewer than 6 samples cannot reach 95 %; the interval is then their whole range.
     """
     ordered, count = sorted(samples), len(samples)
     k = 1
@@ -95,7 +95,7 @@ def table_of(rows: Sequence[Row]) -> str:
 
 
 def conclusion(row: Row) -> str:
-    """A goal is missed, or met, only if all of the interval says so."""
+    """Return whether the whole interval meets or misses the goal; otherwise the result is open."""
     if row["low"] > row["goal"]:
         return "missed"
     return "met" if row["high"] <= row["goal"] else "undecided: measure longer, or on a machine that idles"
@@ -112,7 +112,7 @@ def main(words: list[str]) -> int:
         parser.error("--processes is at least 1")
     facts = report.machine()
     print(report.machine_text(facts), flush=True)
-    once()  # off the record: files come into the page cache, and Python's are compiled
+    once()  # not measured: it loads files into the page cache and compiles Python's
     rows = rows_of([once() for _ in range(count)])
     print(table_of(rows))
     for row in rows:

@@ -1,10 +1,11 @@
-"""Is noise ever reported as a benefit? Does real labs while a busy loop starts and stops on the same machine.
+"""Check that the lab never reports noise as a benefit: run labs while a busy loop starts and stops.
 
     python benchmarks/lab_under_load.py --labs 20      # half an hour of two cores
 
-Each lab compares bit8 with none between two ranks of this host, which exchange 10 KB through its
-memory in each step. Compression can save no time there, so "paid" is wrong. Finished labs are kept in
---out and not done again. Ends with 1 if one was wrong. test/single/lab/test_lab_under_load.py simulates 1000.
+Each lab compares bit8 with none between two ranks of this host, which exchange 10 KB through shared memory in
+each step. Compression can save no time there, so "paid" is wrong. --out keeps finished labs, which are not
+run again. The exit code is 1 if a result was wrong. test/single/lab/test_lab_under_load.py simulates 1000
+labs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from horovod.lab.results import table
 from horovod.runner.processes import end_with_parent
 
 ROOT = Path(__file__).resolve().parents[1]
-LONGEST = 8.0  # seconds for which the loop runs, or does not
+LONGEST = 8.0  # seconds of a busy or a quiet period
 OPTIONS = ["--np", "2", "--compression", "none", "bit8", "--epochs", "10", "--seeds", "3"]
 SCRIPT = ["--script", "my_train.py", "--", "--width", "512"]
 
@@ -72,7 +73,7 @@ def do(folder: Path, name: str) -> None:
 
 @contextlib.contextmanager
 def busy_loop(seed: int) -> Iterator[None]:
-    """In the block a process computes now and then."""
+    """Inside the block, a process computes from time to time."""
     words = [sys.executable, __file__, "--loop", str(seed)]
     with subprocess.Popen(words, preexec_fn=lambda: end_with_parent(signal.SIGTERM)) as process:
         try:
@@ -91,7 +92,7 @@ def compute_now_and_then(seed: int) -> NoReturn:
 
 
 def judged(out: Path) -> Pair:
-    """Of the runs that its report is of."""
+    """Return the pair of runs that the lab's report compares."""
     folders = [path for path in sorted((out / "runs").iterdir()) if "~" not in path.name]
     (pair,) = pairs(table([read(path) for path in folders]))
     return pair

@@ -1,4 +1,4 @@
-"""Ranks that run the program which starts them, and the document that rank 0 writes."""
+"""Start ranks that run the calling program, and read the document that rank 0 writes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-RESULT = "BENCHMARK_RESULT"  # names rank 0's file in the environment of the ranks
+RESULT = "BENCHMARK_RESULT"  # the variable that names rank 0's file
 
 
 def document_of(
@@ -19,8 +19,8 @@ def document_of(
 ) -> dict[str, Any]:
     """Run `program` with `words` under the launcher; return the document that rank 0 wrote.
 
-    The document, not only the launcher's exit code, proves success. settings: environment variables for the
-    ranks. limit: seconds. Raises SystemExit.
+    The document proves success, not only the launcher's exit code. `settings` are environment variables of
+    the ranks, `limit` is in seconds. Raises SystemExit.
     """
     name = Path(program).name
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
@@ -41,5 +41,5 @@ def document_of(
 
 
 def horovodrun(ranks: int) -> list[str]:
-    """By mpirun, as these ranks use mpi4py."""
+    """Return horovodrun's command, with mpirun below it because these ranks use mpi4py."""
     return [sys.executable, "-m", "horovod.runner", "--launcher", "mpi", "-np", str(ranks)]

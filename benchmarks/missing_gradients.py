@@ -1,6 +1,7 @@
-"""The cost of a backward pass that lacks a gradient: times of backward() and step(), with all gradients on
-all ranks, with one that the last rank lacks, and beside an optimizer that no pass reaches, as in a GAN. On
-hosts that are far from each other round trips show:
+"""Measure a backward pass that lacks a gradient: times of backward() and step().
+
+The cases: all gradients on all ranks, one gradient that the last rank lacks, and an optimizer that no pass
+reaches, as in a GAN. Between distant hosts the round trips show:
 
     python -m horovod.made_hosts up 2 --rate 100mbit --rtt 20ms
     python -m horovod.made_hosts exec h1 horovodrun -np 2 -H h1,h2 python benchmarks/missing_gradients.py

@@ -1,10 +1,10 @@
-"""Does compression cost accuracy? Trains MNIST with each one, on 2 and 4 ranks, with several seeds.
+"""Measure the effect of compression on accuracy: train MNIST with each one, on 2 and 4 ranks.
 
     python benchmarks/mnist_accuracy.py --out runs/mnist_accuracy.jsonl
 
 Every run is examples/pytorch_mnist_compress.py under horovodrun, which also checks that all ranks end with
-bit-identical parameters. Finished runs are kept in --out, one JSON line each, and not done again: an
-interrupted matrix goes on where it stopped. The table at the end averages over seeds.
+bit-identical parameters. --out keeps finished runs, one JSON line each, which are not run again: an
+interrupted matrix continues. The table at the end averages over seeds.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def key(record: dict[str, Any]) -> Run:
 
 
 def finished_runs(out: Path) -> dict[Run, dict[str, Any]]:
-    """The records in `out`; a line cut short by an interruption is left out."""
+    """Return the records in `out`, without a line that an interruption cut short."""
     records = {}
     for line in out.read_text().splitlines() if out.exists() else []:
         try:
@@ -59,7 +59,7 @@ def finished_runs(out: Path) -> dict[Run, dict[str, Any]]:
 
 
 def train(run: Run, allow_digits: bool, time_limit: float) -> dict[str, Any]:
-    """Does one run; returns the final record of its log."""
+    """Do one run; return the final record of its log."""
     compression, ranks, seed, epochs = run
     beside = shutil.which("horovodrun", path=str(Path(sys.executable).parent))
     command = [beside or "horovodrun", "-np", str(ranks)]
@@ -85,13 +85,13 @@ def train(run: Run, allow_digits: bool, time_limit: float) -> dict[str, Any]:
 
 
 def rows(records: list[dict[str, Any]]) -> Iterator[list[str]]:
-    """A row per number of ranks and compression, over all seeds."""
+    """Yield a row per number of ranks and compression, over all seeds."""
     groups: dict[tuple[int, str], list[dict[str, Any]]] = {}
     for record in records:
         groups.setdefault((record["ranks"], record["compression"]), []).append(record)
     for (ranks, compression), group in groups.items():
         accuracies = [100 * record["accuracy"] for record in group]
-        # "change" is against the first compression asked for, at the same number of ranks
+        # "change" compares with the first requested compression at the same number of ranks.
         first = next(groups[other] for other in groups if other[0] == ranks)
         difference = mean(accuracies) - mean(100 * record["accuracy"] for record in first)
         yield [

@@ -1,6 +1,6 @@
-"""How the plots of benchmarks look: SVG that reads on a light and on a dark page alike.
+"""The style of the benchmarks' plots: SVG that is legible on light and dark pages.
 
-The background is transparent, text and axes are of a middle grey, and the same results give the same bytes.
+The background is transparent, text and axes are middle grey, and equal results give equal bytes.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ STYLE = {
 
 
 def style() -> AbstractContextManager[None]:
-    """Figures are made and saved in it."""
+    """Inside the block figures are made and saved in this style."""
     return pyplot.rc_context(STYLE)
 
 
 def saved(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
-    """Writes each as <name>.svg; returns the paths."""
+    """Write each figure as <name>.svg; return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, figure in figures.items():
         figure.savefig(folder / f"{name}.svg", transparent=True, metadata={"Date": None})

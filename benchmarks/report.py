@@ -1,4 +1,4 @@
-"""What the benchmarks share: statistics over rounds, tables of text, and a description of the machine."""
+"""Helpers of the benchmarks: statistics over rounds, tables of text, and a description of the machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MEGA = 1_000_000  # 1 MB is 10^6 bytes and 1 KB is 10^3, here and in every table
 
 
 def spread(samples: Sequence[float]) -> float:
-    """Distance between the quartiles over the median: 0.05 says that half of the samples lie within 5 %."""
+    """Return the interquartile range over the median: 0.05 says that half of the samples lie within 5 %."""
     if len(samples) < 2:
         return 0.0
     low, _, high = quantiles(samples, n=4, method="inclusive")
@@ -32,16 +32,16 @@ def size_text(size: int) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """Microseconds below one millisecond, milliseconds above, three significant digits."""
+    """Return microseconds below one millisecond, milliseconds above, with three significant digits."""
     value, unit = (seconds * 1e6, "us") if seconds < 1e-3 else (seconds * 1e3, "ms")
     digits = 2 if value < 10 else 1 if value < 100 else 0
     return f"{value:.{digits}f} {unit}"
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """A text table, also valid Markdown; the first `left` columns are aligned left, the others right.
+    """Return a text table, also valid Markdown; the first `left` columns are aligned left, the others right.
 
-    An empty row separates groups; Markdown has no such thing, so it is printed as a row of blanks.
+    An empty row separates groups; Markdown has no separator, so it is printed as a row of blanks.
     """
     filled = [list(row) if row else [""] * len(headings) for row in rows]
     widths = [max(len(cell) for cell in column) for column in zip(headings, *filled, strict=True)]
@@ -58,7 +58,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1)
 
 
 def processor() -> str:
-    """The processor's name as the kernel gives it."""
+    """Return the processor's name from the kernel."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         for row in cpuinfo.read_text().splitlines():
@@ -68,7 +68,7 @@ def processor() -> str:
 
 
 def available_memory() -> int:
-    """Bytes that can be taken without swapping, as the kernel estimates it."""
+    """Return the bytes that can be allocated without swapping, by the kernel's estimate."""
     for row in Path("/proc/meminfo").read_text().splitlines():
         if row.startswith("MemAvailable:"):
             return int(row.split()[1]) * 1024
@@ -76,7 +76,7 @@ def available_memory() -> int:
 
 
 def machine() -> dict[str, Any]:
-    """Where and on what the figures were measured; load is the one-minute average when the run began."""
+    """Return facts about the machine; load is the one-minute average at the start of the run."""
     return {
         "processor": processor(),
         "cores": len(os.sched_getaffinity(0)),
@@ -91,7 +91,7 @@ def machine_text(facts: dict[str, Any]) -> str:
 
 
 def write_json(path: str, document: dict[str, Any]) -> None:
-    """Write whole or not at all: a reader never finds half a document."""
+    """Write the whole file or nothing: a reader never finds half a document."""
     target = Path(path)
     partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
     partial.write_text(json.dumps(document, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""Samples per second and linearity of native DDP, our compressions under it, and Horovod's API, in one run.
+"""Measure samples per second and linearity of native DDP, our compressions under it, and Horovod's API.
 
     python benchmarks/scaling.py --models resnet50 mnist --processes 1 2 4    # of this host
     python benchmarks/scaling.py --models vgg16 --hosts 2 --rate 1gbit --w-over-c 2.6   # made hosts: as root
@@ -27,7 +27,6 @@ BATCHES = {"resnet50": 8, "vgg16": 2, "deeplabv3_resnet101": 2, "transformer": 4
 
 
 def rank(task_file: str) -> None:
-    """What this program does as one of the processes that train."""
     from scaled import worker
 
     task = json.loads(Path(task_file).read_text())
@@ -76,7 +75,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
 
 
 def check(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
-    """Ends the program, saying why, where something asked for cannot be."""
+    """End the program with the reason if a requested job is impossible."""
     counts = [
         *chosen.processes,
         *chosen.hosts,
@@ -99,7 +98,7 @@ def check(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
 
 
 def plan(chosen: argparse.Namespace) -> list[Record]:
-    """The tasks of the jobs, in the order in which they run."""
+    """Return the tasks of the jobs, in the order in which they run."""
     kind = "hosts" if chosen.hosts else "processes"
     jobs = []
     for model in chosen.models:
@@ -108,7 +107,7 @@ def plan(chosen: argparse.Namespace) -> list[Record]:
             names = contenders.in_place(chosen.contenders, kind, count)
             if not names:
                 continue
-            kept = 3 + sum(map(contenders.copies_kept, names))  # parameters twice, and gradients
+            kept = 3 + sum(map(contenders.copies_kept, names))  # gradients, and parameters twice
             job = {"model": model, "kind": kind, "count": count, "contenders": names, "gradient_bytes": size}
             job |= {"rate": chosen.rate if chosen.hosts else "memory", "memory": count * kept * size}
             job |= {"batch": chosen.batch or (2 if chosen.quick else BATCHES[model]), "small": chosen.quick}
@@ -136,7 +135,7 @@ def measure(chosen: argparse.Namespace, document: Record) -> None:
 
 
 def run_job(place: places.Place, task: Record, chosen: argparse.Namespace) -> Record:
-    """One job's figures; the wire is measured before and after it. SystemExit where W/C cannot be had."""
+    """Return one job's figures; measure the wire before and after it. SystemExit if W/C cannot be reached."""
     count, load = task["count"], os.getloadavg()[0]
     rates = [place.payload_rate(count, chosen.link_seconds)] if count > 1 else [0.0]
     own = task | {"device": place.device, "bytes_per_second": rates[0]}
@@ -150,7 +149,7 @@ def run_job(place: places.Place, task: Record, chosen: argparse.Namespace) -> Re
 
 
 def not_near(found: Record, task: Record) -> str:
-    """What a job says that has found no batch for the W/C that was asked for."""
+    """Return the message of a job that found no batch for the requested W/C."""
     said = (
         f"no batch has a W/C within {task['within']:g} of {task['w_over_c']:g}; "
         f"the nearest, {found['batch']}, has {found['expected']:.2f}"

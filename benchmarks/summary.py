@@ -29,7 +29,7 @@ def machine_line(facts: dict[str, Any]) -> str:
 
 
 def matrix(rows: list[dict[str, Any]], mode: str) -> str:
-    """Sizes down, contenders across; a cell is the time and, for ours, the speed-up over the better rival."""
+    """Return sizes down, contenders across; a cell has the time and our gain over the better rival."""
     names = [name for name in allreduce.NAMES if any(row["contender"] == name for row in rows)]
     index = allreduce.index_of(rows)
     lines = []

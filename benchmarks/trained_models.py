@@ -1,4 +1,4 @@
-"""The models that benchmarks train, and batches of random samples for them. Nothing here knows Horovod."""
+"""The models that benchmarks train, and batches of random samples for them. It does not use Horovod."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MODELS = ("resnet50", "vgg16", "deeplabv3_resnet101", "transformer", "mnist")
 TEXT, DIGITS, SEGMENTED = "transformer", "mnist", "deeplabv3_resnet101"
 CLASSES, SEGMENTS, NUMERALS = 1000, 21, 10
 PICTURES = {"resnet50": 224, "vgg16": 224, SEGMENTED: 513}  # pixels of a side: ImageNet, PASCAL VOC
-SMALLEST = {SEGMENTED: 2}  # samples, of which every batch is a multiple: it normalises over single pixels
+SMALLEST = {SEGMENTED: 2}  # samples, as it normalises over single pixels: batches are multiples
 SMALL_PICTURE, DIGIT = 32, 28
 CONTEXT, SMALL_CONTEXT = 256, 16
 # 12 layers of width 768 and 12 heads: 85 M parameters.
@@ -33,7 +33,7 @@ SMALL_VGG = (4, 8, 16, 32, 32)  # channels of the stages
 
 
 def small_vgg() -> nn.Sequential:
-    """A sixteenth of VGG-16's width, one convolution in each stage, for pictures of 32 pixels."""
+    """Return a sixteenth of VGG-16's width, one convolution in each stage, for pictures of 32 pixels."""
     layers: list[nn.Module] = []
     before = 3
     for channels in SMALL_VGG:
@@ -44,7 +44,7 @@ def small_vgg() -> nn.Sequential:
 
 
 def build(name: str, small: bool = False) -> nn.Module:
-    """The model of MODELS called `name`, or one of its kind that a step of milliseconds is enough for.
+    """Return the model of MODELS called `name`; `small`: one of its kind with steps of milliseconds.
 
     Its first parameters come from torch's global generator.
     """
@@ -61,7 +61,7 @@ def build(name: str, small: bool = False) -> nn.Module:
 
 
 def batch(name: str, size: int, seed: int, small: bool = False, picture: int | None = None) -> Batch:
-    """`size` random samples, and what they should become. picture: pixels of a side, where not as usual."""
+    """Return `size` random samples and their labels. `picture`: pixels of a side, if not the usual number."""
     random = torch.Generator().manual_seed(seed)
     if name == TEXT:
         length = (SMALL_CONTEXT if small else CONTEXT) + 1
@@ -78,13 +78,12 @@ def batch(name: str, size: int, seed: int, small: bool = False, picture: int | N
 
 
 def loss_of(name: str, outputs: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
-    """The mean cross entropy."""
     if name == TEXT:
         outputs, answers = outputs.flatten(0, -2), answers.flatten()
     return functional.cross_entropy(outputs.float(), answers)
 
 
 def parameter_count(name: str, small: bool = False) -> int:
-    """Without making them."""
+    """Return the number of parameters without allocating them."""
     with torch.device("meta"):
         return sum(parameter.numel() for parameter in build(name, small).parameters())

@@ -1,7 +1,7 @@
-"""Training steps of ResNet-50 and a transformer under every compression: samples/s, and what sums cost.
+"""Measure training steps of ResNet-50 and a transformer under every compression: samples/s, cost of sums.
 
     python benchmarks/training_step.py                            # 2 ranks on the CPU; some minutes
-    python benchmarks/training_step.py --device cuda --np 4       # ranks share GPUs where there are fewer
+    python benchmarks/training_step.py --device cuda --np 4       # ranks share GPUs if there are fewer
     python benchmarks/training_step.py --models transformer --compressions none bit8 --out step.json
 
 docs/benchmarks.md defines every column.
@@ -19,7 +19,7 @@ import report
 
 MODELS = ("resnet50", "transformer")
 COMPRESSIONS = ("none", "fp16", "bf16", "bit16", "bit8", "int8", "int4")
-ALONE = "alone"  # each rank for itself: what a step takes without communication
+ALONE = "alone"  # each rank alone: the time of a step without communication
 
 Row = dict[str, Any]
 
@@ -55,7 +55,7 @@ def signed(seconds: float) -> str:
 
 
 def add_communication(rows: list[Row]) -> None:
-    """What communication adds to a step, and which part of the time in collectives computing hides."""
+    """Add the time that communication adds to a step, and the part of collectives that computing hides."""
     alone = {row["model"]: row["seconds"] for row in rows if row["contender"] == ALONE}
     for row in rows:
         row["added"] = row["seconds"] - alone[row["model"]]

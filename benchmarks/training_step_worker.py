@@ -1,4 +1,4 @@
-"""One rank of benchmarks/training_step.py: the same model once for each contender, trained in turn."""
+"""One rank of benchmarks/training_step.py: it trains a copy of one model for each contender, in turn."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ import horovod.torch as hvd
 from horovod.torch.seen_gradient import SeenGradient
 
 ALONE = "alone"
-IN_STEP = ", waits in step"  # after a compression: step() waits for reductions, and not backward()
+IN_STEP = ", waits in step"  # follows a compression: step() waits for reductions instead of backward()
 WARM_UP = 2  # steps of each contender
 
 
@@ -39,11 +39,11 @@ class Contender:
 def make_contender(
     name: str, model: nn.Module, batch: trained_models.Batch, amp: bool, place: Place
 ) -> Contender:
-    """A step as users write it, of a copy of the model."""
+    """Return a step as users write it, of a copy of the model."""
     own = copy.deepcopy(model).to(place.device)
     optimizer = torch.optim.SGD(own.parameters(), lr=1e-3, momentum=0.9)
     if name != ALONE:
-        # Names of its own, so that no contender makes the engine forget another's.
+        # Distinct names, so that no contender removes another's from the response cache.
         named = [(f"{name}.{parameter}", tensor) for parameter, tensor in own.named_parameters()]
         optimizer = hvd.DistributedOptimizer(
             optimizer,
@@ -65,14 +65,14 @@ def make_contender(
 
 
 def collective_microseconds(place: Place) -> int:
-    """What this rank has spent in collectives so far; those of a GPU take their time there."""
+    """Return the time that this rank has spent in collectives so far; those on a GPU count its time."""
     if place.is_gpu:
         return settled(place)["gpu_microseconds"]
     return hvd.metrics()["collective_microseconds"]
 
 
 def measure(contenders: list[Contender], steps: int, rounds: int, place: Place) -> None:
-    """Every contender once per round, in a turning order, after steps off the clock."""
+    """Run every contender once per round, in a rotating order, after untimed steps."""
     for contender in contenders:
         for _ in range(WARM_UP):
             contender.step()
@@ -91,19 +91,19 @@ def measure(contenders: list[Contender], steps: int, rounds: int, place: Place) 
 
 
 def check_seconds(model: nn.Module, repetitions: int = 50) -> float:
-    """Thread time of a step's checks that nobody changes gradients while they are reduced."""
+    """Return the thread time of a step's checks that no code changes gradients during their reduction."""
     parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
     begin = time.thread_time()
     for _ in range(repetitions):
-        seen = [SeenGradient(parameter) for parameter in parameters]  # when their reduction starts
+        seen = [SeenGradient(parameter) for parameter in parameters]  # at the start of their reduction
         for parameter, was in zip(parameters, seen, strict=True):
             was.is_untouched(parameter)
-        seen = [SeenGradient(parameter) for parameter in parameters]  # when it is over
+        seen = [SeenGradient(parameter) for parameter in parameters]  # at its end
     return (time.thread_time() - begin) / repetitions
 
 
 def rows_of(name: str, chosen: argparse.Namespace, place: Place) -> list[dict[str, Any]]:
-    """A record of each contender. RuntimeError unless all ranks end with the same parameters."""
+    """Return a record of each contender. RuntimeError unless all ranks end with the same parameters."""
     torch.manual_seed(1)  # the same model on all ranks
     model = trained_models.build(name, chosen.quick)
     batch = trained_models.batch(name, chosen.batch, 2 + hvd.rank(), chosen.quick)
@@ -136,7 +136,7 @@ def rows_of(name: str, chosen: argparse.Namespace, place: Place) -> list[dict[st
 
 
 def run(chosen: argparse.Namespace, result: str) -> None:
-    """What every rank executes; rank 0 writes the records to `result`."""
+    """Measure on this rank; rank 0 writes the records to `result`."""
     hvd.init()
     if chosen.device == "cpu":
         torch.set_num_threads(1)

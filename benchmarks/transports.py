@@ -1,13 +1,13 @@
-"""TCP beside MPI and beside bare sockets, between hosts that it makes itself (horovod.made_hosts, as root).
+"""Compare TCP with MPI and with bare sockets, between hosts that it makes (horovod.made_hosts, as root).
 
     python benchmarks/transports.py --hosts 2 --rate 1gbit            # 1 KB to 100 MB, some minutes
     python benchmarks/transports.py --latency                         # 8 bytes, to and fro
     python benchmarks/transports.py --shown docs/measured/transports.csv
 
-Allreduces: jobs of horovodrun with HOROVOD_TRANSPORT=mpi and =tcp take turns. Printed are medians over all
+Allreduces: jobs of horovodrun with HOROVOD_TRANSPORT=mpi and =tcp take turns. The table has medians over all
 calls, their ratio with the range over rounds, and processor time of the engine for each GB of float32.
-Latency: two processes on two hosts take turns over a socket of their own and over the transport, in one run;
-once at full speed, and once with pauses in which the other side falls asleep.
+Latency: two processes on two hosts take turns over a plain socket and over the transport, in one run; once at
+full speed, and once with pauses in which the other side falls asleep.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Cells: TypeAlias = (
 
 
 def reductions(sizes: list[int]) -> None:
-    """One rank: what calls took, and what they cost the engine, on rank 0's standard output."""
+    """Run one rank: print the times of calls, and their cost in the engine, on rank 0's standard output."""
     import torch
 
     import horovod.torch as hvd
@@ -67,14 +67,14 @@ def reductions(sizes: list[int]) -> None:
             took = statistics.median(call() for _ in range(count))
             cost = (hvd.metrics()["engine_cpu_microseconds"] - before) / 1e6 / (count * size / report.GIGA)
             cells[f"{size} {name}"] = [took, cost]
-    hvd.barrier()  # an engine that has ended has no processor time
+    hvd.barrier()  # read before the end of the engine, whose processor time is then gone
     if hvd.rank() == 0:
         print("CELLS " + json.dumps(cells), flush=True)
     hvd.shutdown()
 
 
 def swapped(folder: Path, rank: int, name: str, value: list[str]) -> list[str]:
-    """Writes ``value`` for the other of two processes, and returns the value that it wrote under ``name``."""
+    """Write ``value`` for the other of two processes, and return the value that it wrote under ``name``."""
     mine, theirs = (folder / f"{name}.{each}" for each in (rank, 1 - rank))
     mine.with_suffix(f".{rank}.part").write_text(json.dumps(value))
     mine.with_suffix(f".{rank}.part").rename(mine)
@@ -85,7 +85,7 @@ def swapped(folder: Path, rank: int, name: str, value: list[str]) -> list[str]:
 
 
 def pings(rank: int, folder: Path) -> None:
-    """One of two processes: bursts of pings over a socket, and over the transport, in turn."""
+    """Run one of two processes: bursts of pings over a socket, and over the transport, in turn."""
     from horovod import _native as native
     try:
         from horovod import _native_testing as testing
@@ -162,7 +162,7 @@ def latency(hosts: MadeHosts) -> None:
 
 
 def cells_of(hosts: MadeHosts, chosen: argparse.Namespace, settings: dict[str, str]) -> Cells:
-    """What one job measured. MPI carries what ranks send where mpirun has started them."""
+    """Return the figures of one job. MPI carries the ranks' bytes if mpirun has started them."""
     places = ",".join(f"{name}:{chosen.ranks}" for name in hosts.names)
     by = ["--launcher", settings["HOROVOD_TRANSPORT"]]
     launcher = ["horovodrun", *by, "-np", str(len(hosts.names) * chosen.ranks), "-H", places]
@@ -194,14 +194,14 @@ def allreduces(hosts: MadeHosts, chosen: argparse.Namespace) -> None:
 
 
 def figures(rounds: list[dict[str, Cells]], name: str, cell: str) -> list[float]:
-    """Medians over rounds: seconds, MPI's seconds over these, their range, the engine's seconds per GB."""
+    """Return medians over rounds: seconds, MPI's over these, their range, the engine's seconds per GB."""
     ratios = [row["mpi"][cell][0] / row[name][cell][0] for row in rounds]
     seconds, cost = (statistics.median(row[name][cell][each] for row in rounds) for each in (0, 1))
     return [seconds, statistics.median(ratios), min(ratios), max(ratios), cost]
 
 
 def table_of(rows: list[list[Any]]) -> str:
-    """A line for each size and compression, a column for each way; rows are those of the CSV file."""
+    """Return a line for each size and compression, a column for each way; rows are those of the CSV file."""
     lines: dict[tuple[str, ...], dict[str, str]] = {}
     for hosts, rate, size, compression, way, seconds, ratio, lowest, highest, cost in rows:
         against = "" if way == "mpi" else f" {float(ratio):.2f}x ({float(lowest):.2f}-{float(highest):.2f})"

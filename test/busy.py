@@ -1,4 +1,4 @@
-"""How much longer tests may take where a machine has more to do than cores."""
+"""Longer time limits for tests on a machine with more work than cores."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ __all__ = ["be_patient_with_processes", "has_ended", "limit", "patience", "times
 
 Value = TypeVar("Value")
 
-MOST = 8.0  # a test that hangs is to be found all the same
-LEAST_SECONDS = 5.0  # what is shorter is meant to pass
+MOST = 8.0  # bounds the factor, so that a test that hangs is found
+LEAST_SECONDS = 5.0  # shorter limits are meant to pass, and stay
 
 
 def times_longer() -> float:
-    """1 on a machine at rest; by the load of the last minute."""
+    """Return the factor: 1 on an idle machine, otherwise by the load of the last minute."""
     return min(max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), MOST)
 
 
 def patience(seconds: float) -> float:
-    """These seconds, and longer by the load."""
+    """Return the seconds, longer by the load."""
     return seconds * times_longer()
 
 
 def limit(seconds: float) -> float:
-    """The moment, of time.monotonic(), at which these seconds are over, or more by the load."""
+    """Return the deadline, of time.monotonic(), after these seconds, longer by the load."""
     return time.monotonic() + patience(seconds)
 
 
 def until(what: Callable[[], Value], seconds: float = 30.0) -> Value:
-    """Waits until this is true, and returns its value then. AssertionError after these seconds."""
+    """Wait until `is_so` returns a true value, and return it. AssertionError after these seconds."""
     deadline = limit(seconds)
     while not (value := what()):
         assert time.monotonic() < deadline, f"after {seconds:g} s it is still {value!r}"
@@ -43,7 +43,7 @@ def until(what: Callable[[], Value], seconds: float = 30.0) -> Value:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a process has ended; a zombie counts as ended."""
+    """Return whether a process has ended; a zombie counts as ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -51,7 +51,7 @@ def has_ended(pid: int) -> bool:
 
 
 def be_patient_with_processes() -> None:
-    """Have every time-out of a subprocess be longer by the load, wherever a test waits for one."""
+    """Multiply every time-out of a subprocess by the load, wherever a test waits for one."""
 
     def patient(method: Any) -> Any:
         signature = inspect.signature(method)

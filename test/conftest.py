@@ -1,12 +1,13 @@
-"""Which Python processes the tests start, and how tests are divided where several processes run them.
+"""Warm Python processes for the tests, time limits by the load, and the groups of `--dist loadscope`.
 
-In the processes torch does without what the compiler needs until it is used: see lean_torch/lean_torch.py.
-Those of WARM_FOLDERS, but for `cold` tests, are forks of one that has loaded it: lean_torch/warm_server.py.
+In these processes torch loads the parts for the compiler only when they are used: see
+lean_torch/lean_torch.py. Processes of tests in WARM_FOLDERS, except `cold` tests, are forks of a process that
+has loaded torch: lean_torch/warm_server.py.
 
-Where the machine is busy, time limits of tests, and of processes that they wait for, are longer by its load.
+On a busy machine, time limits of tests, and of processes that they wait for, are longer by its load.
 
-With `pytest --numprocesses 2 --dist loadscope`, what shares something that is dear to make (hosts, an image,
-a browser) is a group, which one process runs in order. Elsewhere a file is one.
+With `pytest --numprocesses 2 --dist loadscope`, tests that share an expensive fixture (hosts, an image, a
+browser) form a group, which one process runs in order. Otherwise a file is a group.
 """
 
 import os
@@ -20,7 +21,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 LEAN_TORCH = str(Path(__file__).parent / "lean_torch")
 
-# Folders whose tests share hosts, an image or a browser for as long as a session lasts.
+# Folders whose tests share hosts, an image or a browser during a session.
 SHARING = {"browser", "cluster", "container"}
 # Files whose tests share nothing: some take a minute or two each, others are many.
 DIVIDED = {f"test/parallel/test_{name}.py" for name in ("torch_ranks", "ddp_ranks", "pages")}
@@ -32,9 +33,9 @@ if LEAN_TORCH not in _path:
 
 be_patient_with_processes()
 WARM = WarmPython()
-# In tests of these folders, Python processes are forks of one that has loaded torch.
+# In tests of these folders, Python processes are forks of a process that has loaded torch.
 WARM_FOLDERS = ("parallel",)
-# Files that are about how processes start, fail and end: theirs start as a user's.
+# Tests of how processes start, fail and end: their processes start like a user's.
 COLD_FILES = {
     f"test_{name}.py"
     for name in (
@@ -58,13 +59,13 @@ class InGroups(LoadScopeScheduling):
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> InGroups | None:
-    """None: what --dist says."""
+    """None: the default of --dist applies."""
     return InGroups(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Any:
-    """pytest-timeout's own, with more time."""
+    """Return pytest-timeout's limit, longer by the load."""
     import pytest_timeout
 
     longer = settings._replace(timeout=settings.timeout * times_longer())

@@ -1,4 +1,4 @@
-"""The code blocks of the pages, as tests use them: of a whole page, or of one of its sections."""
+"""The code blocks of the pages for tests: all blocks of a page, or of one of its sections."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n?", re.MULTILINE | re.DOTALL)
 class Block(NamedTuple):
     language: str
     body: str
-    line: int  # of the page, where the body begins
-    is_next: bool  # only blank lines are between it and the block before
+    line: int  # of the page, at the begin of the body
+    is_next: bool  # only blank lines precede it since the previous block
 
 
 def text_of(document: str) -> str:
-    """What readers see of a page."""
+    """Return the text of a page that readers see."""
     return METADATA.sub("", (ROOT / document).read_text(encoding="utf-8"))
 
 
@@ -35,7 +35,7 @@ def all_blocks(text: str) -> list[Block]:
 
 
 def blocks_of(document: str, section: str = "") -> list[Block]:
-    """Of a page, as "docs/ddp.md", or of what is under this heading of its second level."""
+    """Return the blocks of a page such as "docs/ddp.md", or of its section with this second-level heading."""
     text = (ROOT / document).read_text(encoding="utf-8")
     if not section:
         return all_blocks(text)
@@ -46,24 +46,23 @@ def blocks_of(document: str, section: str = "") -> list[Block]:
 
 
 def blocks(document: str, language: str, section: str = "") -> list[str]:
-    """The texts of those in a language, in order."""
+    """Return the texts of the blocks in a language, in order."""
     return [block.body for block in blocks_of(document, section) if block.language == language]
 
 
 def commands(document: str, section: str = "") -> list[str]:
-    """The lines of ```sh blocks."""
     return [line for body in blocks(document, "sh", section) for line in body.splitlines()]
 
 
 def arguments_of(program: str, document: str) -> list[list[str]]:
-    """What a page gives to a program of this repository, for each of its lines that run it."""
+    """Return the arguments that a page gives to a program of this repository, for each line that runs it."""
     begin = f"python {program} "
     lines = [line.removeprefix(begin) for line in commands(document) if line.startswith(begin)]
     return [shlex.split(line, comments=True) for line in lines]
 
 
 def script(pieces: Iterable[Block], before_each: str = "") -> str:
-    """One script of blocks of a page, each on the page's lines, so that a traceback names these.
+    """Return one script of a page's blocks, each on the page's lines, so that a traceback names these.
 
     before_each: a statement for the line above each; "#" in it becomes the block's number.
     """

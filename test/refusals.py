@@ -1,4 +1,4 @@
-"""Asks which error was raised by its class and its facts, not by its words."""
+"""Check which error was raised by its class and its facts, not by its words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["expect", "refused"]
 
 @contextmanager
 def refused(sentence: Sentence[Any] | type[Explained], code: str = "", **facts: Any) -> Iterator[Any]:
-    """Inside, this error has to be raised, with these facts (it may have others).
+    """Check that the block raises this error, with these facts (it may have others).
 
     ``sentence``: a row of a layer's errors.py, or, for the core's, a class of horovod.common.exceptions and
     the ``code``. ``tensor``, ``ranks``, ``values`` and ``remedy`` are looked up as the error's fields.
@@ -28,13 +28,13 @@ def refused(sentence: Sentence[Any] | type[Explained], code: str = "", **facts: 
     try:
         expect(caught.value, sentence, code, **facts)
     finally:
-        del caught  # the error holds this frame, and those of the test: what they use would stay for a while
+        del caught  # the error holds this frame and the test's, and so keeps their objects alive
 
 
 def expect(
     error: BaseException, sentence: Sentence[Any] | type[Explained], code: str = "", **facts: Any
 ) -> None:
-    """The error is this one, with these facts: as ``refused``, of an error that was caught already."""
+    """Check that an error that was already caught is this one, with these facts, as in ``refused``."""
     kind = sentence.kind if isinstance(sentence, Sentence) else sentence
     assert type(error) is kind, error
     assert error.code == (sentence.code if isinstance(sentence, Sentence) else code or error.code), error

@@ -1,4 +1,4 @@
-"""Python processes that tests start are forks of one that has loaded torch: see lean_torch/warm_server.py."""
+"""Python processes that tests start are forks of one with torch loaded: see lean_torch/warm_server.py."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ VARIABLE = "WARM_PYTHON"
 
 
 class WarmPython:
-    """One server for this process, started when it is first wanted. It ends with this process.
+    """One server for this process, started on first use. It ends with this process.
 
-    What the environment says already counts: a rank that runs pytest has its parent's, and 0 is none.
+    A setting in the environment counts: a rank that runs pytest has its parent's server; 0 is none.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class WarmPython:
         self._is_given = VARIABLE in os.environ
 
     def choose(self, wanted: bool) -> None:
-        """Whether processes that are started from now on are warm."""
+        """Set whether processes that are started from now on are warm."""
         if self._is_given:
             return
         if wanted:
@@ -47,7 +47,7 @@ class WarmPython:
         return path
 
     def end(self) -> None:
-        """The server ends when nobody can write to its input."""
+        """End the server, which happens when its input is closed."""
         if self._path:
             os.close(self._ends_it)
             self._server.wait()

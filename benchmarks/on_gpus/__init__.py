@@ -1,1 +1,1 @@
-"""Benchmarks of GPUs: what codec.py, allreduce.py and training_step.py do with --device cuda."""
+"""Benchmarks of GPUs: the parts of codec.py, allreduce.py and training_step.py for --device cuda."""

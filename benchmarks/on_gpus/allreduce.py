@@ -1,4 +1,4 @@
-"""benchmarks/allreduce.py --device cuda: tensors on GPUs, over NCCL and through the host."""
+"""benchmarks/allreduce.py --device cuda: the allreduce of tensors on GPUs, over NCCL and through the host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 
 def transports(chosen: argparse.Namespace, ranks: int) -> list[str]:
-    """NCCL only where every rank has a GPU of its own: it refuses two on one."""
+    """Return the contenders, with NCCL only if every rank has its own GPU, as NCCL requires."""
     if chosen.transports:
         return list(chosen.transports)
     has_own = torch.cuda.is_available() and torch.cuda.device_count() >= ranks
@@ -28,7 +28,7 @@ def transports(chosen: argparse.Namespace, ranks: int) -> list[str]:
 
 
 def words_for(words: list[str], chosen: argparse.Namespace, ranks: int) -> list[str]:
-    """The ranks' command line: without NCCL where ranks share a GPU, or torch has none."""
+    """Return the ranks' command line, without NCCL if ranks share a GPU or torch has no NCCL."""
     has_own = torch.cuda.is_available() and torch.cuda.device_count() >= ranks
     has_nccl = has_own and torch.distributed.is_nccl_available()
     only = [name for name in chosen.only if name != "NCCL" or has_nccl]
@@ -63,7 +63,7 @@ def key(row: Row) -> tuple[int, str, int]:
 
 
 def stage_table(rows: list[Row]) -> str:
-    """Of allreduces that went through the host: each stage, and the whole as a multiple of the slowest."""
+    """Return a table of the stages of allreduces through the host, and the whole over the slowest stage."""
     cells = []
     for row in rows:
         stages = row["stages"]
@@ -78,7 +78,7 @@ def stage_table(rows: list[Row]) -> str:
 
 
 def conclusions(rows: list[Row]) -> list[str]:
-    """What is wanted of compression through the host, where this run has measured it."""
+    """Return whether compression through the host meets its goals, as far as this run measured it."""
     there = {
         row["contender"]: row
         for row in rows
@@ -98,7 +98,7 @@ def conclusions(rows: list[Row]) -> list[str]:
 
 
 def main(chosen: argparse.Namespace, words: list[str], launch: Callable[..., dict[str, Any]]) -> int:
-    """`launch`: allreduce.py's, which runs the ranks."""
+    """Run the benchmark. `launch` is allreduce.py's function that runs the ranks."""
     why = place.why_no_gpu()
     if why:
         raise SystemExit(f"allreduce.py: --device cuda has no GPU to measure: {why}")

@@ -1,4 +1,4 @@
-"""benchmarks/codec.py --device cuda: kernels beside the GPU's own copies of as many bytes."""
+"""benchmarks/codec.py --device cuda: the kernels' speed beside the GPU's own copies of as many bytes."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from on_gpus.codec_cases import Case, Operation, Tensors, most_copied
 from on_gpus.device import Gpu
 
 SIZES_MB = (16.0, 64.0, 256.0, 1024.0)
-# Of the copy's speed, from LARGE bytes of elements on.
+# Part of the copy's speed, from LARGE bytes of elements on.
 WANTED = {"encode": 0.85, "decode": 0.85, "reduce 4 to codes": 0.80}
 WANTED_CODECS = ("bit8/128", "int8/128")
 LARGE = 256 * report.MEGA
-WANTED_BUCKET = 1.3  # times as long as one tensor of as many bytes, at most
+WANTED_BUCKET = 1.3  # limit of the time, over that of one tensor of as many bytes
 BURST_BYTES, MOST_CALLS = 1 << 30, 20
 
 Record = dict[str, Any]
 
 
 def measure(gpu: Gpu, operations: list[Operation], rounds: int, most_calls: int) -> None:
-    """Every operation and right after it its copy, once per round, in an order that turns.
+    """Time every operation and right after it its copy, once per round, in a rotating order.
 
-    One round before the first is thrown away.
+    The first round is a warm-up and does not count.
     """
     for number in range(rounds + 1):
         shift = number % len(operations)
@@ -57,7 +57,7 @@ def record(operation: Operation, codec: str, size: int, tensors: int) -> Record:
 
 
 def rows_of(gpu: Gpu, count_lists: list[list[int]], chosen: argparse.Namespace) -> list[Record]:
-    """Records of each codec on each list of tensors, which are timed together, round by round."""
+    """Return records of each codec on each list of tensors; the lists are timed together, round by round."""
     layouts = [Tensors(gpu, counts, chosen.dtype, chosen.seed) for counts in count_lists]
     longest = max(map(most_copied, layouts))
     copy_from, copy_to = gpu.allocate(longest), gpu.allocate(longest)
@@ -73,7 +73,7 @@ def rows_of(gpu: Gpu, count_lists: list[list[int]], chosen: argparse.Namespace) 
 
 
 def bucket_counts(quick: bool) -> list[int]:
-    """Elements of ResNet-50's 161 gradients; of few elements each to show that it runs."""
+    """Return the number of elements of ResNet-50's 161 gradients; `quick` shortens each of them."""
     from engine import gradient_sizes
 
     return [max(1, count // 5000) for count in gradient_sizes()] if quick else gradient_sizes()
@@ -101,7 +101,7 @@ def table_of(rows: list[Record]) -> str:
 
 
 def bucket_table(rows: list[Record]) -> str:
-    """Rows of a list of tensors beside those of one tensor with as many elements."""
+    """Return rows of a list of tensors beside the rows of one tensor with as many elements."""
     one = {(row["codec"], row["operation"]): row for row in rows if row["tensors"] == 1}
     cells = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""One codec on one list of tensors in a GPU's memory: its operations, checked byte for byte, to be timed."""
+"""One codec on one list of tensors in a GPU's memory: its operations, checked byte for byte, for timing."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from on_gpus import codec_twin as twin
 from on_gpus.device import Bytes, Gpu
 
 PEERS = 4
-ALIGNMENT = 512  # bytes: where torch's allocator puts a tensor
+ALIGNMENT = 512  # bytes: torch's allocator aligns tensors to this
 
 
 @dataclass
 class Operation:
-    """`nbytes` are read and written, by the kernel and by the copy that it is compared with."""
+    """An operation. The kernel, and the copy that it is compared with, read and write `nbytes`."""
 
     name: str
     nbytes: int
@@ -30,7 +30,7 @@ class Operation:
 
 
 class Tensors:
-    """Values of every peer, and the GPU's memory for those of one: sources and destinations."""
+    """The values of every peer, and GPU memory for one peer's values: sources and destinations."""
 
     def __init__(self, gpu: Gpu, counts: list[int], dtype: str, seed: int) -> None:
         self.gpu, self.counts, self.dtype = gpu, counts, dtype
@@ -44,18 +44,18 @@ class Tensors:
         self.source, self.destination = gpu.allocate(self.nbytes), gpu.allocate(self.nbytes)
 
     def of_peer(self, peer: int) -> np.ndarray[Any, Any]:
-        """Other numbers for each peer; making them new would take longer than all the rest."""
+        """Return other numbers for each peer, by rotation: random numbers would take most of the time."""
         return np.roll(self._values, 1021 * peer)
 
     def split(self, values: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
-        """Views of each tensor's part of such an array."""
+        """Return views of each tensor's part of an array."""
         firsts = [start // self.numpy_dtype.itemsize for start in self.starts]
         parts = zip(firsts, self.counts, strict=True)
         return [values[first : first + count] for first, count in parts]
 
 
 class Case:
-    """A codec's kernels on these tensors. The constructor compares the bytes of each with the CPU's."""
+    """A codec's kernels on these tensors. The constructor compares their bytes with the CPU codec's."""
 
     def __init__(self, tensors: Tensors, codec: str) -> None:
         self.tensors, self.gpu = tensors, tensors.gpu
@@ -79,7 +79,7 @@ class Case:
         self._check()
 
     def _check(self) -> None:
-        """Leaves the peers' messages where they are, and the last peer's values in the sources."""
+        """Leave the peers' messages in place, and the last peer's values in the sources."""
         tensors, messages = self.tensors, []
         for peer, memory in enumerate(self.messages):
             values = tensors.of_peer(peer)
@@ -134,7 +134,7 @@ class Case:
         self.gpu.device.reduce(self.gpu.stream, self.pieces, self._to_elements)
 
     def operations(self, copy_from: _native.DeviceMemory, copy_to: _native.DeviceMemory) -> list[Operation]:
-        """What is timed. The copies work on this memory, as much of it as they need."""
+        """Return the operations to time. The copies use as much of the given memory as they need."""
         elements = sum(self.tensors.counts) * self.tensors.numpy_dtype.itemsize
         runs: list[tuple[str, int, Callable[[], object]]] = [
             ("encode", elements + self.nbytes, lambda: self._encode(self.messages[-1])),
@@ -151,9 +151,9 @@ class Case:
 
 
 def most_copied(tensors: Tensors) -> int:
-    """Bytes of the largest copy that an operation on these tensors is compared with.
+    """Return the bytes of the largest copy that an operation on these tensors is compared with.
 
-    3 bytes are more than any codec makes of an element.
+    No codec makes more than 3 bytes of an element.
     """
     count = sum(tensors.counts)
     return max((PEERS + 1) * 3 * count, tensors.nbytes + PEERS * 3 * count) // 2 + ALIGNMENT

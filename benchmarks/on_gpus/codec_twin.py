@@ -1,6 +1,6 @@
-"""What kernels must compute, byte for byte, computed by the CPU's codec.
+"""The bytes that kernels must produce, computed by the CPU's codec.
 
-A message is made of pieces, one for each tensor, and a piece of runs of at most 4096 elements
+A message consists of pieces, one for each tensor, and a piece consists of runs of at most 4096 elements
 (docs/wire_format.md).
 """
 
@@ -31,7 +31,7 @@ class WrongBytes(Exception):
 
 
 def runs(codec: _native.Codec, counts: list[int]) -> Iterator[tuple[int, int, int, int]]:
-    """(tensor, first element, elements, first byte in the message) of each run."""
+    """Yield (tensor, first element, elements, first byte in the message) of each run."""
     at = 0
     for tensor, count in enumerate(counts):
         for first in range(0, count, RUN):
@@ -60,7 +60,7 @@ def decode(codec: _native.Codec, dtype: str, message: Bytes, counts: list[int]) 
 
 
 def reduce(codec: _native.Codec, messages: list[Bytes], counts: list[int]) -> list[Values]:
-    """Sums in float32, in the messages' order."""
+    """Sum in float32, in the messages' order."""
     sums = decode(codec, "float32", messages[0], counts)
     for message in messages[1:]:
         for tensor, first, elements, at in runs(codec, counts):

@@ -1,4 +1,4 @@
-"""A GPU for benchmarks: opening it, memory, time between events, and what it is."""
+"""A GPU for benchmarks: open it, allocate memory, time work between events, and describe it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from horovod import _native
 from horovod.common.build_info import build_info
 from horovod.topology import nvml
 
-# Tests name another library in it, one that plays the GPU on the CPU.
+# Tests set it to another library, which emulates the GPU on the CPU.
 LIBRARY_VARIABLE = "BENCHMARK_DEVICE_LIBRARY"
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 class Gpu:
-    """A GPU and one stream of it, on which everything is done."""
+    """A GPU and one stream of it, on which everything runs."""
 
     def __init__(self, program: str, index: int) -> None:
-        """Ends the program with a sentence where there is no GPU, or where this build serves none."""
+        """Open the GPU. End the program with a message if there is no GPU, or if this build serves none."""
         library = os.environ.get(LIBRARY_VARIABLE)
         try:
             if library:
@@ -39,7 +39,7 @@ class Gpu:
 
     def write(self, memory: _native.DeviceMemory, values: np.ndarray[Any, Any]) -> None:
         self.device.copy(self.stream, memory.address, values.ctypes.data, values.nbytes)
-        self.synchronize()  # before `values` may go
+        self.synchronize()  # the copy must end before `values` is freed
 
     def read(self, memory: _native.DeviceMemory, nbytes: int) -> Bytes:
         values = np.zeros(nbytes, np.uint8)
@@ -48,7 +48,7 @@ class Gpu:
         return values
 
     def seconds(self, run: Callable[[], object], calls: int) -> float:
-        """For one of `calls` calls, each of which gives work to the stream, as the GPU's own clock has it."""
+        """Return the seconds, by the GPU's clock, of one of `calls` calls that give work to the stream."""
         begin = self.device.record(self.stream)
         for _ in range(calls):
             run()
@@ -57,12 +57,12 @@ class Gpu:
         return self.device.milliseconds_between(begin, end) / 1000 / calls
 
     def facts(self) -> dict[str, Any]:
-        """Device, driver, CUDA and clocks at this moment."""
+        """Return device, driver, CUDA and clocks at this moment."""
         return {"GPU": self.device.name, "CUDA": build_info().cuda or "none"} | asked(self.device.identity)
 
 
 def asked(identity: str) -> dict[str, str]:
-    """What a figure depends on, as NVML says of this GPU; without it, why there is nothing."""
+    """Return the settings that a figure depends on, from NVML; without NVML, why they are missing."""
     try:
         with nvml.opened() as library:
             if library is None:

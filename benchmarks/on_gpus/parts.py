@@ -1,6 +1,6 @@
-"""What benchmarks/gpu_report.py does on a GPU: a table of parts, and how one of them is run and ended.
+"""The parts of benchmarks/gpu_report.py: their table, and how one part runs and ends.
 
-Standard library only, as it is read before anything is installed.
+Standard library only, because the module is imported before anything is installed.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Any
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[2]
-MOST_MINUTES = 9.0  # of a part: machines are lent for commands of ten
-GRACE_SECONDS = 15.0  # for launchers to end their ranks
+MOST_MINUTES = 9.0  # of a part: the longest command on a lent machine takes ten
+GRACE_SECONDS = 15.0  # time for launchers to end their ranks
 NO_TESTS_RAN = 5  # pytest's exit code
-KEPT_OUTPUT = 6000  # characters of the end of what a part prints
+KEPT_OUTPUT = 6000  # characters kept of the end of a part's output
 
 Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Part:
-    """`command`: a program of benchmarks/ with its options, or pytest with those and a file of test/gpu."""
+    """A part. `command`: a program of benchmarks/, or pytest and a file of test/gpu, with options."""
 
     name: str
-    minutes: float  # after which it is ended
+    minutes: float  # limit, after which it is ended
     tells: str
     command: str
 
@@ -40,7 +40,7 @@ class Part:
         return self.command.startswith("pytest ")
 
 
-# The most telling first: a machine may be gone before the last.
+# The most informative parts come first: the machine may be gone before the last.
 PARTS = (
     Part(
         *("codec", 6, "kernels, fused reduce among them, beside copies of as many bytes"),
@@ -77,7 +77,7 @@ PARTS = (
 
 
 def words_of(part: Part, result: Path, is_quick: bool = False) -> list[str]:
-    """What follows the name of a Python; the figures go to the file `result`."""
+    """Return the words after the name of a Python; the figures go to the file `result`."""
     program, *words = part.command.split()
     if part.is_test:
         options = ["-v", "--color=no", "-p", "no:cacheprovider", f"--junitxml={result}"]
@@ -89,7 +89,7 @@ def words_of(part: Part, result: Path, is_quick: bool = False) -> list[str]:
 def run_part(
     part: Part, python: Path, environment: Mapping[str, str], log: Path, is_quick: bool = False
 ) -> Record:
-    """Runs it to its end or its time's; in a folder of its own, as ROOT's package is not the built one."""
+    """Run a part to its end or its time limit, in its own folder: ROOT's package is not the built one."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="gpu-report-") as folder:
         result = Path(folder) / "result"
@@ -110,7 +110,7 @@ def figures_in(result: Path, part: Part) -> Record:
 
 
 def outcome(code: int | None, figures: Record | None, minutes: float) -> str:
-    """One word or phrase of how a part has ended; only "done" says that all of it was seen to be right."""
+    """Return a word or phrase for the part's end; only "done" means that all its checks passed."""
     if code is None:
         return f"ended after {minutes:g} minutes"
     if figures is None or code not in (0, NO_TESTS_RAN):
@@ -119,7 +119,7 @@ def outcome(code: int | None, figures: Record | None, minutes: float) -> str:
 
 
 def tests_in(junit: Path) -> Record:
-    """How many tests of a pytest report passed, failed and were skipped, and why those were."""
+    """Count the tests of a pytest report that passed, failed and were skipped, with the reasons to skip."""
     cases = list(ElementTree.parse(junit).iter("testcase"))
     failed = [
         case.get("name", "")
@@ -132,7 +132,7 @@ def tests_in(junit: Path) -> Record:
 
 
 def why_skipped(element: ElementTree.Element) -> str:
-    """Of a module that was skipped whole the text has the reason: "(FILE, LINE, 'Skipped: WHY')"."""
+    """Return why a test was skipped. A skipped module's text is "(FILE, LINE, 'Skipped: WHY')"."""
     _, is_module, reason = (element.text or "").partition("'Skipped: ")
     return reason.removesuffix("')") if is_module else element.get("message", "")
 
@@ -144,8 +144,8 @@ def run_limited(
     output: Any,
     cwd: str | Path = ROOT,
 ) -> int | None:
-    """The exit code; None if it was ended because its time was over. No process of it is left in any case."""
-    # A signal waits until the process is known that it is to end.
+    """Run a command; return its exit code, or None if its time was over. No process of it is left."""
+    # A signal must wait until the process to end is known.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     process = None
     try:
@@ -170,7 +170,7 @@ def run_limited(
 
 
 def end_session(process: subprocess.Popen[Any]) -> None:
-    """Ends it and all that it has started: launchers first, so that they end their ranks."""
+    """End a process and all that it started: launchers first, so that they end their ranks."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -182,7 +182,7 @@ def end_session(process: subprocess.Popen[Any]) -> None:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
-            continue  # it has ended meanwhile
+            continue  # it has ended in the meantime
 
 
 def processes_of_session(leader: int) -> Iterable[int]:

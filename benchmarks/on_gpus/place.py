@@ -1,4 +1,4 @@
-"""Where a rank's tensors lie: in host memory, or on a GPU of its own or shared with other ranks."""
+"""The place of a rank's tensors: host memory, or a GPU, which ranks may share."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import torch
 from horovod.common.build_info import build_info
 from on_gpus.device import asked
 
-# Tests name a module in it whose open_place() has host memory pass for that of a GPU.
+# Tests set it to a module whose open_place() treats host memory as a GPU's.
 PLACE_VARIABLE = "BENCHMARK_PLACE"
 
 
 class NoGpu(Exception):
-    """There is no GPU that this build of the package and of torch could use; the message says why."""
+    """There is no GPU that both this build of the package and torch can use; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A device, and how to wait for what works on it."""
+    """A device, and a function that waits for its work."""
 
     device: torch.device
     synchronize: Callable[[], None]
@@ -35,7 +35,7 @@ CPU = Place(torch.device("cpu"), lambda: None)
 
 
 def why_no_gpu() -> str:
-    """Empty if ranks started here will find a GPU."""
+    """Return "" if ranks started here will find a GPU, otherwise the reason."""
     if os.environ.get(PLACE_VARIABLE):
         return ""
     if not torch.cuda.is_available():
@@ -46,7 +46,7 @@ def why_no_gpu() -> str:
 
 
 def open_place(rank: int, local_rank: int) -> Place:
-    """This rank's GPU: by its number on the host, and shared if ranks outnumber GPUs. Raises NoGpu."""
+    """Return this rank's GPU: by its number on the host, and shared if ranks outnumber GPUs. Raises NoGpu."""
     stand_in = os.environ.get(PLACE_VARIABLE)
     if stand_in:
         made: Place = importlib.import_module(stand_in).open_place(rank, local_rank)

@@ -1,6 +1,6 @@
-"""A Python with this package built for the GPU that is there, on a machine without a network.
+"""Build this package for the GPU of a machine without a network, and return the Python that has it.
 
-Packages come as wheels that were fetched elsewhere; PyTorch is the machine's own. Standard library only.
+Packages come as wheels, fetched on another machine; PyTorch is the machine's own. Standard library only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WHEELS = ROOT / "build" / "gpu_wheels"
 ENVIRONMENT = ROOT / "build" / "gpu_environment"
 BUILD_MINUTES = 9.0
 
-# What the first process says on a machine that cannot be measured, before minutes are spent on a build.
+# A program that checks, before the build, whether the machine can be measured.
 FINDS_A_GPU = "import sys, torch; sys.exit(not torch.cuda.is_available())"
 FACTS = """
 import json, sys
@@ -45,11 +45,11 @@ print(json.dumps(report.machine() | {"torch": torch.__version__} | open_place(0,
 
 
 class Unfit(Exception):
-    """Nothing can be measured here; the message says why, and what to do."""
+    """This machine cannot be measured; the message has the reason and the remedy."""
 
 
 def fetch_wheels(folder: Path = WHEELS, run: Callable[..., Any] = subprocess.run) -> float:
-    """Fills the folder anew with what a machine without a network needs; returns its size in MiB."""
+    """Fill the folder with the wheels that a machine without a network needs; return its size in MiB."""
     shutil.rmtree(folder, ignore_errors=True)
     platforms = [f"--platform={platform}" for platform in PLATFORMS]
     only = ["--only-binary=:all:", f"--python-version={TARGET}", "--implementation=cp", *platforms]
@@ -59,7 +59,7 @@ def fetch_wheels(folder: Path = WHEELS, run: Callable[..., Any] = subprocess.run
 
 
 def size_of(folder: Path) -> float:
-    """MiB of the folder's wheels. Raises Unfit if that is more than can be carried along."""
+    """Return the MiB of the folder's wheels. Raises Unfit if they are too many to carry to the machine."""
     size = sum(wheel.stat().st_size for wheel in folder.glob("*.whl")) / 2**20
     if size > MOST_MIB:
         raise Unfit(f"{folder} has {size:.1f} MiB of wheels, and {MOST_MIB:g} are the most")
@@ -67,14 +67,14 @@ def size_of(folder: Path) -> float:
 
 
 def prepare(log: Path) -> Path:
-    """The Python of an environment of its own, in which the package was built as it is now."""
+    """Build the package as it is now in a separate environment; return that environment's Python."""
     if subprocess.run([sys.executable, "-c", FINDS_A_GPU], check=False).returncode:
         raise Unfit(f"{sys.executable} has no PyTorch that finds a GPU: nothing was built or measured")
     wheels = sorted(WHEELS.glob("*.whl"))
     if not wheels:
         raise Unfit(f"there are no wheels in {WHEELS}: run `make gpu-wheels` where there is a network")
     python = make_environment(ENVIRONMENT)
-    # The machine's numpy belongs to its PyTorch; all others count before those of the machine.
+    # The machine's numpy belongs to its PyTorch; all other packages come before the machine's.
     own = [str(wheel) for wheel in wheels if not wheel.name.startswith("numpy-")]
     install(python, ["--ignore-installed", "--no-deps", *own], log)
     install(python, ["--find-links", str(WHEELS), "numpy"], log)
@@ -84,7 +84,7 @@ def prepare(log: Path) -> Path:
 
 
 def make_environment(folder: Path) -> Path:
-    """A virtual environment that also sees what this Python does, be that one of an environment itself."""
+    """Make a virtual environment that also has this Python's packages, even those of an environment."""
     subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(folder)], check=True)
     python = folder / "bin" / "python"
     ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
@@ -96,7 +96,7 @@ def make_environment(folder: Path) -> Path:
 
 
 def install(python: Path, words: list[str], log: Path) -> None:
-    """With this Python's pip, as the environment has none. Raises Unfit, with pip's last words."""
+    """Install with this Python's pip, as the environment has none. Raises Unfit with pip's last words."""
     pip = [sys.executable, "-m", "pip", "--isolated", "--disable-pip-version-check", "--python", str(python)]
     with log.open("a+") as output:
         settings = environment_of(python) | {"HOROVOD_WITH_CUDA": "1"}
@@ -107,15 +107,15 @@ def install(python: Path, words: list[str], log: Path) -> None:
 
 
 def environment_of(python: Path) -> dict[str, str]:
-    """Variables for programs of that Python: its own programs first, then those beside this Python."""
+    """Return variables for programs of that Python: its programs come first on PATH, then this Python's."""
     folders = [str(python.parent), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     return os.environ | {"PATH": os.pathsep.join(folders), "PYTHONUNBUFFERED": "1"}
 
 
 def facts(python: Path, environment: Mapping[str, str]) -> dict[str, Any]:
-    """On what is measured: machine, GPU, driver, CUDA, PyTorch. Raises Unfit where there is no GPU."""
+    """Return facts about machine, GPU, driver, CUDA and PyTorch. Raises Unfit if there is no GPU."""
     benchmarks = ROOT / "benchmarks"
-    # Not in ROOT, whose package, which may not be built, would count before the one that is.
+    # Not in ROOT, whose package may not be built and would be imported instead of the built one.
     ask = [str(python), "-c", FACTS, str(benchmarks)]
     done = subprocess.run(ask, cwd=benchmarks, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -125,7 +125,7 @@ def facts(python: Path, environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """Of the sources; a copy without git's folder has the variable GPU_REPORT_COMMIT say it."""
+    """Return the sources' commit; in a copy without .git, the variable GPU_REPORT_COMMIT has it."""
     said = os.environ.get("GPU_REPORT_COMMIT", "")
     if said or not (ROOT / ".git").exists():
         return said or "unknown"

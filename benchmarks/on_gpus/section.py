@@ -1,4 +1,4 @@
-"""Markdown of what was measured on a GPU, made of gpu_report.py's records."""
+"""A section of Markdown about figures measured on a GPU, from gpu_report.py's records."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ EMULATED = (
 )
 QUICK = "**Tiny sizes**, those of `--quick`: that it runs is all that this shows."
 SHOWN = ("GPU", "driver", "CUDA", "torch", "python", "commit")
-LAST_LINES = 12  # of what a part printed that has failed
+LAST_LINES = 12  # of a failed part's output
 
 
 def section(records: Mapping[str, Record]) -> str:
-    """Markdown: what is missing, then every part that was run, in the table's order."""
+    """Return Markdown: the missing parts, then every part that ran, in the table's order."""
     if not records:
         return NOTHING
     missing = [f"`{part.name}`" for part in PARTS if part.name not in records]
@@ -49,7 +49,7 @@ def part_text(part: Part, record: Record) -> str:
 
 
 def tables(figures: Record) -> list[str]:
-    """What the program prints of these figures."""
+    """Return the tables that the program prints of these figures."""
     kind = figures["benchmark"]
     if kind == "tests":
         counts = [f"{figures['passed']} passed", f"{len(figures['failed'])} failed"]

@@ -1,6 +1,6 @@
-"""How long the stages of the host's route take, which overlap.
+"""The times of the stages of an allreduce through the host, which overlap.
 
-The GPU encodes, codes go to the host and are added up there, and results go back and are decoded.
+The GPU encodes, codes go to the host and are summed there, and results go back and are decoded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from on_gpus.place import Place
 
-# What the tables call them, and their counters in hvd.metrics().
+# Their names in tables, and their counters in hvd.metrics().
 STAGES = {
     "encode": "gpu_encode_microseconds",
     "copy to host": "gpu_copy_to_host_microseconds",
@@ -25,15 +25,15 @@ STAGES = {
 }
 WHOLE = "gpu_whole_microseconds"
 CALLS = 5
-SETTLE_SECONDS = 0.1  # until the engine has looked at the last events
+SETTLE_SECONDS = 0.1  # time for the engine to look at the last events
 
 
 def stages_of(
     contenders: list[Contender], bounds: list[Bound], comm: MPI.Comm, place: Place
 ) -> dict[str, dict[str, float]]:
-    """Seconds of one call by contender and stage, of the slowest rank in each; "whole" is the pipeline's.
+    """Return the seconds of one call by contender and stage, of the slowest rank; "whole" is the pipeline's.
 
-    Only of ours, and only where the host's route was taken: the others have no stages.
+    Only Horovod's contenders that took the host's route have stages.
     """
     from contenders import COMPRESSIONS
 
@@ -54,7 +54,7 @@ def stages_of(
 
 
 def settled(place: Place) -> dict[str, int]:
-    """Counters when the engine has seen the end of everything."""
+    """Return the counters when the engine has seen the end of all operations."""
     import horovod.torch as hvd
 
     place.synchronize()

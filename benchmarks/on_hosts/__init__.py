@@ -1,1 +1,1 @@
-"""The parts of benchmarks/cluster.py: how jobs start on made hosts, what their ranks do, what is printed."""
+"""The parts of benchmarks/cluster.py: starting jobs on made hosts, the ranks' work, tables and plots."""

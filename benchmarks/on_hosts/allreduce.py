@@ -1,4 +1,4 @@
-"""Allreduce between hosts: what one rank does, and what the cables must carry for it."""
+"""Allreduce between hosts: one rank's measurements, and the bytes that the cables must carry."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ CHECKED = 1 << 20  # elements at the start of each tensor that are compared with
 
 
 def normal(rank: int, count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """N(0,1), different on every rank."""
+    """Return N(0,1) data that differs on every rank."""
     return np.random.default_rng([17, rank]).standard_normal(count, dtype=np.float32)
 
 
 def encoded_bytes(contender: str, count: int) -> int:
-    """Bytes that `count` float32 elements take on the wire."""
+    """Return the bytes that `count` float32 elements take on the wire."""
     import horovod.torch as hvd
 
     if contender in OURS and contender != "none":
@@ -31,23 +31,24 @@ def encoded_bytes(contender: str, count: int) -> int:
 
 
 def bytes_needed(contender: str, count: int, hosts: int) -> float:
-    """What the best route sends from each host: one rank per host, `count` float32 elements.
+    """Return the bytes that the best route sends from each host: one rank per host, `count` float32 elements.
 
-    Between two hosts each sends all it has once; among more each sends, of the shards that others own, its
-    contribution, and of its own the sum to all: 2(n-1)/n of the tensor, which is the same for n = 2.
+    Between two hosts each sends all of its data once. Among n hosts each sends its contribution to the shards
+    of the others, and to all hosts the sum of its own shard: 2(n-1)/n of the tensor, which is the same for n
+    = 2.
     """
     return encoded_bytes(contender, count) * 2 * (hosts - 1) / hosts
 
 
 class NotTheSame(Exception):
-    """A call out of place has returned another sum than the one in place."""
+    """An out-of-place call returned another sum than the in-place call."""
 
 
 def run(ranks: Ranks, task: dict[str, Any]) -> list[dict[str, Any]]:
-    """One rank's part: `repeats` timed calls of every contender at every size, in turn.
+    """Measure on one rank: `repeats` timed calls of every contender at every size, in turn.
 
     Returns a record per contender and size: seconds and bytes sent of each call, a digest of the sum, the
-    NMSE of its beginning, and the seconds of as many calls out of place, each made after one in place.
+    NMSE of its beginning, and the seconds of as many out-of-place calls, each made after an in-place call.
     """
     records = []
     for size in task["sizes"]:
@@ -71,7 +72,7 @@ def run(ranks: Ranks, task: dict[str, Any]) -> list[dict[str, Any]]:
                 elapsed, _, total = timed(ranks, out_of_place)
                 if number == 0 and not torch.equal(total, work):
                     raise NotTheSame(f"rank {ranks.rank}: {name}, {size} bytes")
-                del total  # whose memory the next call may use
+                del total  # the next call may use its memory
                 if number >= task["warm_up"]:
                     found[name]["seconds_out_of_place"].append(elapsed)
         records += found.values()
@@ -79,19 +80,19 @@ def run(ranks: Ranks, task: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def timed(ranks: Ranks, call: Call) -> tuple[float, int, Any]:
-    """Seconds and bytes sent of a call that all ranks make at the same moment, and what it returns."""
+    """Return seconds and bytes sent of a call that all ranks make at the same moment, and its result."""
     ranks.barrier()
     before, begin = bytes_sent(), time.perf_counter()
     result = call()
     elapsed = time.perf_counter() - begin
-    ranks.barrier()  # nothing of this call is under way any more
+    ranks.barrier()  # all bytes of this call have arrived
     return elapsed, bytes_sent() - before, result
 
 
 def judged(total: torch.Tensor, ranks: int) -> dict[str, Any]:
-    """NMSE against NumPy's sum in float64, and a digest by which ranks are compared."""
+    """Return the NMSE against NumPy's sum in float64, and a digest to compare ranks by."""
     ours = total.numpy()[:CHECKED]
-    # The generator gives the same beginning whatever the length.
+    # The generator gives the same beginning for any length.
     exact = np.sum([normal(rank, len(ours)).astype(np.float64) for rank in range(ranks)], axis=0)
     error = np.square(ours - exact).sum() / np.square(exact).sum()
     return {"nmse": float(error), "digest": zlib.crc32(total.numpy().data)}

@@ -1,7 +1,7 @@
-"""Jobs of ranks, started as each contender's users start theirs, and what their ranks wrote down.
+"""Jobs of ranks, started as each contender's users start theirs, and the documents that ranks write.
 
-A job is a document (JSON, in a file that all hosts see) that says what the ranks are to do; every rank writes
-one back. The ranks' documents prove that the job succeeded, not a launcher's exit code.
+A job is a document (JSON, in a file that all hosts see) with the task of the ranks; every rank writes one
+back. The ranks' documents prove that the job succeeded, not a launcher's exit code.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from horovod.made_hosts import MadeHosts
 PROGRAM = Path(__file__).resolve().parents[1] / "cluster.py"
 LAUNCHERS = ("horovodrun", "mpirun", "mpirun, 2 links", "torch")
 DEVICE = "eth0"
-PORT = 29511  # where the ranks of torch.distributed meet
+PORT = 29511  # at which the ranks of torch.distributed meet
 
 
 class JobFailed(RuntimeError):
-    """A job did not end as it should; the message has what its ranks said."""
+    """A job failed; the message has its ranks' output."""
 
 
 def environment() -> dict[str, str]:
-    """This environment for the ranks, with this package and one thread for each, and no HOROVOD_ setting."""
+    """Return an environment for ranks: this package, one thread for each, and no HOROVOD_ setting."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith("HOROVOD_")}
     path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
     import horovod
@@ -42,13 +42,13 @@ def environment() -> dict[str, str]:
 
 @dataclass
 class Job:
-    """What a rank's process is to run, and the folder that its document goes to."""
+    """The command of a rank's process, and the folder for its document."""
 
     rank: list[str]
     folder: Path
 
     def documents(self, count: int, what: str, said: str) -> list[Any]:
-        """The ranks', in their order. Raises JobFailed."""
+        """Return the ranks' documents, in the order of ranks. Raises JobFailed."""
         results = [self.folder / f"rank-{number}.json" for number in range(count)]
         missing = [path.stem for path in results if not path.exists()]
         if missing:
@@ -58,7 +58,7 @@ class Job:
 
 @contextmanager
 def described(program: Path, launcher: str, task: Mapping[str, Any]) -> Iterator[Job]:
-    """A job of `program --rank TASK`, whose folder lasts as long as the block."""
+    """Yield a job of `program --rank TASK`, whose folder lasts as long as the block."""
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         task_file = Path(folder) / "task.json"
         task_file.write_text(json.dumps({**task, "launcher": launcher, "results": folder}))
@@ -73,9 +73,9 @@ def run(
     limit: float,
     program: Path = PROGRAM,
 ) -> list[Any]:
-    """Run one rank on each of the first `count` hosts; return the ranks' documents, in their order.
+    """Run one rank on each of the first `count` hosts; return the ranks' documents, in the order of ranks.
 
-    launcher: one of LAUNCHERS. limit: seconds. Raises JobFailed.
+    `launcher` is one of LAUNCHERS, `limit` is in seconds. Raises JobFailed.
     """
     names = hosts.names[:count]
     with described(program, launcher, task) as job:
@@ -89,7 +89,7 @@ def run(
 
 
 def run_here(count: int, task: Mapping[str, Any], limit: float, program: Path) -> list[Any]:
-    """Run `count` ranks on this machine, by horovodrun; as `run` otherwise."""
+    """Run `count` ranks on this machine with horovodrun; otherwise like `run`."""
     with described(program, "horovodrun", task) as job:
         words = [sys.executable, "-m", "horovod.runner", "-np", str(count), *job.rank]
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -103,7 +103,7 @@ def _horovodrun(names: list[str]) -> list[str]:
 
 
 def _mpirun(names: list[str], launcher: str) -> list[str]:
-    """Open MPI with its defaults, but for what made hosts need: they share cores, which MPI cannot know."""
+    """Start ranks with Open MPI's defaults, and settings for made hosts: MPI cannot see shared cores."""
     words = ["mpirun", "-np", str(len(names)), "-H", ",".join(names), "--bind-to", "none"]
     if len(names) > len(os.sched_getaffinity(0)):
         words += ["--mca", "mpi_yield_when_idle", "1"]
@@ -116,7 +116,7 @@ def _mpirun(names: list[str], launcher: str) -> list[str]:
 
 
 def _with_torch(hosts: MadeHosts, names: list[str], rank: list[str], limit: float) -> str:
-    """As torch.distributed's env:// wants it: a process on every host that is told who it is."""
+    """Start ranks for torch.distributed's env://: a process on each host, with its rank as a variable."""
     processes = []
     for number, name in enumerate(names):
         own = {"RANK": str(number), "WORLD_SIZE": str(len(names)), "MASTER_ADDR": names[0]}
@@ -131,7 +131,7 @@ def _with_torch(hosts: MadeHosts, names: list[str], rank: list[str], limit: floa
 
 
 def said_until_end(process: subprocess.Popen[str], limit: float) -> str:
-    """The end of what it printed. It is ended after `limit` seconds."""
+    """Return the end of a process's output. The process is ended after `limit` seconds."""
     try:
         out, err = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""What the cables carry: payload of plain TCP connections, by which all that is sent is judged."""
+"""The payload rate of plain TCP connections over the cables: the reference for all other figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from horovod.made_hosts import MadeHosts
 
-# Receives one connection and says how many bytes came per second, from the first to the last.
+# Receives one connection and prints the bytes per second, from the first to the last byte.
 RECEIVE = """
 import socket, sys, time
 with socket.create_server(("", 0)) as server:
@@ -39,13 +39,13 @@ Start = Callable[[int, list[str]], "subprocess.Popen[str]"]
 
 
 def payload_rate(hosts: MadeHosts, count: int, seconds: float) -> float:
-    """Bytes per second of one TCP connection, all hosts sending to the next at once; the median."""
+    """Return the median bytes per second of a TCP connection while each host sends to the next."""
     names = hosts.names[:count]
     return _rate(lambda number, words: hosts.start(names[number], words), names, seconds)
 
 
 def loopback_rate(count: int, seconds: float) -> float:
-    """The same of `count` processes on this machine, by its loopback."""
+    """Return the same for `count` processes on this machine, over its loopback device."""
 
     def start(number: int, words: list[str]) -> subprocess.Popen[str]:
         return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -54,7 +54,7 @@ def loopback_rate(count: int, seconds: float) -> float:
 
 
 def _rate(start: Start, addresses: list[str], seconds: float) -> float:
-    """start: what starts a command at the place of this number."""
+    """Measure the rates. `start` starts a command at the place with this number."""
     receivers = [start(number, [sys.executable, "-c", RECEIVE]) for number in range(len(addresses))]
     processes: list[Any] = list(receivers)
     try:

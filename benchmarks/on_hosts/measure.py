@@ -1,4 +1,4 @@
-"""The measurements: contenders' jobs in turn, in rounds, and what comes out of their ranks' figures."""
+"""The measurements: runs the contenders' jobs in turn, in rounds, and combines their ranks' figures."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Record = dict[str, Any]
 
 
 class WrongResult(Exception):
-    """Ranks ended with different bytes, or a sum was not the sum."""
+    """Ranks ended with different bytes, or a sum was wrong."""
 
 
-# NMSE of a sum that is as good as it should be lies well below; of a wrong one it is near 1.
+# The NMSE of a correct sum lies well below, that of a wrong sum is near 1.
 WORST_ERROR = 0.05
 
 
 @dataclass
 class Bench:
-    """The hosts, how often to measure, and the payload rate of their cables by (rate, number of hosts)."""
+    """The hosts, the number of measurements, and the payload rate of cables by (rate, number of hosts)."""
 
     hosts: MadeHosts
     chosen: Namespace
@@ -39,7 +39,7 @@ class Bench:
         self.link_samples.setdefault((self.hosts.rate_limit, count), []).append(rate)
 
     def link(self, count: int) -> float:
-        """Bytes per second and direction, measured in this run."""
+        """Return bytes per second and direction, measured in this run."""
         return median(self.link_samples[self.hosts.rate_limit, count])
 
     def link_rows(self) -> list[Record]:
@@ -68,12 +68,12 @@ def same_everywhere(digests: Iterable[int], what: str) -> None:
 
 
 def slowest(samples: list[list[float]]) -> list[float]:
-    """By repetition, from the ranks' lists."""
+    """Return the slowest rank's figure of each repetition, from the ranks' lists."""
     return [max(together) for together in zip(*samples, strict=True)]
 
 
 def allreduce_rows(bench: Bench, count: int) -> list[Record]:
-    """Every contender at every size on `count` hosts, at the present rate: a record each."""
+    """Measure every contender at every size on `count` hosts, at the present rate; return a record each."""
     chosen = bench.chosen
     groups: dict[str, list[str]] = {}
     for contender in chosen.only:
@@ -93,7 +93,7 @@ def allreduce_rows(bench: Bench, count: int) -> list[Record]:
 
 
 def add_samples(found: dict[tuple[int, str], Record], records: tuple[Record, ...]) -> None:
-    """One contender's records of all ranks at one size, of one job."""
+    """Add one contender's records of all ranks at one size, from one job."""
     first = records[0]
     what = f"{first['contender']}, {first['bytes']} bytes"
     same_everywhere((record["digest"] for record in records), what)
@@ -126,7 +126,7 @@ def finished(bench: Bench, count: int, row: Record) -> Record:
 
 
 def training_rows(bench: Bench, count: int, task: Record, contenders: list[str]) -> list[Record]:
-    """One training step under every contender. A record each."""
+    """Measure one training step under every contender; return a record each."""
     samples: dict[str, Record] = {}
     for number in range(bench.chosen.rounds):
         for place in range(len(contenders)):
@@ -143,7 +143,7 @@ def training_rows(bench: Bench, count: int, task: Record, contenders: list[str])
 
 
 def wire_seconds(bench: Bench, count: int, parameters: int) -> float:
-    """How long float32 gradients take on the cables at the least."""
+    """Return the least seconds that float32 gradients take on the cables."""
     return 4 * parameters * 2 * (count - 1) / count / bench.link(count) if count > 1 else 0.0
 
 
@@ -164,7 +164,7 @@ def steps_row(bench: Bench, count: int, task: Record, name: str, samples: dict[s
 
 
 def batch_for(bench: Bench, count: int, ratio: float, task: Record) -> int:
-    """The batch with which computing gradients takes 1/`ratio` of their time on the wire as float32."""
+    """Return the batch with which computing gradients takes 1/`ratio` of their float32 time on the wire."""
 
     def alone(batch: int) -> tuple[float, int]:
         own = {**task, "part": "training", "contender": training.ALONE, "batch": batch, "steps": 3}
@@ -173,6 +173,6 @@ def batch_for(bench: Bench, count: int, ratio: float, task: Record) -> int:
         return seconds, documents[0]["parameters"]
 
     (one, parameters), (two, _) = alone(1), alone(2)
-    each = max(two - one, 1e-3)  # the rest of a step, the optimizer's for the most, is there once
+    each = max(two - one, 1e-3)  # the rest, mainly the optimizer's part, does not depend on the batch
     wanted = wire_seconds(bench, count, parameters) / ratio
     return max(1, round(1 + (wanted - one) / each))

@@ -1,4 +1,4 @@
-"""Models to train between hosts: VGG-16, and such that only take the time of computing."""
+"""Models to train between hosts: VGG-16, and models that only take the time of computing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 
 
 class _Accelerator(torch.autograd.Function):
-    """Takes the time that a device would: a third forward, two thirds backward, in which gradients appear."""
+    """Wait as long as a device would compute: a third forward, two thirds backward as gradients appear."""
 
     @staticmethod
     def forward(ctx: Any, values: torch.Tensor, block: Block, *weights: torch.Tensor) -> torch.Tensor:
@@ -27,7 +27,7 @@ class _Accelerator(torch.autograd.Function):
 
 
 class Block(nn.Module):
-    """Some layers' parameters, and an accelerator that does nothing but take time."""
+    """The parameters of some layers, and an accelerator that only waits."""
 
     def __init__(self, shapes: Sequence[Sequence[int]], seconds: float) -> None:
         super().__init__()
@@ -41,20 +41,20 @@ class Block(nn.Module):
 
 
 def block_shapes(width: int) -> list[tuple[int, ...]]:
-    """Of a transformer block's parameters, 12 width^2."""
+    """Return the shapes of a transformer block's parameters, 12 width^2."""
     matrices = [(3 * width, width), (width, width), (4 * width, width), (width, 4 * width)]
     return [*matrices, *[(width,)] * 4, (3 * width,), (width,), (4 * width,), (width,)]
 
 
 def transformer(seconds: float, width: int, blocks: int = 8) -> nn.Sequential:
-    """Blocks that together wait `seconds` in a forward and backward pass. 8 of width 512: 25 M parameters."""
+    """Return blocks that wait `seconds` in all, forward and backward. 8 of width 512: 25 M parameters."""
     return nn.Sequential(*(Block(block_shapes(width), seconds / blocks) for _ in range(blocks)))
 
 
 def make(task: dict[str, Any], rank: int) -> tuple[nn.Module, torch.Tensor, torch.Tensor | None]:
-    """A task's model, the same on all ranks, and a batch of this rank's: pictures and labels.
+    """Return a task's model, equal on all ranks, and a batch of this rank: pictures and labels.
 
-    The transformer has input of any kind and no labels: its loss is the mean of what comes out.
+    The transformer takes any input and has no labels: its loss is the mean of its output.
     """
     small = task["model"].endswith("small")
     torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""Pictures of the measurements, as SVG."""
+"""Plots of the measurements, as SVG."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def color(name: str) -> str:
 
 
 def allreduce(rows: list[Record]) -> Any:
-    """The largest size: time as bars, the wire limit of each as a mark."""
+    """Plot the largest size: time as bars, the wire limit of each as a mark."""
     largest = max(row["bytes"] for row in rows)
     rows = [row for row in rows if row["bytes"] == largest]
     places = list(dict.fromkeys(tables.where(row) for row in rows))
@@ -39,7 +39,6 @@ def allreduce(rows: list[Record]) -> Any:
 
 
 def training_steps(sets: list[list[Record]]) -> Any:
-    """Samples per second."""
     figure, axes = pyplot.subplots(1, len(sets), figsize=(5.5 * len(sets), 4), squeeze=False)
     for rows, axis in zip(sets, axes[0], strict=True):
         shown = [row for row in rows if row["contender"] != training.ALONE]
@@ -56,7 +55,7 @@ def training_steps(sets: list[list[Record]]) -> Any:
 
 
 def step_time(rows: list[Record]) -> str:
-    """README's picture, of one set of training steps: an SVG for light and dark pages, seconds as bars."""
+    """Return README's plot of one set of training steps: an SVG for light and dark pages, seconds as bars."""
     seconds = {row["contender"]: float(row["seconds"]) for row in rows}
     names = {"DDP": "DDP", "DDP fp16": "DDP, fp16 hook", "bit8": "bit8", "int4": "int4"}
     names = {name: shown for name, shown in names.items() if name in seconds}
@@ -84,7 +83,7 @@ def step_time(rows: list[Record]) -> str:
 
 
 def scaling(rows: list[Record]) -> Any:
-    """Efficiency against the number of hosts."""
+    """Plot efficiency against the number of hosts."""
     figure, axis = pyplot.subplots(figsize=(5.5, 4))
     (alone,) = (row for row in rows if row["contender"] == training.ALONE)
     for name in dict.fromkeys(row["contender"] for row in rows if row is not alone):
@@ -102,7 +101,7 @@ def scaling(rows: list[Record]) -> Any:
 
 
 def draw(document: Record, folder: str) -> list[Path]:
-    """Write a picture of each part that was measured; return their paths."""
+    """Write a plot of each part that was measured; return their paths."""
     figures = {}
     with pictures.style():
         if document["allreduce"]:

@@ -1,6 +1,6 @@
-"""What every rank of a job can do, whoever started it: meet the others, and sum tensors with them.
+"""The ranks of a job, for each launcher: how they meet, and how they sum tensors.
 
-A contender's sums are two calls, in place and out of place; None where it has no such call.
+A contender's sums are two calls, in place and out of place; None if it has no such call.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Call = Callable[[], Any]
 
 
 def bytes_sent(device: str = DEVICE) -> int:
-    """What this host has sent by its cable, or by another network device, headers included."""
+    """Return the bytes that this host sent by its cable, or another network device, headers included."""
     return int(Path(f"/sys/class/net/{device}/statistics/tx_bytes").read_text())
 
 
 class HorovodRanks:
-    """horovodrun's. Contenders are compressions by name."""
+    """Ranks of horovodrun. Contenders are compressions by name."""
 
     def __init__(self) -> None:
         import horovod.torch as hvd
@@ -36,7 +36,7 @@ class HorovodRanks:
         self._hvd.barrier()
 
     def sums(self, contender: str, work: torch.Tensor, source: torch.Tensor) -> tuple[Call, Call]:
-        """The calls that replace `work`, float32, by its sum over ranks, and that return that of `source`."""
+        """Return the calls that replace float32 `work` by its sum over ranks, and that return `source`'s."""
         hvd = self._hvd
         compression = getattr(hvd.Compression, contender)
         options = {"name": f"{contender}.{work.numel()}", "op": hvd.Sum, "compression": compression}
@@ -47,7 +47,7 @@ class HorovodRanks:
 
 
 class MpiRanks:
-    """mpirun's: MPI_Allreduce with MPI_IN_PLACE."""
+    """Ranks of mpirun: MPI_Allreduce with MPI_IN_PLACE."""
 
     def __init__(self) -> None:
         from mpi4py import MPI
@@ -63,11 +63,11 @@ class MpiRanks:
         return lambda: self._world.Allreduce(place, buffer, self._mpi.SUM), None
 
     def close(self) -> None:
-        """mpi4py ends MPI at exit."""
+        """Do nothing: mpi4py ends MPI at exit."""
 
 
 class GlooRanks:
-    """torch.distributed's, over gloo: all_reduce of float32, or of a copy in half precision and back."""
+    """Ranks of torch.distributed over gloo: all_reduce of float32, or of a copy in half precision."""
 
     def __init__(self) -> None:
         import torch.distributed as dist
@@ -105,6 +105,6 @@ def meet(launcher: str) -> Ranks:
 
 
 def pin(core: int) -> None:
-    """All threads that this process will start run on one core: call it before any has been started."""
+    """Run all threads that this process will start on one core. Call it before any thread starts."""
     allowed = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {allowed[core % len(allowed)]})

@@ -26,7 +26,7 @@ def links_table(rows: list[Record]) -> str:
 
 
 def allreduce_table(rows: list[Record]) -> str:
-    """One line per size and contender."""
+    """Return a table with a line per size and contender."""
     headings = ["cables", "size", "contender", "time", "spread", "limit", "x limit", "out / in place"]
     headings += ["sent / needed", "NMSE"]
     lines = [
@@ -48,7 +48,7 @@ def allreduce_table(rows: list[Record]) -> str:
 
 
 def versus(rows: list[Record], row: Record, rival: str) -> str:
-    """How many times the rival's samples per second."""
+    """Return the ratio of samples per second to the rival's, as text."""
     for other in rows:
         if other["contender"] == rival:
             return f"{row['samples_per_second'] / other['samples_per_second']:.2f}"
@@ -56,7 +56,7 @@ def versus(rows: list[Record], row: Record, rival: str) -> str:
 
 
 def computing(rows: list[Record]) -> float:
-    """Seconds of a step without communication."""
+    """Return the seconds of a step without communication."""
     return next(float(row["seconds"]) for row in rows if row["contender"] == training.ALONE)
 
 
@@ -100,12 +100,12 @@ def scaling_table(rows: list[Record]) -> str:
 
 
 def efficiency(row: Record, alone: Record) -> float:
-    """Samples per second of n hosts over n times those of one."""
+    """Return samples per second of n hosts over n times those of one."""
     return float(row["samples_per_second"] / row["hosts"] / alone["samples_per_second"])
 
 
 def sections(document: Record) -> list[tuple[str, str]]:
-    """Title and table of everything that was measured, in order."""
+    """Yield title and table of every measurement, in order."""
     parts = [("What the cables carry", links_table(document["links"]))]
     if document["allreduce"]:
         title = "Allreduce of float32 in place, one rank per host"
@@ -122,7 +122,6 @@ def sections(document: Record) -> list[tuple[str, str]]:
 
 
 def text_of(document: Record) -> str:
-    """All tables as Markdown."""
     parts = [f"Measured on: {report.machine_text(document['machine'])}."]
     parts += [f"**{title}**\n\n{table}" for title, table in sections(document)]
     return "\n\n".join(parts)

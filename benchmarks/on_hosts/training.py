@@ -1,4 +1,4 @@
-"""A training step between hosts: what one rank does under each contender."""
+"""A training step between hosts: one rank's measurements under each contender."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from on_hosts.ranks import Ranks, bytes_sent
 
 LEARNING_RATE = 1e-4
 RIVALS = ("DDP", "DDP fp16", "DDP PowerSGD")
-ALONE = "alone"  # no communication: what the other times consist of besides
+ALONE = "alone"  # without communication: the other times minus this one are its cost
 
 
 def launcher_of(contender: str) -> str:
@@ -25,18 +25,18 @@ def launcher_of(contender: str) -> str:
 def step_of(
     contender: str, model: nn.Module, prefix: str = "", **ddp_options: Any
 ) -> tuple[nn.Module, torch.optim.Optimizer]:
-    """What users write for this contender: the module to call, and the optimizer to step.
+    """Return a contender's module to call and its optimizer to step, made as its users make them.
 
-    prefix: of the names by which Horovod reduces, where one process has several contenders. ddp_options: of
-    DistributedDataParallel.
+    `prefix` distinguishes the names by which Horovod reduces, if one process has several contenders.
+    `ddp_options` are DistributedDataParallel's.
     """
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     if contender == ALONE:
         return model, optimizer
     if contender in RIVALS:
         # All ranks have drawn the same parameters: nothing to send before the first step. PowerSGD's hook
-        # sums several times for each bucket; over gloo, sums of two buckets meet in different orders on
-        # different ranks, and the job fails ("collective mismatch"). So it gets one bucket.
+        # sums several times for each bucket. Over gloo, sums of two buckets meet in different orders on
+        # different ranks, and the job fails ("collective mismatch"), so it gets one bucket.
         if contender == "DDP PowerSGD":
             ddp_options["bucket_cap_mb"] = 4096
         parallel = nn.parallel.DistributedDataParallel(model, init_sync=False, **ddp_options)
@@ -50,7 +50,7 @@ def step_of(
 
 
 def add_hook(contender: str, parallel: nn.parallel.DistributedDataParallel) -> None:
-    """torch's own hooks, with their defaults; but PowerSGD begins with the second step, not after 1000."""
+    """Register torch's own hooks with their defaults; PowerSGD begins with step 2, not after 1000 steps."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
     if contender == "DDP fp16":
@@ -61,7 +61,7 @@ def add_hook(contender: str, parallel: nn.parallel.DistributedDataParallel) -> N
 
 
 def run(ranks: Ranks, task: dict[str, Any]) -> dict[str, Any]:
-    """One rank's part: `warm_up` steps, then `steps` timed ones of one contender.
+    """Measure on one rank: `warm_up` steps, then `steps` timed steps of one contender.
 
     Returns seconds and bytes sent of each step, the number of parameters, and a digest of them at the end.
     """
@@ -81,7 +81,7 @@ def run(ranks: Ranks, task: dict[str, Any]) -> dict[str, Any]:
 
 
 def digest_of(model: nn.Module) -> int:
-    """The same on two ranks whose parameters have the same bytes."""
+    """Return a digest, which is equal on two ranks whose parameters have the same bytes."""
     digest = 0
     for parameter in model.parameters():
         digest = zlib.crc32(parameter.detach().cpu().contiguous().numpy().data, digest)
@@ -89,7 +89,7 @@ def digest_of(model: nn.Module) -> int:
 
 
 def timed(step: Callable[[], None], ranks: Ranks, warm_up: int, steps: int) -> tuple[list[float], list[int]]:
-    """Seconds of each step, and what the host sent meanwhile."""
+    """Return the seconds of each step, and the bytes that the host sent in the meantime."""
     for _ in range(warm_up):
         step()
     ranks.barrier()

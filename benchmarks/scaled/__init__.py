@@ -1,1 +1,1 @@
-"""The parts of benchmarks/scaling.py: who trains what, where ranks run, what comes out of their times."""
+"""The parts of benchmarks/scaling.py: contenders, places of their ranks, arithmetic, tables and plots."""

@@ -1,4 +1,4 @@
-"""Who trains: one process alone, torch's ways with several, and each of our compressions by both our ways."""
+"""The contenders: one process alone, torch's ways with several, and our compressions under DDP and hvd."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from on_hosts import training
 from torch import nn
 
 SERIAL = "serial"  # one process trains, the others sleep
-ALONE = training.ALONE  # all train at the same moment, each for itself
+ALONE = training.ALONE  # all train at the same moment, each alone
 DATA_PARALLEL = "DataParallel"
 HOOK, HOROVOD = "ddp.compress", "Horovod"
 MAY_TURN_OFF = ", may turn off"
-WATCHED = ", watched"  # the script has hooks of its own with the parameters, so DDP copies all gradients
+WATCHED = ", watched"  # the script registers its own hooks on parameters, so DDP copies all gradients
 COMPRESSIONS = ("bit16", "bit8", "int8", "int4", "topk", "powersgd")
 
 
 def everyone(compressions: list[str]) -> list[str]:
-    """All contenders, in the order of the tables."""
+    """Return all contenders, in the order of the tables."""
     ours = [f"{HOOK} {text}" for text in compressions]
     ours += [f"{HOOK} {text}{MAY_TURN_OFF}" for text in compressions if text == "bit8"]
     return [SERIAL, DATA_PARALLEL, ALONE, *training.RIVALS, *ours, *(f"{HOROVOD} {t}" for t in compressions)]
 
 
 def in_place(names: list[str], kind: str, count: int) -> list[str]:
-    """Those of `names` that run on `count` "processes" of one host, or "hosts" of one process each.
+    """Return the `names` that run on `count` "processes" of one host, or "hosts" of one process each.
 
-    One process has nobody to send to; DataParallel uses the devices of one host, and these hosts have one.
+    One process has no peer to send to; DataParallel uses the devices of one host, and these hosts have one.
     """
     if count == 1:
         return [name for name in names if name in (SERIAL, DATA_PARALLEL)]
@@ -37,13 +37,13 @@ def in_place(names: list[str], kind: str, count: int) -> list[str]:
 
 
 def compression_of(name: str) -> str:
-    """A contender's compression as text; "" of those that are not ours."""
+    """Return a contender's compression as text; "" for a contender of torch."""
     way, _, text = name.partition(" ")
     return text.removesuffix(MAY_TURN_OFF).removesuffix(WATCHED) if way in (HOOK, HOROVOD) else ""
 
 
 def why_not(name: str) -> str:
-    """What is wrong with a contender's name; "" where nothing is."""
+    """Return the error in a contender's name; "" if it is right."""
     text = compression_of(name)
     if not text:
         known = everyone([])
@@ -60,25 +60,27 @@ def why_not(name: str) -> str:
 
 
 def trains_in_all(name: str) -> bool:
-    """Whether all processes train, and the samples of a step are the batch times their number."""
+    """Return whether all processes train, so that a step has batch times processes samples."""
     return name not in (SERIAL, DATA_PARALLEL)
 
 
 def must_agree(name: str) -> bool:
-    """Whether all ranks must end with the same parameters."""
+    """Return whether all ranks must end with the same parameters."""
     return trains_in_all(name) and name != ALONE
 
 
 def copies_kept(name: str) -> int:
-    """Between its steps a contender keeps as much memory as this many times the gradients: DDP's buckets,
-    and what those with feedback remember."""
+    """Return the memory that a contender keeps between its steps, in multiples of the gradients.
+
+    It consists of DDP's buckets, and of the residuals of contenders with feedback.
+    """
     remembers = name == "DDP PowerSGD" or compression_of(name).startswith(("topk", "powersgd"))
     return int(name.startswith(("DDP", HOOK))) + int(remembers)
 
 
 @dataclass
 class Trained:
-    """A module to call and an optimizer to step; `state`: ddp.compress's, which says what it has chosen."""
+    """A module to call and an optimizer to step. `state` is ddp.compress's, which has the choice it made."""
 
     module: nn.Module
     optimizer: torch.optim.Optimizer
@@ -86,9 +88,9 @@ class Trained:
 
 
 def opened(name: str, model: nn.Module, ddp_options: dict[str, Any]) -> Trained:
-    """What users of this contender write, for parameters that live in the memory of `model`'s.
+    """Return the module and optimizer as this contender's users make them, in the memory of `model`.
 
-    ddp_options: of DistributedDataParallel, for all who use it.
+    `ddp_options` are DistributedDataParallel's, for all contenders that use it.
     """
     own = sharing_memory(model)
     way, _, text = name.partition(" ")
@@ -113,9 +115,9 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def sharing_memory(model: nn.Module) -> nn.Module:
-    """A model of its own, hooks and gradients too, whose values lie where those of `model` do.
+    """Return a model with its own hooks and gradients, whose values lie in the memory of `model`.
 
-    So that twenty contenders need the memory of twenty gradients, not of twenty models besides.
+    Twenty contenders then need the memory of twenty gradients, but of one model.
     """
     shared: dict[int, Any] = {id(buffer): buffer for buffer in model.buffers()}
     shared |= {id(tensor): nn.Parameter(tensor.detach()) for tensor in model.parameters()}

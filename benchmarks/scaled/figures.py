@@ -18,20 +18,20 @@ class WrongResult(Exception):
 
 
 def wire_seconds(parameters: int, count: int, bytes_per_second: float) -> float:
-    """W: how long float32 gradients take on the wire at the least, 2(n-1)/n of them from each of n."""
+    """Return W: the least seconds of float32 gradients on the wire, 2(n-1)/n of them from each of n."""
     return 4 * parameters * 2 * (count - 1) / count / bytes_per_second
 
 
 def linearity(rate: float, alone: float, count: int) -> float:
-    """Samples per second of `count` devices over `count` times those of one."""
+    """Return samples per second of `count` devices over `count` times those of one."""
     return rate / alone / count
 
 
 def batch_for(seconds: list[float], unit: int, wire: float, ratio: float) -> tuple[int, float]:
-    """The batch whose W/C is nearest to `ratio`, and that W/C.
+    """Return the batch whose W/C is nearest to `ratio`, and that W/C.
 
-    seconds: C at a batch of `unit` and of 2 `unit`; C is a straight line of the batch. unit: what a batch is
-    a multiple of.
+    `seconds` are C at batches of `unit` and of 2 `unit`; C is taken as linear in the batch, which is a
+    multiple of `unit`.
     """
     once = 2 * seconds[0] - seconds[1]
     each = max(seconds[1] - seconds[0], 1e-6)
@@ -44,27 +44,27 @@ def batch_for(seconds: list[float], unit: int, wire: float, ratio: float) -> tup
 
 
 def picture_for(seconds: list[float], wire: float, ratio: float, picture: int) -> tuple[int, int]:
-    """A batch, and a side of pictures near `picture`, whose W/C would be about `ratio`.
+    """Return a batch, and a side of pictures near `picture`, whose W/C would be about `ratio`.
 
-    seconds: C at batches of 1 and 2 with `picture`. Computing a sample takes as long as it has pixels.
+    `seconds` are C at batches of 1 and 2 with `picture`. The time of a sample is proportional to its pixels.
     """
     once = 2 * seconds[0] - seconds[1]
     each = max(seconds[1] - seconds[0], 1e-6)
-    pixels = max(wire / ratio - once, 0.0) / each  # of all samples, in those of one with `picture`
+    pixels = max(wire / ratio - once, 0.0) / each  # of all samples, in units of a sample with `picture`
     size = max(1, round(pixels))
     return size, max(PICTURE_STEP, round(picture * (pixels / size) ** 0.5 / PICTURE_STEP) * PICTURE_STEP)
 
 
 def is_near(task: Record, found: float | None) -> bool:
-    """Whether a W/C is what was asked for; nothing may have been asked."""
+    """Return whether a W/C is near the requested one, if one was requested."""
     asked: float | None = task["w_over_c"]
     return asked is None or (found is not None and abs(found - asked) <= task["within"])
 
 
 def run_of(documents: list[Record], task: Record) -> Record:
-    """One job's figures: the task's, W and C, and a row for each contender.
+    """Return one job's figures: the task's, W and C, and a row for each contender.
 
-    documents: the processes', in rank order. Raises WrongResult.
+    `documents` are the processes', in rank order. Raises WrongResult.
     """
     first, count = documents[0], int(task["count"])
     names = list(first["contenders"])
@@ -91,7 +91,7 @@ def run_of(documents: list[Record], task: Record) -> Record:
 
 
 def row_of(name: str, visits: list[Record], task: Record) -> Record:
-    """The slowest process' time of each step, and their middle one."""
+    """Return a contender's row: the slowest process' time of each step, and the median."""
     training_ones = [visit for visit in visits if visit["seconds"]]
     if contenders.must_agree(name):
         for digests in zip(*(visit["digests"] for visit in visits), strict=True):
@@ -110,7 +110,7 @@ def row_of(name: str, visits: list[Record], task: Record) -> Record:
 
 
 def compare(rows: list[Record], count: int) -> None:
-    """Add to each row its linearity, and how many times the rate of alone, of DDP, and of its fp16 hook."""
+    """Add to each row its linearity, and the ratio of its rate to alone's, DDP's, and DDP's with fp16."""
     rates = {row["contender"]: row["samples_per_second"] for row in rows}
     compared = {"times_alone": contenders.ALONE, "times_ddp": "DDP", "times_fp16": "DDP fp16"}
     for row in rows:

@@ -1,4 +1,4 @@
-"""Where the processes run: on this host, or one on each of several hosts made on this machine."""
+"""The places of the processes: this host, or several hosts made on this machine, with one process each."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ PROGRAM = Path(__file__).resolve().parents[1] / "scaling.py"
 
 
 class OneHost:
-    """Processes of this machine: gloo sends by the loopback, Horovod through shared memory."""
+    """Processes of this machine: gloo sends over the loopback device, Horovod through shared memory."""
 
     kind, rate, device = "processes", "memory", "lo"
 
     def payload_rate(self, count: int, seconds: float) -> float:
-        """Bytes per second of a TCP connection while all `count` processes send to the next."""
+        """Return bytes per second of a TCP connection while all `count` processes send to the next."""
         return links.loopback_rate(count, seconds)
 
     def run(self, count: int, task: dict[str, Any], limit: float) -> list[Any]:
@@ -28,7 +28,7 @@ class OneHost:
 
 
 class OnHosts:
-    """One process on each host, by cables of a rate."""
+    """One process on each host, connected by cables of one rate."""
 
     kind, device = "hosts", jobs.DEVICE
 
@@ -47,7 +47,7 @@ Place = OneHost | OnHosts
 
 @contextmanager
 def opened(hosts: int, rate: str) -> Iterator[Place]:
-    """This host where `hosts` is 0, else that many hosts, which exist as long as the block does."""
+    """Yield this host if `hosts` is 0, otherwise that many hosts, which exist as long as the block."""
     if not hosts:
         yield OneHost()
         return

@@ -1,4 +1,4 @@
-"""Pictures of the linearity that was measured, as SVG."""
+"""Plots of the measured linearity, as SVG."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def shown(run: Record) -> list[Record]:
 
 
 def bars(axis: Any, run: Record) -> None:
-    """One number of devices: linearity of each contender, and its samples per second."""
+    """Plot one number of devices: linearity of each contender, and its samples per second."""
     rows = shown(run)
     names = [row["contender"] for row in rows]
     drawn = axis.barh(names, [row["linearity"] or 0 for row in rows], color=[*map(color, names)])
@@ -38,7 +38,7 @@ def bars(axis: Any, run: Record) -> None:
 
 
 def lines(axis: Any, runs: list[Record]) -> None:
-    """Several: linearity against the number of devices."""
+    """Plot several numbers of devices: linearity against the number."""
     for name in dict.fromkeys(row["contender"] for run in runs for row in shown(run)):
         found = {
             run["count"]: row["linearity"] for run in runs for row in shown(run) if row["contender"] == name
@@ -53,7 +53,7 @@ def lines(axis: Any, runs: list[Record]) -> None:
 
 
 def draw(document: Record, folder: str) -> list[Path]:
-    """Write scaling.svg, a panel for each family of runs; return its path, or nothing where nothing ran."""
+    """Write scaling.svg, a panel for each family of runs; return its path, or nothing if nothing ran."""
     families = [[run for run in runs if run["count"] > 1] for runs in tables.families(document["runs"])]
     families = [runs for runs in families if runs]
     if not families:

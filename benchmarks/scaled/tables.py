@@ -9,11 +9,11 @@ import report
 from scaled import contenders, figures
 
 Record = dict[str, Any]
-LIMIT = 0.05  # what may_turn_off may cost beside plain DDP
+LIMIT = 0.05  # the most that may_turn_off may cost, compared with plain DDP
 
 
 def places(kind: str, count: int) -> str:
-    """("processes", 2) -> "2 processes"; 1 is "1 process"."""
+    """Return text: ("processes", 2) -> "2 processes"; 1 is "1 process"."""
     return f"{count} {kind}" if count > 1 else f"1 {'process' if kind == 'processes' else 'host'}"
 
 
@@ -33,13 +33,13 @@ def title(run: Record) -> str:
         return said
     said += f": compute C = {run['compute']:.3g} s, float32 on the wire W = {run['wire']:.3g} s"
     said += f", W/C = {run['ratio']:.2f}{asked(run)}"
-    if run["serial_ratio"] in (None, run["ratio"]):  # nobody was serial, or serial's step is C
+    if run["serial_ratio"] in (None, run["ratio"]):  # serial did not run, or serial's step is C
         return said
     return f"{said} (with serial's step as C: {run['serial_ratio']:.2f})"
 
 
 def asked(run: Record) -> str:
-    """Whether W/C is what was asked for."""
+    """Return text: the requested W/C, and whether it is met."""
     if run["w_over_c"] is None:
         return ""
     met = "met" if figures.is_near(run, run["ratio"]) else "NOT MET"
@@ -55,7 +55,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def run_table(run: Record) -> str:
-    """A line for each contender."""
+    """Return a table with a line for each contender."""
     headings = ["contender", "samples/s", "linearity", "x alone", "step", "spread", "MB sent"]
     headings += ["x DDP", "x DDP fp16"]
     lines = [
@@ -76,7 +76,7 @@ def run_table(run: Record) -> str:
 
 
 def family(run: Record) -> tuple[Any, ...]:
-    """Runs alike in this differ in the number of devices only."""
+    """Return the key of a run's family: its runs differ only in the number of devices."""
     return (
         run["model"],
         run["kind"],
@@ -87,7 +87,7 @@ def family(run: Record) -> tuple[Any, ...]:
 
 
 def families(runs: list[Record]) -> list[list[Record]]:
-    """The runs of each family, those of more devices later."""
+    """Return the runs of each family, in the order of their number of devices."""
     found: dict[tuple[Any, ...], list[Record]] = {}
     for run in sorted(runs, key=lambda run: run["count"]):
         found.setdefault(family(run), []).append(run)
@@ -111,7 +111,7 @@ def matrix(runs: list[Record]) -> str:
 
 
 def choices(run: Record) -> list[str]:
-    """What those that may turn compression off have chosen, and what that costs beside plain DDP."""
+    """Return lines about contenders that may turn compression off: their choice and its cost beside DDP."""
     said = []
     for row in run["rows"]:
         if row["choice"]:
@@ -133,7 +133,6 @@ def run_section(run: Record) -> str:
 
 
 def text_of(document: Record) -> str:
-    """All tables as Markdown."""
     parts = [f"Measured on: {report.machine_text(document['machine'])}."]
     parts += [run_section(run) for run in document["runs"]]
     for runs in families(document["runs"]):
@@ -145,7 +144,7 @@ def text_of(document: Record) -> str:
 
 
 def plan_table(jobs: list[Record]) -> str:
-    """What will run, a line for each job, and what is known before: bytes and memory."""
+    """Return the plan: a line for each job, with the bytes and memory known before."""
     headings = ["model", "where", "batch", "gradients", "memory", "steps of each"]
     lines = [
         [

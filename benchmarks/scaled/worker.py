@@ -1,4 +1,4 @@
-"""What one process of benchmarks/scaling.py does: train under every contender, in turn with the others."""
+"""One process of benchmarks/scaling.py: it trains under every contender, in turn with the others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHOOSING = 25  # steps in which ddp.compress(may_turn_off=True) chooses: it meas
 
 @dataclass
 class Visit:
-    """Times and bytes of one contender's steps, all of its visits; digests: of its parameters after each."""
+    """Times and bytes of all steps of one contender; `digests` of its parameters after each visit."""
 
     seconds: list[float] = field(default_factory=list)
     sent: list[float] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Visit:
 
 
 class Process:
-    """One of the `size` processes: its model, its batch, and everyone who trains it."""
+    """One of the `size` processes: its model, its batch, and every contender that trains it."""
 
     def __init__(self, task: Record, rank: int) -> None:
         self.task, self.rank, self.size = task, rank, int(task["count"])
@@ -50,7 +50,7 @@ class Process:
         self.batch = 0
 
     def use_batch(self, size: int) -> None:
-        """Every process has other samples; DataParallel has those of all."""
+        """Use batches of this size: every process has other samples, DataParallel has all samples."""
         self.batch = size
         self.inputs, self.answers = self._samples(size)
         if contenders.DATA_PARALLEL in self.task["contenders"] and self.rank == 0:
@@ -69,9 +69,9 @@ class Process:
         trained.optimizer.step()
 
     def visit(self, name: str, steps: int) -> Visit:
-        """`steps` steps of a contender, from the first parameters on; the processes begin together.
+        """Train `steps` steps of a contender from the first parameters on; the processes begin together.
 
-        One step before them is off the clock: it takes the memory up again, which the others have used.
+        One untimed step before them fills the memory again, which the other contenders have used.
         """
         if name not in self.trained:
             self.trained[name] = contenders.opened(name, self.model, self.ddp_options)
@@ -89,16 +89,16 @@ class Process:
                 begin = time.perf_counter()
                 self.step(name)
                 found.seconds.append(time.perf_counter() - begin)
-        dist.barrier()  # nothing of these steps is under way any more
+        dist.barrier()  # all bytes of these steps have arrived
         found.sent.append((sent_so_far(self.task) - before) / steps)
         found.digests.append(training.digest_of(self.model))
-        self.trained[name].optimizer.zero_grad()  # the memory is for the next one
+        self.trained[name].optimizer.zero_grad()  # the next contender uses the memory
         return found
 
     def warm_up(self, name: str) -> None:
-        """Steps off the clock; of those that may turn compression off as many as they need to choose.
+        """Do untimed steps; contenders that may turn compression off take as many as they need to choose.
 
-        These measure from one step to the next, so nobody else has a turn meanwhile.
+        They measure from one step to the next, so no other contender has a turn in the meantime.
         """
         self.visit(name, self.task["warm_up"])
         state = self.trained[name].state
@@ -108,24 +108,23 @@ class Process:
                 raise RuntimeError(f"{name}: nothing was chosen within {CHOOSING} steps")
 
     def choices(self) -> dict[str, str]:
-        """What those that may turn compression off have chosen, and the times that decided."""
+        """Return the choices of contenders that may turn compression off, and the times that decided them."""
         states = {name: trained.state for name, trained in self.trained.items() if trained.state is not None}
         return {name: str(state.choice) for name, state in states.items() if state.choice is not None}
 
     def close(self) -> None:
-        """Ends what contenders have started."""
         for trained in self.trained.values():
             if trained.state is not None:
                 trained.state.close()
 
     def slowest(self, seconds: float) -> float:
-        """Of all processes; the same on all."""
+        """Return the largest of all processes; equal on all."""
         everyone: list[float] = [0.0] * self.size
         dist.all_gather_object(everyone, seconds)
         return max(everyone)
 
     def choose_batch(self) -> Record:
-        """The batch that comes nearest to the W/C that was asked for, and what is expected of it."""
+        """Return the batch that comes nearest to the requested W/C, and its expected W/C."""
         times, unit = [], trained_models.SMALLEST.get(self.task["model"], 1)
         for size in (1, 2):
             self.use_batch(size * unit)
@@ -141,9 +140,9 @@ class Process:
         return found
 
     def measure(self) -> dict[str, Visit]:
-        """All contenders once per round, in a turning order, after steps off the clock.
+        """Run all contenders once per round, in a rotating order, after untimed steps.
 
-        No round begins that would probably end after the minutes that the task allows.
+        A round does not begin if it would probably end after the minutes that the task allows.
         """
         names, found = self.task["contenders"], {name: Visit() for name in self.task["contenders"]}
         begin = time.monotonic()
@@ -166,7 +165,7 @@ class Process:
 
 
 def sent_so_far(task: Record) -> float:
-    """Bytes that this host has sent; of one host the loopback's and shared memory's, for each process."""
+    """Return the bytes that this host sent; on one host by loopback and shared memory, per process."""
     sent = bytes_sent(task["device"])
     if task["kind"] == "hosts":
         return sent
@@ -177,7 +176,7 @@ def sent_so_far(task: Record) -> float:
 
 @contextmanager
 def all_cores(threads: int) -> Iterator[None]:
-    """As many threads of torch as there are processes otherwise, but no more than cores, on any of these."""
+    """Inside the block torch has so many threads, at most one for each core, which run on any core."""
     pinned, cores = os.sched_getaffinity(0), range(os.cpu_count() or 1)
     os.sched_setaffinity(0, cores)
     torch.set_num_threads(min(threads, len(cores)))
@@ -189,9 +188,9 @@ def all_cores(threads: int) -> Iterator[None]:
 
 
 def run(task: Record) -> Record:
-    """One process, from its start to what it has found."""
+    """Run one process from its start; return its figures."""
     rank = int(os.environ[RANK])
-    pin(rank)  # and with it every thread that is started from here on
+    pin(rank)  # first, because threads that start later inherit it
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = task["device"]
     size = int(task["count"])

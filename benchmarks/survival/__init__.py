@@ -1,1 +1,1 @@
-"""What benchmarks/autotune.py consists of."""
+"""The parts of benchmarks/elastic.py: workers of elastic jobs, and their notes."""

@@ -1,4 +1,4 @@
-"""What workers of a job wrote, and what is wrong with it: pure functions of their notes."""
+"""The notes that workers of a job write, and complaints about them: pure functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Note = dict[str, Any]
 
 
 class Notes:
-    """Those of all workers, read as they are written. `by_worker`: under the name of its file."""
+    """The notes of all workers, read as they are written. `by_worker`: by the name of the worker's file."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -21,13 +21,12 @@ class Notes:
         self.by_worker: dict[str, list[Note]] = {}
 
     def read(self) -> list[Note]:
-        """What is new."""
         new: list[Note] = []
         for path in sorted(self._folder.glob("worker-*.jsonl")):
             with path.open("rb") as file:
                 file.seek(self._read.get(path, 0))
                 data = file.read()
-            whole = data[: data.rfind(b"\n") + 1]  # the last line may not be complete
+            whole = data[: data.rfind(b"\n") + 1]  # the last line may be incomplete
             self._read[path] = self._read.get(path, 0) + len(whole)
             found = [json.loads(line) | {"worker": path.stem} for line in whole.splitlines()]
             self.by_worker.setdefault(path.stem, []).extend(found)
@@ -35,17 +34,17 @@ class Notes:
         return new
 
     def all(self) -> list[Note]:
-        """In the order in which it happened."""
+        """Return all notes in the order of time."""
         return sorted(
             (note for notes in self.by_worker.values() for note in notes), key=lambda note: note["at"]
         )
 
 
 def wrong_samples(notes: Sequence[Note], samples: int) -> list[str]:
-    """Epochs that lost samples, or did too many twice. What was rolled back does not count.
+    """Return complaints about epochs that lost samples or repeated too many.
 
-    A step counts in the last world that has finished it. Each world pads its part of an epoch, so that all
-    ranks have as many samples: with up to size - 1.
+    A step counts in the last world that finished it; steps that were rolled back do not count. Each world
+    pads its part of an epoch with up to size - 1 samples, so that all ranks have equally many.
     """
     final: dict[int, Note] = {}
     for note in notes:
@@ -72,7 +71,7 @@ def wrong_samples(notes: Sequence[Note], samples: int) -> list[str]:
 
 
 def wrong_bits(notes: Sequence[Note]) -> list[str]:
-    """Ends of epochs at which ranks of a world differ."""
+    """Return the ends of epochs at which ranks of a world differ."""
     digests: dict[tuple[float, int], set[str]] = {}
     for note in notes:
         if note["what"] == "epoch":
@@ -87,6 +86,6 @@ def epochs(notes: Sequence[Note]) -> int:
 
 
 def pauses(notes: Sequence[Note]) -> list[float]:
-    """Seconds between steps that any rank finished, the longest last."""
+    """Return the seconds between steps that any rank finished, the longest last."""
     times = sorted(note["at"] for note in notes if note["what"] == "step")
     return sorted(after - before for before, after in itertools.pairwise(times))

@@ -1,4 +1,4 @@
-"""The same training as `worker`, as torchrun's users write it: DDP, and a checkpoint where that one commits.
+"""The training of `worker` as torchrun's users write it: DDP, and a checkpoint at each of its commits.
 
 torchrun ... torch_worker.py FOLDER
 """

@@ -1,9 +1,9 @@
-"""A worker of an elastic job: trains until a file says stop, and writes down all that `notes` asks about.
+"""A worker of an elastic job: trains until a file says stop, and writes the notes that `notes` reads.
 
     worker.py FOLDER
 
-"tries" is written before a step, "step" after it: a step that some rank has finished is one that all have
-begun, so the samples of those that died in it are known too.
+"tries" is written before a step, "step" after it. All ranks have begun a step that some rank finished, so the
+samples of workers that died in it are known too.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def note(what: str, **more: Any) -> None:
     LOG.flush()
 
 
-faulthandler.register(signal.SIGUSR1)  # the watchdog asks where it is
+faulthandler.register(signal.SIGUSR1)  # the watchdog requests the stacks
 note("starts", rank=START_RANK)
 
-import torch  # noqa: E402 -- it takes its time, in which this worker can be struck already
+import torch  # noqa: E402 -- it takes seconds, in which a test can already kill this worker
 
 import horovod.torch as hvd  # noqa: E402
 from horovod.common.basics import basics  # noqa: E402
@@ -46,8 +46,8 @@ note("imported")
 
 
 def held() -> dict[str, int]:
-    """What this process holds now: memory in bytes, and counts."""
-    ctypes.CDLL(None).malloc_trim(0)  # what is free is not held, though malloc keeps it
+    """Return what this process holds now: memory in bytes, and counts."""
+    ctypes.CDLL(None).malloc_trim(0)  # malloc keeps freed memory, which does not count as held
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     maps = Path("/proc/self/maps").read_text().splitlines()
     return {
@@ -59,7 +59,7 @@ def held() -> dict[str, int]:
 
 
 class Worker:
-    """`at` says at which point of a step it is: tests strike it there."""
+    """`at` receives the point of a step: tests override it to strike there."""
 
     epochs = sys.maxsize  # at most
 
@@ -84,7 +84,7 @@ class Worker:
         return hvd.elastic.TorchState(**parts)
 
     def at(self, point: str) -> None:
-        """idle, step (between backward and step), or reset."""
+        """Receive the point of a step: idle, step (between backward and step), or reset."""
 
     def begins(self, **place: Any) -> None:
         note("begins", step=self.state.step, epoch=self.state.epoch, **place)

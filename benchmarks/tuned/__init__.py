@@ -1,1 +1,1 @@
-"""What benchmarks/autotune.py consists of."""
+"""The parts of benchmarks/autotune.py."""

@@ -1,6 +1,6 @@
-"""One rank's part: tunes, then compares what was found with other settings, in the same job.
+"""One rank of an autotuning cell: it tunes, then compares the result with other settings in the same job.
 
-Contenders run in blocks of steps, in turn, and nothing is tuned any more meanwhile.
+The contenders run in blocks of steps, in turn, and tuning is off in the meantime.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from horovod.torch.autotune import Tuning
 from tuned import models
 
 Settings = Mapping[str, str]
-MOST_STEPS = 5000  # that are waited for the end of tuning
-WATCHED = 10  # steps of a block with or without a tuner that watches; one where steps are long
+MOST_STEPS = 5000  # limit of the wait for the end of tuning
+WATCHED = 10  # steps of a block with or without a tuner that watches; one if steps are long
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
-    """``task``: model, seconds, compression, face ("optimizer" or "ddp"), sweep (choices by variable),
-    defaults, pairs, steps (of a block), best_of (configurations of the sweep that are measured again).
+    """Measure a ``task``, which has a model, seconds, compression, and face ("optimizer" or "ddp").
+
+    It also has sweep (choices by variable), defaults, pairs, steps (of a block), and best_of (the number of
+    configurations of the sweep that are measured again).
     """
     trained = _ddp(task) if task["face"] == "ddp" else _optimizer(task)
     step, job_run, data, rank, close = trained
@@ -111,7 +113,7 @@ def _fix(settings: Settings) -> None:
 
 
 def _time_spent_tuning() -> list[float]:
-    """Seconds of each call that Python's part of the tuner gets at the end of a step, from now on."""
+    """From now on, collect the seconds of each call of the tuner's Python part at the end of a step."""
     spent: list[float] = []
     original = Tuning.step_ended
 
@@ -125,7 +127,7 @@ def _time_spent_tuning() -> list[float]:
 
 
 def _watching(step: Callable[[], None], rounds: int, steps: int) -> dict[str, list[float]]:
-    """Seconds of a step with the tuner that watches, and without one, in turn; all ranks switch together."""
+    """Return the seconds of a step with and without the watching tuner; all ranks switch together."""
     tuning = belongings.own(Tuning)
     times: dict[str, list[float]] = {"off": [], "watching": []}
     for number in range(rounds):
@@ -150,7 +152,7 @@ class _Contest:
         self._step, self._use, self._steps = step, use, steps
 
     def block(self, settings: Settings) -> float:
-        """Seconds of a step: the first after the change does not count."""
+        """Return the seconds of a step; the first step after the change does not count."""
         self._use(settings)
         self._step()
         return statistics.fmean(_timed(self._step, self._steps))
@@ -165,7 +167,7 @@ class _Contest:
 
 
 def _sweep(contest: _Contest, task: dict[str, Any], rest: Settings) -> dict[str, Any]:
-    """All combinations of the knobs concerned, once; the best ones again, in turn."""
+    """Measure all combinations of the knobs once, and the best combinations again, in turn."""
     if not task["sweep"]:
         return {}
     names = list(task["sweep"])

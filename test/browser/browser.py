@@ -1,6 +1,6 @@
-"""Pages in headless Chromium, and what a reader would call broken: overlaps, cut text, pale text.
+"""Pages in headless Chromium, and the faults that a reader sees: overlaps, cut text, pale text.
 
-Shared by the tests of the report and of the documentation site; conftest.py has the fixture that opens pages.
+The tests of the report and of the documentation site share it; conftest.py has the fixture that opens pages.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image  # which matplotlib brings
+from PIL import Image  # a dependency of matplotlib
 
 PageAt = Callable[..., Any]  # the fixture page_at
 Page = Any  # of Playwright, with `requests` and `complaints`, which page_at adds
 
 CHROMIUM = Path(os.environ.get("HOROVOD_CHROMIUM", "/usr/bin/chromium"))
-FLAGS = [  # as root, in a container, without a network: Chromium then looks for nothing outside
+FLAGS = [  # for root, in a container without a network: Chromium then connects to nothing
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
 TEXT_CONTRAST = 4.5  # WCAG 2.2, success criterion 1.4.3, level AA
 COLOURS = 256
 SCREENSHOTS = "HOROVOD_KEEP_SCREENSHOTS"
-# Colours do not depend on the width, nor places on colours: CI has each width and each scheme once.
+# Colours do not depend on the width, nor places on colours: CI tests each width and each scheme once.
 WIDTHS_AND_SCHEMES = [
     (1280, "light"),
     (400, "dark"),
@@ -34,7 +34,7 @@ WIDTHS_AND_SCHEMES = [
 
 
 def missing() -> str:
-    """What this machine lacks for these tests, with what to install; "" if nothing."""
+    """Return the packages that this machine lacks for these tests; "" if none."""
     if not CHROMIUM.exists():
         return f"{CHROMIUM} does not exist: apt-get install chromium fonts-noto-cjk"
     try:
@@ -44,7 +44,7 @@ def missing() -> str:
     return ""
 
 
-# Boxes of text as they are drawn: a rectangle for each line of a text node, cut to what scrolling boxes show.
+# Visible boxes of text: a rectangle for each line of a text node, clipped by boxes that scroll.
 TEXT_BOXES = """
 () => {
   const boxes = [];
@@ -141,7 +141,7 @@ PALE = """
 
 
 def overlaps(page: Any) -> list[str]:
-    """Pairs of visible texts that lie upon each other; boxes that stay while others scroll are let be."""
+    """Return pairs of visible texts that overlap, ignoring boxes that stay while others scroll."""
     boxes = sorted(page.evaluate(TEXT_BOXES), key=lambda box: box["top"])
     found = []
     for number, one in enumerate(boxes):
@@ -151,31 +151,32 @@ def overlaps(page: Any) -> list[str]:
             across = min(one["right"], other["right"]) - max(one["left"], other["left"])
             down = min(one["bottom"], other["bottom"]) - max(one["top"], other["top"])
             height = min(one["bottom"] - one["top"], other["bottom"] - other["top"])
-            # Lines of text reach a little into each other's leading, and letters end before their boxes do.
+            # A line's box reaches a little into its neighbours' leading, and its letters end before the box
+            # does.
             if across > 2 and down > 0.35 * height and not (one["stays"] or other["stays"]):
                 found.append(f"{one['text']!r} and {other['text']!r}")
     return found
 
 
 def clipped(page: Any) -> list[str]:
-    """Elements whose content is cut, texts that leave their picture, and a page that scrolls sideways."""
+    """Return cut elements, texts beyond their picture, and whether the page scrolls sideways."""
     return list(page.evaluate(CLIPPED))
 
 
 def pale(page: Any, limit: float = TEXT_CONTRAST) -> list[str]:
-    """Texts whose contrast with what is behind them is below `limit` to 1."""
+    """Return texts whose contrast with their background is below `limit` to 1."""
     return list(page.evaluate(PALE, limit))
 
 
 def faults(page: Any) -> list[str]:
-    """All that a reader would call broken, and whatever the page asked for or complained of."""
+    """Return all faults that a reader sees, and the page's requests and complaints."""
     return [*overlaps(page), *clipped(page), *pale(page), *page.requests, *page.complaints]
 
 
 def keep(picture: Path) -> None:
-    """Puts a screenshot into the folder that HOROVOD_KEEP_SCREENSHOTS names, if it names one.
+    """Save a screenshot in the folder that HOROVOD_KEEP_SCREENSHOTS names, if it is set.
 
-    With 256 colours, which these pages do with and which make half of the bytes.
+    256 colours suffice for these pages, and halve the size.
     """
     folder = os.environ.get(SCREENSHOTS)
     if folder:

@@ -1,4 +1,4 @@
-"""One headless Chromium and one built site for all tests here; skips, saying why, where there is none."""
+"""One headless Chromium and one built site for all tests here, which are skipped if the machine has none."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 from browser import PageAt
 
 ROOT = Path(__file__).resolve().parents[2]
-NEEDED = ("mkdocs", "material", "mkdocstrings")  # what the extra `docs` brings
+NEEDED = ("mkdocs", "material", "mkdocstrings")  # packages of the extra `docs`
 
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The documentation site, built as `make docs` does: any warning is an error."""
+    """The documentation site, built like `make docs`: any warning is an error."""
     for package in NEEDED:
         pytest.importorskip(package, reason=f"{package} is not installed: pip install 'horovod[docs]'")
     folder = tmp_path_factory.mktemp("site")
@@ -51,10 +51,10 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture
 def page_at(chromium: Any) -> Iterator[PageAt]:
-    """page_at(url_or_path, width, scheme) -> page, without a network for files.
+    """page_at(url_or_path, width, scheme) -> page; files have no network.
 
-    The page has two further attributes: `requests`, the addresses that it asked for beside its own, and
-    `complaints`, what the console said of errors.
+    The page has two more attributes: `requests`, the addresses that it requested besides its own, and
+    `complaints`, the errors on its console.
     """
     opened = []
 

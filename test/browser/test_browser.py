@@ -1,4 +1,4 @@
-"""The harness finds what is broken: each page here has one fault, or none."""
+"""The harness finds faults: each page here has one fault, or none."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_what_is_cut(page_at: PageAt, tmp_path: Path, body: str, said: str) -> N
 
 @pytest.mark.parametrize(("colour", "is_pale"), [("#777777", True), ("#767676", False)])
 def test_pale_text(page_at: PageAt, tmp_path: Path, colour: str, is_pale: bool) -> None:
-    """WCAG's own example: #767676 is the palest grey on white with 4.5 to 1."""
+    """#767676 is WCAG's own example: the palest grey on white with 4.5 to 1."""
     page = opened(page_at, tmp_path, f"<p style='color: {colour}'>text</p>")
     assert bool(browser.pale(page)) == bool(browser.faults(page)) == is_pale
 

@@ -1,4 +1,4 @@
-"""The diagrams of docs/assets as a browser draws them: nothing overlaps, is cut or pale, light and dark."""
+"""The diagrams of docs/assets in a browser, light and dark: no text overlaps, is cut or is pale."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PAPER = "body{margin:0;background:#fff}@media(prefers-color-scheme:dark){body{ba
 
 
 def page_of(drawings: list[str], file: Path) -> Path:
-    """All drawings below each other, each as wide as a telephone's window, or as its own size."""
+    """Write a page of all drawings, one below the other, as wide as a telephone or in their own size."""
     widths = "svg{display:block;width:100%;max-width:600px;height:auto}"
     file.write_text(
         f"<!doctype html><meta charset=utf-8><style>{PAPER}{widths}</style>{''.join(drawings)}",

@@ -1,4 +1,4 @@
-"""The report as a reader sees it: in both languages, on wide and narrow screens, light, dark and printed."""
+"""The report in a browser: in both languages, on wide and narrow screens, light, dark and printed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMAND = "python -m horovod.lab --np 1 2 4 --compression none bit16 bit8 --epoc
 
 @pytest.fixture(scope="module", params=LANGUAGES)
 def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `make lab` could have written, on two cores."""
+    """A report as `make lab` writes it, on two cores."""
     folder = tmp_path_factory.mktemp(request.param)
     runs = sample_runs(folder, seeds=3, epochs=3)
     environment = sample_environment(language=request.param)
@@ -31,7 +31,7 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def crowded_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Much of everything: places, hosts, long names, absent figures, and a warning."""
+    """A report with many places and hosts, long names, absent figures, and a warning."""
     folder = tmp_path_factory.mktemp("crowded")
     compressions = ("bit16", "bit8", "int8", "int4:rotation=hadamard,levels=lloyd,error_feedback=1")
     runs = sample_runs(folder, compressions, seeds=3, epochs=5, places=("memory", MADE_HOSTS))
@@ -74,9 +74,9 @@ def test_it_prints_on_white_and_cuts_no_table(report: Path, page_at: PageAt) -> 
 
 
 def test_plots_alone_can_be_read(report: Path, page_at: PageAt) -> None:
-    """As beside report.md: on paper of their own, whatever the page is."""
+    """The plots beside report.md have a background, whatever the page's is."""
     for path in sorted((report / "plots").glob("*.svg")):
         page = page_at(path, 600, "dark")
-        if path.stem != "topology":  # which brings its own light and dark
+        if path.stem != "topology":  # it has its own light and dark style
             assert page.evaluate("document.querySelector('rect.paper').getAttribute('fill')") == "#ffffff"
         assert page.requests == page.complaints == []

@@ -1,4 +1,4 @@
-"""The documentation site as a reader sees it, opened from disk: wide and narrow, light and dark."""
+"""The documentation site in a browser, opened from disk: wide and narrow, light and dark."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import browser
 import pytest
 from browser import PageAt
 
-# Of each kind one or two: text, wide tables, plots, long messages, drawings, the reference, Chinese.
+# One or two of each kind: text, wide tables, plots, long messages, drawings, the reference, Chinese.
 PAGES = ["index", "configuration", "compatibility", "benchmarks", "troubleshooting", "topology", "concepts"]
 PAGES += ["api/torch", "zh/lab_guide"]
 TABLES_ARE_BOXED = """
 () => [...document.querySelectorAll('.md-typeset table:not([class])')].every(
   table => table.closest('.md-typeset__scrollwrap'))
 """
-# What scrolls in a box of its own, and shows that it does: tables, code, and the columns beside the text.
+# Boxes that scroll visibly: tables, code, and the columns beside the text.
 SCROLLING = ".md-typeset__scrollwrap, pre > code, .md-sidebar__scrollwrap, .md-tabs, .md-header__title"
 
 pytestmark = pytest.mark.timeout(300)  # the first test builds the site
 
 
 def assert_whole(page: Any) -> None:
-    page.wait_for_function(TABLES_ARE_BOXED, timeout=200_000)  # by the theme's script
+    page.wait_for_function(TABLES_ARE_BOXED, timeout=200_000)  # the theme's script boxes them
     page.evaluate(
         "boxes => document.querySelectorAll(boxes).forEach(box => box.classList.add('scroll'))", SCROLLING
     )
@@ -34,7 +34,7 @@ def assert_whole(page: Any) -> None:
     assert page.complaints == []
 
 
-# The theme hides parts of its own on purpose (labels, the closed search); in the text nothing may be cut.
+# The theme hides some of its parts on purpose (labels, the closed search); in the text nothing may be cut.
 CUT_IN_THE_TEXT = """
 () => [...document.querySelectorAll('.md-content *')].filter(element => {
   const style = getComputedStyle(element);
@@ -63,7 +63,7 @@ def test_nothing_is_broken(
     assert browser.pale(page) == []
 
 
-# Tables and pictures wider than the text, and a page that scrolls sideways: how wide, and how each begins.
+# Tables and pictures wider than the text, with their width and first words; and pages that scroll sideways.
 TOO_WIDE = """
 tables => {
   const {scrollWidth, clientWidth} = document.documentElement;
@@ -82,7 +82,7 @@ BOXES_OF_TABLES = ".md-typeset__scrollwrap"
 
 
 def test_no_page_is_wider_than_its_window(site: Path, page_at: PageAt) -> None:
-    """On a telephone a wide table may scroll in its box; on a desk none has to."""
+    """On a telephone a wide table may scroll in its box; on a desktop none has to."""
     page = page_at(site / "index.html")
     pages = [path for path in sorted(site.rglob("*.html")) if "source" not in path.relative_to(site).parts]
     assert len(pages) > 30

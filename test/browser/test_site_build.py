@@ -1,4 +1,4 @@
-"""The documentation site builds without a warning, and every page of it is whole and needs no network."""
+"""The documentation site builds without a warning, and each of its pages is complete and needs no network."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SOURCE_OF = {"link": "href", "script": "src", "img": "src", "iframe": "src", "so
 
 
 class Parsed(HTMLParser):
-    """What the tests ask of a page: links, what it loads, anchors, title, description, headings."""
+    """The parts of a page that the tests check: links, resources, anchors, title, description, headings."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Parsed(HTMLParser):
 
 @pytest.fixture(scope="module")
 def pages(site: Path) -> dict[str, Parsed]:
-    """Path in the site -> page, but for the page about errors, whose links are absolute."""
+    """Return path in the site -> page, except for the page about errors, whose links are absolute."""
     found = {str(path.relative_to(site)): Parsed(path.read_text()) for path in site.rglob("*.html")}
     del found["404.html"]
     return found
@@ -124,7 +124,7 @@ def test_every_page_is_in_the_navigation_once() -> None:
     ],
 )
 def test_every_public_name_is_in_the_reference(page: str, names: list[str], pages: dict[str, Parsed]) -> None:
-    """As the last part of an anchor, on this page or on one about its subject that this one links to."""
+    """Each name ends an anchor, on this page or on a page about its subject that this one links to."""
     near = [page, *(f"api/{link}" for link in pages[page].links if f"api/{link}" in pages)]
     described = {anchor.rpartition(".")[2] for each in near for anchor in pages[each].anchors}
     operations = {"Average", "Sum", "Adasum", "Min", "Max", "Product"}  # plain numbers, under one heading

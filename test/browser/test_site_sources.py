@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install 'horovod[docs]'")
-sys.path.append(str(ROOT / "scripts"))  # last: a sanitized build may stand before this folder
+sys.path.append(str(ROOT / "scripts"))  # last, because a sanitized build may precede this folder
 
 site_sources = importlib.import_module("site_sources")
 
@@ -52,7 +52,7 @@ def test_links_are_led_to_the_copies() -> None:
     assert "[the script](source/examples/train.py.md)" in moved
     assert "[here](other.md#part), ![plot](plot.svg) and [far](https://example.org/x)" in moved
     assert "[not a link](../nowhere.py)" in moved
-    assert "files" not in moved  # what is for tests alone
+    assert "files" not in moved  # the metadata for tests
     assert "[Folder](source/examples.md) and [anchor](#page)" in moved
     assert "(../source/examples/train.py.md)" in site_sources.with_links_in_site(
         "[x](../../examples/train.py)", "docs/zh/page.md"

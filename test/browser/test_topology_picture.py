@@ -1,4 +1,4 @@
-"""The topology picture in a real browser: texts apart, whole and legible, wide and narrow, light and dark."""
+"""The topology picture in a browser: texts apart, complete and legible, wide and narrow, light and dark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import test_topology_drawing as drawings  # noqa: E402 -- of that folder
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1280])
 def test_texts_can_be_read(page_at, tmp_path: Path, width: int, scheme: str) -> None:
-    """All pictures on one page, as a report has them inline."""
+    """Write all pictures on one page, inline as in a report."""
     pictures = [drawings.picture(name, f"picture{number}") for number, name in enumerate(drawings.PICTURES)]
     file = tmp_path / "page.html"
     file.write_text(f"<!doctype html><meta charset='utf-8'><body style='margin:0'>{''.join(pictures)}</body>")

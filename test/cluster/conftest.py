@@ -1,4 +1,4 @@
-"""These tests run on hosts of their own (see `rig`), and are skipped, with the reason, where none can be."""
+"""These tests run on made hosts (see `rig`), and are skipped with the reason if the machine allows none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def hosts_can_be() -> None:
-    """For tests that make hosts by themselves."""
+    """Skip a test that makes its hosts itself if none can be made."""
     if reason := why_not():
         pytest.skip(reason)
 
@@ -39,7 +39,7 @@ def cluster_of_three(hosts_can_be: None) -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster(cluster_of_three: Cluster, tmp_path: Path) -> Cluster:
-    """Three hosts that are up, with a home of their own for what horovodrun remembers."""
+    """Three hosts that are up, with a separate home for the files that horovodrun keeps."""
     cluster_of_three.mend()
     cluster_of_three.home = tmp_path
     return cluster_of_three
@@ -47,7 +47,6 @@ def cluster(cluster_of_three: Cluster, tmp_path: Path) -> Cluster:
 
 @pytest.fixture
 def made(hosts_can_be: None) -> Iterator[MadeHosts]:
-    """Two hosts that were not made yet."""
     hosts = MadeHosts(2, name=f"test{os.getpid()}")
     yield hosts
     hosts.down()

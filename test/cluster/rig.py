@@ -13,28 +13,28 @@ from horovod import made_hosts
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "test" / "parallel"), str(ROOT / "test")]
-import launching  # noqa: E402 -- of the folder beside
+import launching  # noqa: E402 -- in a neighbouring folder
 
 PREFIX = "t"  # of host names
 NET = "10.77.0"
 
 
 def why_not() -> str:
-    """Why there can be no hosts here; "" if there can."""
+    """Return why no hosts can be made here; "" if they can."""
     if importlib.util.find_spec("horovod._native") is None:
         return "the native core is not built"
     return made_hosts.why_not()
 
 
 class Cluster:
-    """Hosts t1, t2, ...: with one network, and programs, files and home of this machine."""
+    """Hosts t1, t2, ... on one network, with programs, files and home of this machine."""
 
     def __init__(self, hosts: int, rate: str = "none") -> None:
         self.made = made_hosts.MadeHosts(hosts, rate=rate, prefix=PREFIX)
         self.names = self.made.names
         self.home = self.made.folder
         self.broken: set[str] = set()
-        self._ports = itertools.count(20000)  # no host chooses these itself
+        self._ports = itertools.count(20000)  # no host chooses these by itself
 
     def up(self) -> None:
         self.made.up()
@@ -43,17 +43,17 @@ class Cluster:
         self.made.down()
 
     def mend(self) -> None:
-        """Start again what a test has broken."""
+        """Start hosts again that a test has stopped."""
         for name in sorted(self.broken):
             self.made.boot(name)
         self.broken.clear()
 
     def next_port(self) -> str:
-        """Where a job's ranks meet: another for each, as what a job before has left may hold its own."""
+        """Return a port for a job's ranks to meet, a new one each time: the last may still be in use."""
         return str(next(self._ports))
 
     def break_(self, how: str, host: str) -> None:
-        """how: `cut` (power), `kill` (all processes) or `unlink` (the network cable)."""
+        """Break a host. `how`: `cut` (power), `kill` (all processes) or `unlink` (the network cable)."""
         self.broken.add(host)
         {"cut": self.made.cut, "kill": self.made.kill, "unlink": self.made.unlink}[how](host)
 
@@ -66,7 +66,7 @@ class Cluster:
         return launching.environment("cluster", HOME=str(self.home), **variables)
 
     def start(self, host: str, words: Sequence[str], **variables: str) -> subprocess.Popen[str]:
-        """Start a command on a host, with our Python's programs, and this copy of the package."""
+        """Start a command on a host, with this Python's programs and this copy of the package."""
         return self.made.start(host, words, self.environment(**variables))
 
     def run(
@@ -77,12 +77,11 @@ class Cluster:
     def horovodrun(
         self, *arguments: str, limit: float = 60, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """On the first host."""
         return self.run(
             self.names[0], [sys.executable, "-m", "horovod.runner", *arguments], limit, **variables
         )
 
     def files_left(self) -> list[str]:
-        """What jobs left in the folders for temporary files of the hosts. (torch keeps a cache there.)"""
+        """Return the files that jobs left in the hosts' folders for temporary files, except torch's cache."""
         listed = [self.run(name, ["sh", "-c", 'ls -A "$TMPDIR"']).stdout.split() for name in self.names]
         return [file for files in listed for file in files if not file.startswith("torch")]

@@ -1,4 +1,4 @@
-"""Jobs on several hosts, by agents over ssh, or srun; nothing is left on any."""
+"""Jobs on several hosts, by agents over ssh, or srun: no process of a job is left on any host."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ hvd.shutdown()
 
 
 def left(mark: str) -> list[str]:
-    """Processes of a job on any host. An agent over ssh has none of its environment at its start."""
+    """Return the processes of a job on all hosts. An agent over ssh starts without the job's environment."""
     return [*processes_of(mark), *(str(pid) for pid in _pids() if _is_agent_over_ssh(pid))]
 
 
@@ -43,11 +43,11 @@ def _pids() -> list[int]:
 
 
 def _words(pid: int) -> list[str]:
-    """Of its command line, and an empty last one."""
+    """Return the words of its command line, and an empty last one."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
-        return [""]  # it has ended
+        return [""]  # the process has ended
 
 
 def all_end(mark: str, seconds: float) -> None:
@@ -110,7 +110,7 @@ WAITING = "trap '' TERM INT; echo $$; sleep 300 & wait; wait"
 
 @pytest.mark.parametrize("what", ["agent", "ssh", "horovodrun"])
 def test_nothing_outlives_what_is_killed(cluster: Cluster, what: str) -> None:
-    """Ranks that heed no signal, and have children, too."""
+    """Ranks that ignore signals, and have children that do, end too."""
     mark = fresh_mark()
     words = [sys.executable, "-m", "horovod.runner", "-np", "4", "-H", "t1:2,t2:2", "sh", "-c", WAITING]
     job = cluster.start("t1", words, **{MARK: mark})
@@ -135,7 +135,7 @@ def _is_agent_over_ssh(pid: int) -> bool:
 
 
 def _is_victim(what: str, pid: int, mark: str) -> bool:
-    """Of a job's processes: agents over ssh have no mark of it, and ssh has the agent's words."""
+    """Return whether a process is of the job: agents over ssh lack its mark, ssh has the agent's words."""
     if what == "agent":
         return _is_agent_over_ssh(pid)
     program, *words = _words(pid)
@@ -146,7 +146,7 @@ def _is_victim(what: str, pid: int, mark: str) -> bool:
 
 @pytest.mark.parametrize("how", ["cut", "unlink"])
 def test_a_host_that_is_lost_is_named(cluster: Cluster, how: str) -> None:
-    """Also where no connection is closed: the cut host ends its ranks by itself."""
+    """No connection is closed; the host without power ends its ranks by itself."""
     mark = fresh_mark()
     words = [sys.executable, "-m", "horovod.runner", "-np", "4", "-H", "t1:2,t2:2", "sh", "-c", WAITING]
     job = cluster.start("t1", words, **{MARK: mark})

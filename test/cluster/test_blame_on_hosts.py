@@ -1,4 +1,4 @@
-"""Whom horovodrun blames when reports come from several hosts, in any order; and the input of rank 0."""
+"""The rank that horovodrun blames when reports come from several hosts in any order; the input of rank 0."""
 
 import hashlib
 import random

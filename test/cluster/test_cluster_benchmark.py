@@ -1,4 +1,4 @@
-"""benchmarks/cluster.py and transports.py run on hosts, and show their figures again: not their speed."""
+"""benchmarks/cluster.py and transports.py run on hosts, and print kept figures. Speed is not checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from page_blocks import arguments_of
 
 BENCHMARKS = rig.ROOT / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
-import cluster as benchmark  # noqa: E402 -- of the folder of benchmarks
+import cluster as benchmark  # noqa: E402 -- of the folder benchmarks
 
 
 def run(program: str, *words: str) -> str:
@@ -33,7 +33,7 @@ def test_the_commands_of_the_page_are_understood() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(330)  # some 30 s on two cores that have nothing else to do
+@pytest.mark.timeout(330)  # some 30 s on two idle cores
 def test_every_part_runs_and_is_shown_again(hosts_can_be: None, tmp_path: Path) -> None:
     pytest.importorskip("mpi4py", reason="MPI_Allreduce is called through mpi4py, which is not installed")
     out, trained = tmp_path / "out.json", ["DDP PowerSGD", "bit8"]
@@ -56,7 +56,7 @@ def test_every_part_runs_and_is_shown_again(hosts_can_be: None, tmp_path: Path) 
 
 @pytest.mark.timeout(200)
 def test_transports_are_compared(hosts_can_be: None, tmp_path: Path) -> None:
-    """benchmarks/transports.py: with one size and one round, and 8 bytes to and fro."""
+    """benchmarks/transports.py runs with one size and one round, and with 8 bytes to and fro."""
     out = str(tmp_path / "out.csv")
     said = run("transports.py", "--bytes", "1000", "--rounds", "1", "--connections", "2", "--out", out)
     assert run("transports.py", "--shown", out) == said

@@ -1,4 +1,4 @@
-"""Compressed allreduces and training over cables of 1 Gbit/s: what crosses them, and what comes out."""
+"""Compressed allreduces and training over cables of 1 Gbit/s: the bytes that cross them, and the results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from horovod.common.numpy_codec import named_codec
 Array = NDArray[np.float32]
 PROGRAMS = Path(__file__).parent / "host_programs"
 NAMES = ("none", "bit16", "bit8", "int8", "int4")
-COUNT = (1 << 20) + 77  # 4 MiB, and a block that is not full
+COUNT = (1 << 20) + 77  # 4 MiB, and a partial block
 PER_CALL = 10_000  # bytes: negotiation and two barriers
 
 
@@ -35,7 +35,7 @@ def limited(cluster: Cluster) -> Iterator[Cluster]:
 
 
 def run(cluster: Cluster, program: str, local: int, *words: object, limit: float = 200, **more: str) -> None:
-    """The program on two hosts with `local` ranks each."""
+    """Run the program on two hosts with `local` ranks each."""
     where = ("-np", str(2 * local), "-H", f"t1:{local},t2:{local}")
     command = [sys.executable, str(PROGRAMS / program), *map(str, words)]
     result = cluster.horovodrun(*where, *command, limit=limit, **more)
@@ -43,12 +43,12 @@ def run(cluster: Cluster, program: str, local: int, *words: object, limit: float
 
 
 def encoded_bytes(name: str) -> int:
-    """Of the tensor, in the format it travels in."""
+    """Return the bytes of the tensor in its format on the wire."""
     return 4 * COUNT if name == "none" else getattr(hvd.Compression, name).codec.encoded_bytes(COUNT)
 
 
 def expected_sum(name: str, hosts: list[Array]) -> Array:
-    """Two hosts: each quantises its own sum once, and both add what was decoded, in their order."""
+    """Return the sum of two hosts: each quantises its own sum once; both add the decoded sums in order."""
     if name == "none":
         return reduce(add, hosts)
     codec = named_codec(getattr(hvd.Compression, name).codec.name)
@@ -57,10 +57,10 @@ def expected_sum(name: str, hosts: list[Array]) -> Array:
 
 @pytest.mark.parametrize("local", [1, 2])
 def test_sums_between_hosts(limited: Cluster, tmp_path: Path, local: int) -> None:
-    """On each cable each way: the tensor once, as encoded, however many ranks a host has.
+    """Each cable carries the encoded tensor once each way, however many ranks a host has.
 
     Ranks of a host sum in memory, and each carries its own share of the sum across. A flat ring of 4 ranks
-    would send 2 * 3/4 of the float32 tensor from each host: 6 times what bit8 needs.
+    would send 2 * 3/4 of the float32 tensor from each host: 6 times the bytes of bit8.
     """
     run(limited, "sums.py", local, tmp_path, COUNT, *NAMES)
     ranks = range(2 * local)
@@ -78,8 +78,9 @@ def test_sums_between_hosts(limited: Cluster, tmp_path: Path, local: int) -> Non
 
 
 def test_a_slow_cable_is_no_silence_and_a_rank_that_stops_is(cluster: Cluster) -> None:
-    """What moves is never warned of, however long it takes; when nothing does, the silent rank is named. Over
-    MPI: TCP has heartbeats of its own.
+    """A transfer in progress causes no warning, however long it takes; if it stops, the silent rank is named.
+
+    Over MPI: TCP has its own heartbeats.
     """
     limits = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "2"}
     words = [
@@ -111,7 +112,7 @@ def found(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.timeout(600)  # with the thousand steps of `make test-nightly`
 def test_hundreds_of_steps_keep_all_ranks_identical(limited: Cluster, tmp_path: Path) -> None:
-    """And with HOROVOD_DETERMINISTIC a second run repeats the first, bit for bit."""
+    """A second run with HOROVOD_DETERMINISTIC repeats the first, bit for bit."""
     (first, last), folders = steps.LOOKED_AT, (tmp_path / "whole", tmp_path / "again")
     for folder, count in zip(folders, (last, first), strict=True):
         folder.mkdir()

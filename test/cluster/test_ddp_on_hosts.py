@@ -30,7 +30,7 @@ with socket.create_server(("", 29501)):
 
 
 def places(cluster: Cluster, tmp_path: Path, *options: str, **more: str) -> list[dict[str, str]]:
-    """What each rank says, in the order of ranks."""
+    """Return the lines that each rank prints, in the order of ranks."""
     (tmp_path / "script.py").write_text(SCRIPT)
     command = (sys.executable, str(tmp_path / "script.py"))
     result = cluster.horovodrun("--ddp", *options, *command, limit=100, **more)
@@ -40,7 +40,7 @@ def places(cluster: Cluster, tmp_path: Path, *options: str, **more: str) -> list
 
 
 def address_of(cluster: Cluster, host: str) -> str:
-    """In the network of the hosts."""
+    """Return a host's address in the network of the hosts."""
     words = cluster.network(host, "-4 -o addr show scope global").split()
     return next(word.partition("/")[0] for word in words if word.startswith(NET))
 
@@ -83,7 +83,7 @@ def test_a_port_that_is_taken_on_another_host(cluster: Cluster) -> None:
 
 
 def bytes_of_ten_steps(cluster: Cluster, folder: Path, per_host: int) -> int:
-    """That the second host's cable carries out; two hosts, 2 M parameters in 8 bits."""
+    """Return the bytes that the second host sends by its cable; two hosts, 2 M parameters in 8 bits."""
     folder.mkdir()
     program = str(Path(__file__).parent / "host_programs" / "ddp_steps.py")
     port = cluster.next_port()

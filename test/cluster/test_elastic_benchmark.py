@@ -1,4 +1,4 @@
-"""benchmarks/elastic.py: cells are jobs on hosts, whose results are kept and shown: not their speed."""
+"""benchmarks/elastic.py: cells are jobs on hosts, whose results are kept and shown. Speed is not checked."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ print(sorted(horovod.run(work, (sys.argv[1],), num_proc=3, min_num_proc=2, hosts
 
 @pytest.mark.timeout(LIMIT + 30)
 def test_ranks_are_started_again_on_the_hosts_that_are_left(cluster: Cluster, tmp_path: Path) -> None:
-    """The commits are in each host's memory; those who are left agree on the newest."""
+    """The commits are in each host's memory; the remaining ranks agree on the newest."""
     program = Program("elastic", 0, (1, 1, 2), (Event("killed", 2, moment=Moment("step", step=13)),))
     (tmp_path / "program.json").write_text(json.dumps(program.as_record()))
     mark = fresh_mark()

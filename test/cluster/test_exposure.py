@@ -1,4 +1,4 @@
-"""What others on the network see of a job on several hosts, and what others on a host do."""
+"""The data of a job on several hosts that others on the network see, and that other users of a host see."""
 
 import secrets
 import signal
@@ -17,25 +17,25 @@ ELSEWHERE = "10.250.9.2"  # of t2, on no network of the job
 
 
 def tokens() -> dict[str, str]:
-    """Several, as one may lie across two packets."""
+    """Several, because one may be split across two packets."""
     return {f"TOKEN_{number}": f"secret{secrets.token_hex(20)}" for number in range(10)}
 
 
 def listening(cluster: Cluster, host: str) -> dict[str, str]:
-    """Port -> address where somebody listens on a host, but sshd."""
+    """Return port -> address of listening sockets on a host, except sshd's."""
     rows = [line.split()[3] for line in cluster.run(host, ["ss", "-Hltn"]).stdout.splitlines()]
     found = {port: address for address, _, port in (row.rpartition(":") for row in rows)}
     return {port: found[port] for port in sorted(found) if port != "22"}
 
 
 def answering(cluster: Cluster, host: str, address: str, ports: list[str]) -> list[str]:
-    """Those of the ports at that address that let this host in."""
+    """Return the ports at that address that accept a connection from this host."""
     return cluster.run(host, [sys.executable, str(PROGRAMS / "knock.py"), address, *ports]).stdout.split()
 
 
 @pytest.fixture
 def elsewhere(cluster: Cluster) -> Iterator[Cluster]:
-    """t2 has one network more, which t1 knows the way to."""
+    """t2 has one more network, and t1 has a route to it."""
     cluster.network("t2", "link add other0 type veth peer name other1")
     cluster.network("t2", f"addr add {ELSEWHERE}/24 dev other0")
     for name in ("other0", "other1"):
@@ -68,7 +68,7 @@ def test_a_job_on_two_hosts_says_nothing_and_listens_on_its_network_alone(
     said = " ".join(mine.values())
     assert (job.returncode, shown) == (0, [f"[{rank}]<stdout>:{said}\n" for rank in range(2)]), err
     seen = capture.read_bytes()
-    assert b"for all to read" in seen  # a barrier of the ranks: else the capture would prove nothing
+    assert b"for all to read" in seen  # a barrier's name, which proves that the capture works
     assert [name for name, token in mine.items() if token.encode() in seen] == []
     assert "agents/agent.py" in lines and "secret" not in lines
     assert {*here.values()} == {f"{NET}.1"} and {*there.values()} == {f"{NET}.2"}

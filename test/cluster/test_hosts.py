@@ -82,7 +82,7 @@ def test_a_function_on_two_hosts(cluster: Cluster) -> None:
 
 
 def test_a_function_needs_no_folder_on_other_hosts(cluster: Cluster) -> None:
-    """TMPDIR is a folder of each host's own, so one in it is on the first host only."""
+    """TMPDIR is a separate folder on each host, so a file in it is on the first host only."""
     call = "import horovod, os; print(horovod.run(os.getcwd, num_proc=2, hosts='t1:1,t2:1'))"
     script = f'mkdir "$TMPDIR/only" && cd "$TMPDIR/only" && "$0" -c "{call}"; cd /; rmdir "$TMPDIR/only"'
     result = cluster.run("t1", ["sh", "-c", script, sys.executable])
@@ -114,7 +114,7 @@ def test_hosts_that_cannot_be_reached_are_named(cluster: Cluster) -> None:
 
 @pytest.mark.quick
 def test_a_host_without_our_python_is_named(cluster: Cluster) -> None:
-    """TMPDIR is a folder of each host's own."""
+    """TMPDIR is a separate folder on each host."""
     code = """
 import os, sys
 link = os.environ["TMPDIR"] + "/python"
@@ -149,7 +149,7 @@ def test_a_host_that_lets_nobody_in_is_named(cluster: Cluster, tmp_path: Path) -
 
 
 def test_nothing_is_remembered_of_hosts(cluster: Cluster) -> None:
-    """They are asked each time, with or without Horovod's option."""
+    """The hosts are checked each time, with or without Horovod's option."""
     assert cluster.horovodrun(*TWO, "--disable-cache", "true").returncode == 0
     assert cluster.horovodrun(*TWO, "true").returncode == 0
     assert not (Path(cluster.home) / ".horovod").exists()
@@ -173,7 +173,7 @@ def test_a_host_that_is_lost_ends_the_job(cluster: Cluster) -> None:
 
 @pytest.fixture
 def more_networks(cluster: Cluster) -> Iterator[Cluster]:
-    """t1 and t2 have three networks more: a cable, a bridge as for containers, and one that leads nowhere."""
+    """t1 and t2 have three more networks: a cable, a bridge as for containers, and one without a peer."""
     cluster.network("t1", f"link add eth1 type veth peer name eth1 netns {cluster.made.namespace('t2')}")
     for number in (1, 2):
         host = f"t{number}"

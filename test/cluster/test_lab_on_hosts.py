@@ -1,4 +1,4 @@
-"""The lab between hosts that it makes itself: a short experiment, at memory speed and at a cable's."""
+"""The lab between hosts that it makes: a short experiment, at memory speed and at a cable's speed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPTIONS = ["--np", "2", "--compression", "none", "bit8", "--epochs", "1", "--see
 
 
 def abandoned() -> set[str]:
-    """Clusters of processes that have ended: `processPIDclusterN`. Other tests make theirs meanwhile."""
+    """Return the clusters `processPIDclusterN` of ended processes; other tests may make theirs meanwhile."""
     names = [path.name for path in cluster.FOLDER.glob("process*cluster*") if path.is_dir()]
     pids = {name: name.removeprefix("process").partition("cluster")[0] for name in names}
     return {name for name, pid in pids.items() if not Path(f"/proc/{pid}").exists()}
@@ -43,7 +43,7 @@ def test_two_made_hosts(hosts_can_be: None, tmp_path: Path) -> None:
         plan = json.loads((found[name] / "plan.json").read_text())
         assert plan["place"] == "2 hosts at 1gbit"
         assert "-H h1:1,h2:1" in (found[name] / "output.txt").read_text()
-    # Ranks of other places got the same models, as compression does not depend on what carries the bytes.
+    # Ranks in other places got the same models, because compression does not depend on the transport.
     for kind in ("none", "bit8"):
         ends = [records[-1] for name, records in lab_runs.logs(tmp_path / "out").items() if kind in name]
         assert len({end["checksum"] for end in ends}) == 1

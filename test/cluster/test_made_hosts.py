@@ -1,4 +1,4 @@
-"""The hosts themselves: what is their own, what their cables carry, and that nothing is left of them."""
+"""The made hosts: their separate parts, the rates of their cables, and that nothing of them is left."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def said(hosts: MadeHosts, host: str, script: str) -> str:
 
 
 def traces(name: str) -> list[str]:
-    """What there is of a cluster on this machine."""
+    """Return the traces of a cluster on this machine."""
     namespaces = [path.name for path in system.NETWORK_NAMESPACES.iterdir() if f"-{name}-" in path.name]
     return namespaces + [str(path) for path in (cluster.FOLDER / name,) if path.exists()]
 
@@ -67,7 +67,7 @@ def test_cables_carry_what_their_rate_allows_and_count_it(made: MadeHosts) -> No
     made.run("h2", [sys.executable, "-c", SEND.format(count)])
     received, seconds = receiver.communicate(timeout=60)[0].split()
     assert int(received) == count
-    # 25 MB/s with its headers, after a bucket of 256 KiB; never faster, whatever else the machine does
+    # 25 MB/s with headers, after a bucket of 256 KiB; never faster, also on a busy machine
     assert float(seconds) > 0.95 * (count - 262_144) / 25e6
     (received_here, _), (_, sent) = made.bytes("h1"), made.bytes("h2")
     for carried in (received_here - before["h1"][0], sent - before["h2"][1]):
@@ -76,7 +76,7 @@ def test_cables_carry_what_their_rate_allows_and_count_it(made: MadeHosts) -> No
 
 def test_clusters_of_the_same_addresses_do_not_meet(made: MadeHosts) -> None:
     made.up()
-    with MadeHosts(3, prefix="other", name="lock") as others:  # no file of ours is in the way of a name
+    with MadeHosts(3, prefix="other", name="lock") as others:  # a file of ours must not block a name
         assert said(others, "other1", "ssh other2 uname -n") == "other2"
         assert said(made, "h1", "ssh h2 uname -n") == "h2"
         assert made.run("h1", ["ssh", "10.77.0.3", "true"]).returncode == 255
@@ -103,7 +103,7 @@ def test_hosts_of_a_process_that_was_killed_are_removed(made: MadeHosts) -> None
     words = [sys.executable, "-c", f"{code}; print('up', flush=True); time.sleep(300)"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=rig.ROOT) as process:
         assert process.stdout is not None and process.stdout.readline() == "up\n"
-        made.up()  # its maker lives
+        made.up()  # its maker is alive
         assert len(traces("lost")) == 3
         process.send_signal(signal.SIGKILL)
     made.up()
@@ -153,7 +153,7 @@ print(sorted(took)[4])
 
 
 def test_round_trips_take_what_they_shall(hosts_can_be: None) -> None:
-    """A connection is open after one; and a stream arrives whole, no faster than the cable."""
+    """A connection is open after one delay; a stream arrives complete, no faster than the cable."""
     with MadeHosts(2, rate="100mbit", rtt="20ms", name=f"far{os.getpid()}") as hosts:
         assert 0.020 <= float(said(hosts, "h1", f"{sys.executable} -c '{CONNECT}'")) < 0.5
         receiver = hosts.start("h1", [sys.executable, "-c", RECEIVE])

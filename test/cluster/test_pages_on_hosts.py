@@ -1,4 +1,4 @@
-"""Commands of pages that name other hosts, on hosts, as metadata says (test/parallel/page_runs.py)."""
+"""Commands of pages that name other hosts, run on hosts as the metadata says (test/parallel/page_runs.py)."""
 
 import re
 import sys
@@ -14,12 +14,12 @@ HOROVODRUN = f'horovodrun() {{ {sys.executable} -m horovod.runner "$@"; }}; expo
 
 
 def as_here(text: str) -> str:
-    """With the names of our hosts."""
+    """Return the text with the names of our hosts."""
     return re.sub(r"\bnode(\d)", rf"{rig.PREFIX}\1", text)
 
 
 def typed(cluster: Cluster, folder: Path, runs: list[Run], **more: str) -> None:
-    """In a folder that all hosts have, with the files of the page."""
+    """Type commands in a folder that all hosts have, with the files of the page."""
     write(runs[0], folder)
     for file in folder.glob("hosts.txt"):
         file.write_text(as_here(file.read_text()))

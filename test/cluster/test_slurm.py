@@ -1,4 +1,4 @@
-"""A Slurm allocation: hosts from its variables, and agents by srun (here: a script that uses ssh)."""
+"""A Slurm allocation: hosts from its variables, and agents by srun (a script here, which uses ssh)."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ import launching
 import pytest
 from rig import Cluster
 
-# As srun does: starts the words on every node of --nodelist, with the environment, and tells each its number.
+# Like srun: starts the words on every node of --nodelist, with the environment and the node's number.
 SRUN = """#!/bin/bash
 echo "$*" >> "$SRUN_LOG"
 [ "$1" = --version ] && { echo slurm 23.11.4; exit; }
@@ -53,7 +53,7 @@ def test_the_hosts_of_the_allocation(cluster: Cluster, variables: dict[str, str]
         f"[{rank}]<stdout>:{host}" for rank, host in enumerate(ON_EACH)
     ]
     asked = (tmp_path / "log").read_text()
-    assert asked.count("agents/agent.py") == 2  # on each of the other hosts by srun, and once
+    assert asked.count("agents/agent.py") == 2  # by srun once on each of the other hosts
     fewer = cluster.horovodrun("-np", "1", "-H", "t3:1", "hostname", **variables)
     assert fewer.stdout == "[0]<stdout>:t3\n", fewer.stderr
 
@@ -62,7 +62,7 @@ def test_the_hosts_of_the_allocation(cluster: Cluster, variables: dict[str, str]
 def test_ranks_have_the_environment_whatever_srun_exports(
     cluster: Cluster, variables: dict[str, str], exported: str
 ) -> None:
-    """Agents are given it through srun's standard input."""
+    """Agents receive it through srun's standard input."""
     words = ["-np", "2", "sh", "-c", "echo $HF_TOKEN $HOROVOD_SIMD"]
     more = {**variables, "SLURM_TASKS_PER_NODE": "1(x3)", "HF_TOKEN": "mine", "HOROVOD_SIMD": "baseline"}
     result = cluster.horovodrun(*words, **more, **({"SLURM_EXPORT_ENV": exported} if exported else {}))

@@ -1,4 +1,4 @@
-"""Jobs on two hosts that no MPI has started: as torchrun, srun and a user's own loop start them."""
+"""Jobs on two hosts without MPI, started as torchrun, srun and a user's own loop start them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def by_hand(
 
 
 def by_srun(cluster: Cluster, words: list[str], **more: str) -> Launched:
-    """As srun does it without PMI."""
+    """Start ranks as srun does without PMI."""
     return [
         cluster.start(
             host,
@@ -85,7 +85,7 @@ def digests(processes: Launched) -> list[str]:
 
 
 def test_all_launchers_give_the_same_training(cluster: Cluster) -> None:
-    """MNIST, 2 hosts with 2 ranks each, 8 bits: the same bits on all ranks, and under horovodrun."""
+    """MNIST, 2 hosts with 2 ranks each, 8 bits: the same bits on all ranks, and as under horovodrun."""
     settings = {"HOROVOD_DETERMINISTIC": "1", "OMP_NUM_THREADS": "1"}
     job = cluster.horovodrun("-np", "4", "-H", "t1:2,t2:2", *TRAINED, limit=LIMIT, **settings)
     assert job.returncode == 0, job.stdout + job.stderr
@@ -99,18 +99,18 @@ def test_all_launchers_give_the_same_training(cluster: Cluster) -> None:
     )
     assert forced.returncode == 0, forced.stdout + forced.stderr
     flat = [line.split()[-1] for line in forced.stdout.splitlines() if ": " in line]
-    assert len(flat) == 4 and len(set(flat)) == 1  # of other routes: over TCP alone
+    assert len(flat) == 4 and len(set(flat)) == 1  # of the flat route, over TCP alone
 
 
 def listening(cluster: Cluster, host: str, port: str) -> list[str]:
-    """Addresses, but sshd's; with the port where it is this one, as the system chose the others."""
+    """Return listening addresses, except sshd's; with the port only if it is this one."""
     rows = [line.split()[3] for line in cluster.run(host, ["ss", "-Hltn"]).stdout.splitlines()]
     ends = sorted({row for row in rows if not row.endswith(":22")})
     return [end if end.endswith(f":{port}") else end.rpartition(":")[0] for end in ends]
 
 
 def test_ranks_listen_in_their_network_alone(cluster: Cluster) -> None:
-    """And torch's store, on rank 0's host, on all addresses: docs/running.md lists all that do."""
+    """torch's store on rank 0's host also listens on all addresses: docs/running.md lists all that do."""
     port = cluster.next_port()
     both = by_hand(cluster, [sys.executable, PROGRAM, "1000000000"], per_host=1, port=port)
     for process in both:

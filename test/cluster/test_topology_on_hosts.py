@@ -1,4 +1,4 @@
-"""horovodrun --topology over two hosts with cables of 1 Gbit/s, and the environment table of both."""
+"""horovodrun --topology over two hosts with cables of 1 Gbit/s, and the environment table of both hosts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_hosts_addresses_and_speed(two_hosts: Cluster) -> None:
     )
     large = re.search(r" 100 MB  none +(\w+ \w+) +(\d+) ms ", done.stdout)
     assert network is not None and large is not None, done.stdout
-    assert large[1].startswith("hierarchical")  # the bytes cross the cable once, however slow the machine is
+    assert large[1].startswith("hierarchical")  # the bytes cross the cable once, also on a slow machine
     bits_per_millisecond = float(network[1]) * {"G": 1e6, "M": 1e3}[network[2]]
     latency = int(network[3]) / 1000
     assert float(large[2]) == pytest.approx(8e8 / bits_per_millisecond, rel=0.02, abs=3 * latency + 1)

@@ -1,6 +1,6 @@
-"""The command lines that are typed in the image: by these tests, by ci.yml, and in the docs.
+"""The commands that these tests, ci.yml and the docs type in the image.
 
-They are kept here once. A test holds ci.yml and docs/containers.md to them.
+This file is their only source: a test compares ci.yml and docs/containers.md with it.
 """
 
 TRAIN = "mpirun -n 2 python examples/pytorch_mnist_compress.py --bit8-allreduce --epochs 1 --allow-digits"
@@ -8,7 +8,7 @@ TRAIN_WITH_HOROVODRUN = (
     "horovodrun -np 2 python examples/pytorch_mnist_compress.py --bit8-allreduce --epochs 1 --allow-digits"
 )
 CHECK_BUILD = "horovodrun --check-build"
-# What of the package could differ in the image: kernels, options, starting ranks, what travels between them.
+# The parts of the package that may differ in the image: kernels, options, starting ranks, transports.
 QUICK_TESTS = (
     "pytest -q sources/test/single/codec/test_codec_elements.py "
     "sources/test/single/common/options/test_runner_options.py "

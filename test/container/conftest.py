@@ -1,7 +1,7 @@
-"""One image for all tests here, built from this tree; skipped, with the reason, where none can be built.
+"""One image for all tests here, built from this tree; tests are skipped with the reason if it cannot be.
 
-Tests that need it are slow, as it takes eight minutes: `make test-nightly` runs them. On every change, the
-job `image` of .github/workflows/ci.yml builds and runs the image with Docker.
+They are slow, because the build takes eight minutes: `make test-nightly` runs them. On every change, the job
+`image` of .github/workflows/ci.yml builds and runs the image with Docker.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from image import Container, Image, why_not
 
-SAID: list[str] = []  # shown at the end, whatever was captured
+SAID: list[str] = []  # printed at the end, even if the output is captured
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,8 +1,8 @@
-"""Builds the image of our Dockerfile with buildah, without an engine or a registry, and runs commands in it.
+"""Build the image of our Dockerfile with buildah, without an engine or a registry, and run commands in it.
 
 The base that the Dockerfile names (BASE) is a Debian made by debootstrap, kept in build/container between
-runs. Images and containers live in a storage of their own, removed at the end. To keep it, and with it the
-layers of a build, name a folder in HOROVOD_TEST_IMAGE_STORAGE.
+runs. Images and containers live in a separate storage, removed at the end. To keep it, with the layers of a
+build, name a folder in HOROVOD_TEST_IMAGE_STORAGE.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ KEEP = "HOROVOD_TEST_IMAGE_STORAGE"
 SUITE = "bookworm"
 BASE = "localhost/debian-made-here"
 IMAGE = "localhost/horovod"
-# As in Debian's own images: unpacking does not wait for the disk, and descriptions are not fetched.
+# Like Debian's own images: unpacking does not wait for the disk, and descriptions are not fetched.
 SETTINGS = {
     "etc/dpkg/dpkg.cfg.d/docker-apt-speedup": "force-unsafe-io\n",
     "etc/apt/apt.conf.d/docker-no-languages": 'Acquire::Languages "none";\n',
 }
-# What Debian's "slim" images leave out too.
+# Debian's "slim" images exclude these too.
 NOT_IN_SLIM = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale")
 CCACHE = """#!/bin/sh
 CCACHE_DIR=/run/ccache-files LD_LIBRARY_PATH=/run/ccache exec /run/ccache/bin/ccache "$@"
 """
-BUILD_LIMIT = 3600  # seconds, on a machine with much else to do
+BUILD_LIMIT = 3600  # seconds, on a busy machine
 NOT_STARTED = "sealing memfd copy: Device or resource busy"  # buildah's words
-STARTS = 5  # of a command that says so
+STARTS = 5  # attempts to start a command that reports this
 ISOLATION = ("--isolation", "chroot", "--network", "host")
 
 
 def why_not() -> str:
-    """Why no image can be built on this machine; "" if it can."""
+    """Return why no image can be built on this machine; "" if it can."""
     if os.geteuid() != 0:
         return "building an image without an engine needs root"
     lacking = [name for name in ("buildah", "debootstrap") if shutil.which(name) is None]
@@ -52,7 +52,7 @@ def why_not() -> str:
 
 
 def debian() -> Path:
-    """The root file system of a minimal Debian as one file, made by debootstrap unless it is there."""
+    """Return the root file system of a minimal Debian as one file; debootstrap makes it if it is missing."""
     made = CACHE / f"{SUITE}.tar"
     if not made.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def debian() -> Path:
 
 
 def mirror() -> str:
-    """Where this machine gets its Debian packages."""
+    """Return the mirror from which this machine gets its Debian packages."""
     folder = Path("/etc/apt")
     files = [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]
     lines = "\n".join(path.read_text() for path in files if path.is_file())
@@ -89,10 +89,10 @@ def _run(command: Sequence[str], limit: float = BUILD_LIMIT) -> str:
 def _started(
     command: Sequence[str], limit: float, *, stdout: int, stderr: int
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command; again while buildah could not start itself.
+    """Run a command, again if buildah could not start itself.
 
-    It runs from a copy of its program in memory, whose pages a busy kernel may still hold when they are to be
-    sealed: then it says so and ends before it has done anything.
+    buildah runs from a copy of its program in memory. A busy kernel may still hold the copy's pages when they
+    are to be sealed: buildah then reports it and ends before it has done anything.
     """
     for _ in range(STARTS):
         done = subprocess.run(
@@ -112,7 +112,7 @@ def _started(
 
 
 class Image:
-    """The image, in a storage of its own. Use it in a `with` block."""
+    """The image, in a separate storage. Use it in a `with` block."""
 
     def __init__(self) -> None:
         kept = os.environ.get(KEEP)
@@ -129,7 +129,7 @@ class Image:
         self.buildah("rm", "--all")
         if not self._keeps:
             self.buildah("rmi", "--all", "--force")
-            # The storage driver leaves its own folder mounted on itself.
+            # The storage driver leaves its folder mounted on itself.
             overlay = str(self.folder / "root" / "overlay")
             subprocess.run(["umount", overlay], capture_output=True, check=False)
             shutil.rmtree(self.folder)
@@ -138,7 +138,7 @@ class Image:
         return _run(["buildah", *self.storage, command, *arguments], limit)
 
     def build(self, arguments: Sequence[str] = ()) -> str:
-        """Builds what the Dockerfile says, from a base made here; returns what the build printed."""
+        """Build the Dockerfile from a base made here; return the build's output."""
         self._make_base()
         settings = pip_settings.configured()
         bundle = pip_settings.certificates(settings)
@@ -148,15 +148,15 @@ class Image:
         volumes += [f"{folder}:{folder}:ro" for folder in pip_settings.folders(settings)]
         words = [word for volume in volumes for word in ("-v", volume)]
         words += self._compilers_cache()
-        cached = ["--layers"] if self._keeps else []  # which takes longer, for a storage that stays
+        cached = ["--layers"] if self._keeps else []  # slower, for a storage that is kept
         how = [*cached, "--jobs", "2", "--pull=never", *ISOLATION, *words, "--build-arg", f"BASE={BASE}"]
         return self.buildah("bud", *how, *arguments, "-t", IMAGE, str(ROOT))
 
     def _compilers_cache(self) -> list[str]:
-        """Options that lend a build this machine's ccache, if it is of the same Debian: so is its compiler.
+        """Return options that give a build this machine's ccache, if it has the same Debian and compiler.
 
-        It knows again what was compiled with the same CMake, as on a machine that has pip's too, and the same
-        warnings.
+        The cache hits if CMake is the same, as on a machine that also has pip's, and the warnings are the
+        same.
         """
         program, release = shutil.which("ccache"), Path("/etc/os-release").read_text()
         if program is None or f"VERSION_CODENAME={SUITE}\n" not in release:
@@ -184,12 +184,11 @@ class Image:
         self.buildah("rm", container)
 
     def description(self) -> dict[str, Any]:
-        """The configuration of the image, by the names of the OCI: User, Env, Labels, ..."""
+        """Return the configuration of the image, with the OCI's names: User, Env, Labels, ..."""
         shown = json.loads(self.buildah("inspect", "--type", "image", IMAGE))
         return dict(shown["OCIv1"]["config"])
 
     def size(self) -> int:
-        """Bytes of all layers, uncompressed."""
         sizes = json.loads(self.buildah("images", "--json", IMAGE))
         return _bytes(sizes[0]["size"])
 
@@ -203,28 +202,28 @@ def _bytes(text: str) -> int:
 
 
 class Container:
-    """A container of the image, whose commands run as the image says: its user, folder and variables."""
+    """A container of the image, whose commands run with the image's user, folder and variables."""
 
     def __init__(self, image: Image, name: str) -> None:
         self.image = image
         self.name = name
 
     def command(self, command: str, *options: str) -> list[str]:
-        """The command line that runs a shell line in it."""
+        """Return the command line that runs a shell line in the container."""
         words = ["buildah", *self.image.storage, "run", *ISOLATION, *options, self.name]
         return [*words, "--", "bash", "-c", command]
 
     def run(self, command: str, *options: str, limit: float = 120) -> subprocess.CompletedProcess[str]:
-        """stdout and stderr come together; a command that takes too long fails."""
+        """Run a shell line; stdout and stderr come together. A command that takes too long fails."""
         words = self.command(command, *options)
         return _started(words, limit, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def files(self) -> Path:
-        """Its root file system, as a folder of this machine."""
+        """Return the container's root file system, as a folder of this machine."""
         return Path(self.image.buildah("mount", self.name).strip())
 
 
-if __name__ == "__main__":  # builds the image and says what came out; for people
+if __name__ == "__main__":  # for people: builds the image and prints the result
     with Image() as built:
         print(built.build(sys.argv[1:]))
         print(f"{built.size() / 1e6:.0f} MB")

@@ -1,6 +1,6 @@
-"""Where pip of this machine finds packages, for a pip in the image: one file, and the folders that it names.
+"""The packages' source of this machine's pip, for a pip in the image: one file, and the folders it names.
 
-Nothing of it gets into the image: the file and the folders are there, read-only, while it is built.
+They are mounted read-only during the build, and nothing of them gets into the image.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
-# What says where packages come from and how they are reached; the rest is this machine's own business.
+# Settings about the source of packages and the way to reach it; other settings are not copied.
 SOURCES = (
     "index-url",
     "extra-index-url",
@@ -31,14 +31,14 @@ CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
 def configured() -> dict[str, str]:
-    """The settings of pip.conf files and PIP_ variables, by name; a variable beats a file, as for pip."""
+    """Return the settings of pip.conf files and PIP_ variables, by name; a variable wins, as in pip."""
     command = [sys.executable, "-m", "pip", "config", "list"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return parsed(listed)
 
 
 def parsed(listed: str) -> dict[str, str]:
-    """What `pip config list` printed. Sections, as global and install, come before the environment."""
+    """Parse the output of `pip config list`. Sections (global, install) come before the environment."""
     found: dict[int, dict[str, str]] = {0: {}, 1: {}}
     for line in listed.splitlines():
         match = _LINE.fullmatch(line)
@@ -49,9 +49,9 @@ def parsed(listed: str) -> dict[str, str]:
 
 
 def folders(settings: Mapping[str, str]) -> list[Path]:
-    """The folders of this machine that the settings name, as a path or as file://, without repetition.
+    """Return the folders of this machine that the settings name, as paths or file://, without repetition.
 
-    The pages of an index in .../simple refer to files beside that folder, so the folder above it is meant.
+    An index in .../simple refers to files beside that folder, so the folder above it counts.
     """
     found = [path.parent if path.name == "simple" else path for path in _paths(settings)]
     return sorted({path for path in found if path.is_dir()})
@@ -67,13 +67,13 @@ def _paths(settings: Mapping[str, str]) -> Iterator[Path]:
 
 
 def certificates(settings: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The bundle of authorities by which this machine knows the servers that it downloads from, if any."""
+    """Return the certificate bundle by which this machine knows the servers of its downloads, if any."""
     named = [settings.get("cert"), environment.get("SSL_CERT_FILE"), str(CERTIFICATES)]
     return next((Path(text) for text in named if text and Path(text).is_file()), None)
 
 
 def text(settings: Mapping[str, str], certificates_there: str) -> str:
-    """A pip.conf of the settings that say where packages come from; "" for no certificates."""
+    """Return a pip.conf with the settings about the source of packages; "" for no certificates."""
     lines = ["[global]"]
     for name in SOURCES:
         if name in settings:

@@ -1,7 +1,7 @@
-"""Pods of an MPIJob, played by made hosts whose root is that of a container of the image.
+"""Pods of an MPIJob, emulated by made hosts whose root is the root of a container of the image.
 
-What the MPI Operator (v2beta1) does is written down here: the names of pods, /etc/mpi/hostfile, the key of
-the job mounted into sshAuthMountPath, and the variables that it sets for Open MPI.
+The module implements the MPI Operator (v2beta1): the names of pods, /etc/mpi/hostfile, the key of the job
+mounted into sshAuthMountPath, and the variables that it sets for Open MPI.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from horovod.made_hosts import MadeHosts
 
 TIMED_OUT = 124  # the exit code that stands for a passed time limit, as in coreutils' timeout
 
-# As root on a made host, whose mounts are its own. A Secret belongs to root, read-only and readable for all.
+# Runs as root on a made host, which has its own mounts. A Secret belongs to root, and all users can read it.
 MAKE_A_POD = """
 set -e
 root=$1 made=$2 keys=$3 shm=$4 secret=$5
@@ -35,7 +35,7 @@ mount --bind "$secret" "$root$keys" && mount -o remount,ro,bind "$root$keys"
 
 
 def operator_variables(slots: int) -> dict[str, str]:
-    """What the operator sets in the launcher for mpiImplementation: OpenMPI."""
+    """Return the variables that the operator sets in the launcher for mpiImplementation: OpenMPI."""
     return {
         "K_MPI_JOB_ROLE": "launcher",
         "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
@@ -48,11 +48,15 @@ def operator_variables(slots: int) -> dict[str, str]:
 
 
 class Pods:
-    """The launcher and the workers of a manifest, on a network of their own. Use it in a `with` block.
+    """The launcher and the workers of a manifest, on a separate network. Use it in a `with` block.
 
-    root: the files of a container of the image. variables: those of the image. shm: size of /dev/shm.
-    secret: a folder to mount for keys, instead of one as the operator makes it. Hosts are pod1 (the
-    launcher), pod2 and so on; names of pods lead there too.
+    Args:
+        root: the files of a container of the image.
+        variables: the image's variables.
+        shm: size of /dev/shm.
+        secret: a folder to mount for keys, instead of one as the operator makes it.
+
+    Hosts are pod1 (the launcher), pod2 and so on; they also resolve the names of pods.
     """
 
     def __init__(
@@ -114,21 +118,21 @@ class Pods:
         if self.secret.exists():
             return
         self.secret.mkdir()
-        key = self.secret / "id_rsa"  # its name, whatever kind it is
+        key = self.secret / "id_rsa"  # its name for every type of key
         subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "521", "-N", "", "-f", str(key)], check=True)
         (self.secret / "authorized_keys").write_text((self.secret / "id_rsa.pub").read_text())
         for path in self.secret.iterdir():
             path.chmod(0o644)
 
     def container(self, role: str) -> dict[str, Any]:
-        """The container of the launcher or of the workers, as the manifest has it."""
+        """Return the manifest's container of the launcher or of the workers."""
         (found,) = self.spec["mpiReplicaSpecs"][role]["template"]["spec"]["containers"]
         return dict(found)
 
     def start(self, pod: int, words: Sequence[str], **variables: str) -> subprocess.Popen[str]:
         """Start a command in a pod (0 is the launcher), as the image's user and in the image's folder."""
         user = self.container("Worker" if pod else "Launcher")["securityContext"]["runAsUser"]
-        # This machine may be busy, with pods that would be machines.
+        # This machine may be busy, unlike the machines of real pods.
         given = {"HOME": "/home/mpiuser", "HOROVOD_START_TIMEOUT": "120", **variables}
         words_of_env = [*self.variables, *(f"{name}={text}" for name, text in given.items())]
         inside = ["env", "-i", *words_of_env, "bash", "-c", 'cd && exec "$@"', "pod", *words]
@@ -138,7 +142,7 @@ class Pods:
     def run(
         self, pod: int, words: Sequence[str], limit: float = 300, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """A command in a pod, to its end; one that has not ended by ``limit`` seconds fails."""
+        """Run a command in a pod to its end; a command that has not ended by ``limit`` seconds fails."""
         done = self.run_for(limit, pod, words, **variables)
         assert done.returncode != TIMED_OUT, (
             f"{words} took more than {limit} s: {done.stdout[-3000:]} {done.stderr[-3000:]}"
@@ -148,14 +152,14 @@ class Pods:
     def run_for(
         self, limit: float, pod: int, words: Sequence[str], **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """A command in a pod, which is ended after ``limit`` seconds: then its exit code is TIMED_OUT."""
+        """Run a command in a pod, which is ended after ``limit`` seconds: its exit code is then TIMED_OUT."""
         process = self.start(pod, words, **variables)
         code = TIMED_OUT
         try:
             out, err = process.communicate(timeout=limit)
             code = process.returncode
         except subprocess.TimeoutExpired:
-            # Not with SIGTERM: who hangs may hang on, and keep the pipes open.
+            # Not SIGTERM: a process that hangs may ignore it and keep the pipes open.
             for one in [*psutil.Process(process.pid).children(recursive=True), process]:
                 with suppress(psutil.NoSuchProcess):
                     one.kill()
@@ -163,7 +167,7 @@ class Pods:
         return subprocess.CompletedProcess(list(words), code, out, err)
 
     def launch(self, **variables: str) -> subprocess.CompletedProcess[str]:
-        """The manifest's launcher, with the variables that the operator sets."""
+        """Run the manifest's launcher, with the operator's variables."""
         launcher = self.container("Launcher")
         given = {**operator_variables(self.spec["slotsPerWorker"]), **variables}
         return self.run(0, [*launcher["command"], *launcher["args"]], **given)

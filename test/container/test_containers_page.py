@@ -1,7 +1,7 @@
-"""Every command of docs/containers.md is run: buildah in place of Docker, made hosts in place of machines.
+"""Every command of docs/containers.md is run: buildah replaces Docker, made hosts replace machines.
 
-A `docker run` line is held to be what Docker takes, and its command is run in the image. Builds are run by
-`image.Image`; the arguments that the page gives are held to be those of the Dockerfile.
+A `docker run` line must be valid for Docker, and its command is run in the image. `image.Image` runs builds;
+the build arguments on the page must be the Dockerfile's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def of(*words: str) -> list[str]:
 
 
 def command_of(line: str) -> str:
-    """What a `docker run` line runs in the image, which comes after options that Docker has."""
+    """Return the command that a `docker run` line runs in the image, after options that Docker has."""
     words = shlex.split(line)[2:]
     while words[0] != "horovod":
         assert words[0] in RUN_OPTIONS, line
@@ -96,7 +96,7 @@ def test_containers_on_two_machines(image: Image, container: Container, tmp_path
     reason = made_hosts.why_not()
     if reason:
         pytest.skip(reason)
-    script = "\n".join(["set -e", *job_folder()]).replace("sudo ", "")  # we are root
+    script = "\n".join(["set -e", *job_folder()]).replace("sudo ", "")  # the test runs as root
     subprocess.run(["bash", "-c", script], cwd=tmp_path, check=True)
     server, job = map(command_of, in_pods())
     assert server == commands.SSHD
@@ -109,7 +109,7 @@ def test_containers_on_two_machines(image: Image, container: Container, tmp_path
 
 
 def test_buildah_as_documented(image: Image, tmp_path: Path) -> None:
-    """In our own storage, and from the name that the page gives to the image."""
+    """The image is in our storage, under the name that the page gives it."""
     settings = (
         f'[storage]\ndriver = "overlay"\ngraphroot = "{image.folder}/root"\nrunroot = "{image.folder}/run"\n'
     )

@@ -1,4 +1,4 @@
-"""The image of our Dockerfile: what is in it, who runs in it, and that training and tests work there."""
+"""The image of our Dockerfile: its content and its user, and that training and tests work in it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def said(container: Container, command: str, *options: str, limit: float = 200) 
 
 
 def mnist() -> list[str]:
-    """What gives a container the real MNIST, if this machine has it."""
+    """Return the options that give a container the real MNIST, if this machine has it."""
     named = os.environ.get("MNIST_DATA_DIR", str(WORKPLACE))
     there = Path(named).is_dir()
     return ["-v", f"{named}:/data/mnist:ro", "-e", "MNIST_DATA_DIR=/data/mnist"] if there else []
@@ -53,12 +53,12 @@ def test_nothing_that_compiles_is_shipped(container: Container) -> None:
 
 
 def test_no_secret_and_no_cache_is_in_a_layer(image: Image) -> None:
-    root = image.container().files()  # in which nothing has run
+    root = image.container().files()  # of a container in which nothing has run
     assert not [path.name for path in (root / "etc" / "ssh").iterdir() if path.name.startswith("ssh_host")]
     assert not list((root / "home" / "mpiuser" / ".ssh").iterdir())
     for absent in ("etc/pip.conf", "run/ca.crt", "root/.cache", "home/mpiuser/.cache", "wheels", "build"):
         path = root / absent
-        # A file that was mounted during the build may leave an empty one behind.
+        # A file mounted during the build may leave an empty one behind.
         assert not path.exists() or (path.is_file() and path.stat().st_size == 0), absent
     for emptied in ("var/lib/apt/lists", "var/cache/apt/archives"):
         assert not [path for path in (root / emptied).rglob("*") if path.is_file() and path.name != "lock"]
@@ -69,7 +69,7 @@ def test_no_secret_and_no_cache_is_in_a_layer(image: Image) -> None:
 
 
 def test_python_files_are_compiled(container: Container) -> None:
-    """Nobody may write beside them later: each rank would compile all of PyTorch at each start."""
+    """Ranks cannot write beside the modules later: each would compile all of PyTorch at each start."""
     (packages,) = (container.files() / "opt" / "horovod" / "lib").glob("python3*/site-packages")
     for source in (packages / "horovod" / "__init__.py", packages / "torch" / "__init__.py"):
         assert list((source.parent / "__pycache__").glob("__init__.*.pyc")), source
@@ -99,7 +99,7 @@ def test_mpirun_trains(container: Container) -> None:
 
 
 def test_horovodrun_trains(container: Container) -> None:
-    busy = ("-e", "HOROVOD_START_TIMEOUT=120")  # as this machine may be
+    busy = ("-e", "HOROVOD_START_TIMEOUT=120")  # this machine may be busy
     shown = said(container, commands.TRAIN_WITH_HOROVODRUN, *busy, limit=400)
     assert "[0]<stdout>:parameters     bit-identical on 2 rank(s)" in shown
 

@@ -1,4 +1,4 @@
-"""What of this machine's pip a pip in the image is told, on machines with and without settings."""
+"""The settings of this machine's pip that a pip in the image receives, if the machine has any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""deploy/kubeflow/mpijob.yaml for real: launcher and workers on hosts of their own, in the image."""
+"""deploy/kubeflow/mpijob.yaml: launcher and workers on separate hosts, in the image."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_launcher_trains_on_the_workers(pods: Pods) -> None:
 
 def test_ranks_are_where_the_host_file_says(pods: Pods) -> None:
     words = ["horovodrun", "-np", "4", "--hostfile", "/etc/mpi/hostfile", "-p", "2222", "hostname"]
-    # The variables of today's operator, and one by which that of v1 replaced ssh.
+    # The variables of the current operator, and one by which v1's operator replaced ssh.
     given = {**operator_variables(2), "OMPI_MCA_plm_rsh_agent": "/etc/mpi/kubexec.sh"}
     done = pods.run(0, words, **given)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -49,10 +49,10 @@ def test_ranks_are_where_the_host_file_says(pods: Pods) -> None:
 
 
 def test_mpirun_needs_to_be_told_of_the_host_file(pods: Pods) -> None:
-    """As docs/containers.md says: Open MPI 5 reads none of the operator's variables.
+    """docs/containers.md: Open MPI 5 reads none of the operator's variables.
 
-    It is mpirun by itself, of Open MPI 5.0.11, which has been seen not to end when all its ranks had: what
-    counts is where they ran.
+    The job is plain mpirun of Open MPI 5.0.11, which sometimes does not end when all its ranks have: the test
+    checks where the ranks ran.
     """
     words = ["mpirun", "-np", "2", "--oversubscribe", "hostname"]
     assert pods.run(0, words, **operator_variables(2)).stdout.split() == ["pod1", "pod1"]
@@ -71,7 +71,7 @@ def test_one_logs_in_with_the_key_of_the_job_only(pods: Pods) -> None:
 
 
 def test_shared_memory_that_is_too_small(files: tuple[Path, list[str]]) -> None:
-    """What docs/containers.md says of --shm-size: the error, and the way without shared memory."""
+    """docs/containers.md about --shm-size: the error, and the way without shared memory."""
     program = (
         "import horovod.torch as hvd, torch; hvd.init(); print(hvd.allreduce(torch.ones(9), op=hvd.Sum))"
     )

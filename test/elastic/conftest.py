@@ -1,4 +1,4 @@
-"""Tests here start horovodrun as those of test/parallel do, and ranks of test/failures and of benchmarks."""
+"""Tests here start horovodrun as test/parallel does, with rank programs of test/failures and benchmarks."""
 
 import sys
 from pathlib import Path

@@ -19,11 +19,11 @@ from survival.notes import Notes
 
 __all__ = ["LONG", "Job", "Worker", "at_step"]
 
-LONG = sys.maxsize  # epochs of a job that trains until it is told to stop
+LONG = sys.maxsize  # epochs of a job that trains until it is stopped
 
 
 def at_step(kind: str, rank: int, step: int, point: str = "step") -> Event:
-    """An event for the worker that has this rank at first."""
+    """Return an event for the worker that begins with this rank."""
     return Event(kind, rank, moment=Moment(point, step=step))
 
 
@@ -38,7 +38,7 @@ class Worker:
 
 
 class Job:
-    """A program in its folder, what its ranks note, and the job that carries it out."""
+    """A program in its folder, the notes of its ranks, and its job."""
 
     def __init__(self, folder: Path, *events: Event, **more: Any) -> None:
         folder.mkdir(exist_ok=True)
@@ -51,7 +51,7 @@ class Job:
         self._notes = Notes(folder)
 
     def hosts(self, *numbers: int) -> None:
-        """Those that discovery finds from now on: 127.0.0.N. It never reads half of them."""
+        """Set the hosts that discovery finds from now on: 127.0.0.N. It never reads a half-written list."""
         new = self.folder / "hosts.new"
         new.write_text("".join(f"127.0.0.{number}:1\n" for number in numbers))
         new.rename(self.folder / "hosts")
@@ -60,7 +60,7 @@ class Job:
     def started(
         self, *words: str, finds_hosts: bool = True, stdin: int = subprocess.DEVNULL, **variables: str
     ) -> Iterator[Job]:
-        """While it runs. ``finds_hosts`` False: those of the beginning are known, and no others come."""
+        """Run the job in the block. ``finds_hosts`` False: only the hosts at the start are known."""
         there = ["--host-discovery-script", f"cat {self.folder}/hosts"]
         there = there if finds_hosts else ["-H", "127.0.0.1,127.0.0.2"]
         self.mark = fresh_mark()
@@ -78,15 +78,13 @@ class Job:
         return [note for note in self._notes.all() if note["what"] == what]
 
     def workers(self) -> dict[str, Worker]:
-        """By host, the last there that has made a step. Those that have ended stay as they were."""
+        """Return by host the last worker there that finished a step, also if it has ended."""
         return {
             note["host"]: Worker(note["pid"], note["rank"], note["size"], note["step"])
             for note in self.notes("step")
         }
 
     def wait(self, is_so: Callable[[list[Worker]], bool], seconds: float = 40) -> None:
-        """Until it is so of the workers."""
-
         def has_come() -> bool:
             assert self.process.poll() is None, self.end()
             return is_so(list(self.workers().values()))
@@ -94,7 +92,6 @@ class Job:
         busy.until(has_come, seconds)
 
     def wait_for_size(self, size: int) -> None:
-        """Until so many train together."""
         self.wait(lambda workers: len([one for one in workers if one.size == size]) >= size)
 
     def end(self) -> int:
@@ -102,6 +99,6 @@ class Job:
         return self.process.returncode
 
     def stop(self) -> int:
-        """At the end of an epoch."""
+        """Stop the job at the end of an epoch; return its exit code."""
         (self.folder / "stop").touch()
         return self.end()

@@ -1,6 +1,7 @@
-"""A worker of an elastic job with an emulated GPU of its own: `gpu_rank.py FOLDER`.
+"""A worker of an elastic job with its own emulated GPU: `gpu_rank.py FOLDER`.
 
-Worker 1 is killed in the middle of operations over NCCL. The others go on, and then from world to world.
+Worker 1 is killed in the middle of operations over NCCL. The others continue, and then go from world to
+world.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ communicators = ctypes.CDLL(os.environ["HOROVOD_NCCL_LIBRARY"]).emulatedNcclComm
 
 
 def reduced(step: int, number: int) -> torch.Tensor:
-    """What all ranks have of this step and number, and on top of it the own rank."""
+    """Return a rank's contribution: the part of all ranks, by step and number, plus the rank."""
     return torch.full((3000,), float(100 * step + number)) + float(hvd.rank())
 
 

@@ -1,4 +1,4 @@
-"""Says how it finds its process: test_restart.py compares ranks that were forked with those that were not."""
+"""Print the state of its process: test_restart.py compares forked ranks with ranks that were not forked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that goes from world to world, and writes down what its process holds in each.
+"""A worker that goes from world to world, and writes what its process holds in each.
 
 Started as `resets_rank.py FOLDER RESETS`.
 """
@@ -23,7 +23,7 @@ FOLDER, RESETS = Path(sys.argv[1]), int(sys.argv[2])
 
 
 class MallocInformation(ctypes.Structure):
-    """What glibc's mallinfo2(3) returns: `uordblks` bytes in use, `hblkhd` in mappings of their own."""
+    """The result of glibc's mallinfo2(3): `uordblks` bytes in use, `hblkhd` bytes in separate mappings."""
 
     _fields_ = [
         *[(name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks")],
@@ -36,7 +36,7 @@ mallinfo2.restype = MallocInformation
 
 
 def held() -> dict[str, int]:
-    """Of this process; mapped files of /dev/shm, which have no names any more."""
+    """Return what this process holds, and its mappings of unlinked files of /dev/shm."""
     gc.collect()
     given_out = mallinfo2()
     maps = Path("/proc/self/maps").read_text().splitlines()
@@ -69,7 +69,7 @@ def train(state: Any) -> None:
             optimizer.step()
             state.step += 1
         seen.append(held())
-        if hvd.rank() == 0:  # as if its launcher had said so
+        if hvd.rank() == 0:  # in place of its launcher
             state.on_hosts_updated(float(len(seen)), ADDED)
         state.commit()
 

@@ -1,4 +1,4 @@
-"""horovod.run with elastic jobs: results of those that are left, and why there are none."""
+"""horovod.run with elastic jobs: results of the remaining ranks, and the error if there are none."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ except RuntimeError as error:
 """
 
 
-BY_HOST = {"HOROVOD_ELASTIC_BLACKLIST": "host"}  # nobody comes back while it runs
+BY_HOST = {"HOROVOD_ELASTIC_BLACKLIST": "host"}  # a worker does not come back during the test
 
 
 def run(what: str, folder: Path) -> subprocess.CompletedProcess[str]:

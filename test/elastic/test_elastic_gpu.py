@@ -1,4 +1,4 @@
-"""GPUs, emulated: a worker dies in an operation over NCCL. The others abort and make a communicator."""
+"""Emulated GPUs: a worker dies in an operation over NCCL; the others abort and make a new communicator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_communicators_are_made_again(tmp_path: Path) -> None:
         "HOROVOD_TEST_EMULATED_GPU": str(emulation.library_path()),
         "HOROVOD_NCCL_LIBRARY": str(emulation.nccl_path()),
         "EMULATED_CUDA_DEVICES": "4",
-        "EMULATED_CUDA_ANY_MEMORY": "1",  # torch's tensors are of the host
+        "EMULATED_CUDA_ANY_MEMORY": "1",  # torch's tensors are in host memory
         "HOROVOD_GPU_TRANSPORT": "nccl",
         "PYTHONPATH": os.pathsep.join([str(TEST / "parallel"), os.environ.get("PYTHONPATH", "")]),
     }

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(120)
 
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
-    """Of workers that train until they are told to stop."""
+    """A job of workers that train until they are stopped."""
     return Job(tmp_path, epochs=LONG)
 
 
@@ -58,8 +58,9 @@ def test_a_killed_worker_is_replaced_on_another_host(job: Job) -> None:
 
 
 def test_each_worker_has_output_and_a_file_of_its_own(job: Job, tmp_path: Path) -> None:
-    """A newcomer begins as rank 1 while the worker lives that began so, and that has become rank 0. Standard
-    input goes with the first rank 0, and nobody else reads what is left.
+    """A new worker starts as rank 1 while the worker that started as rank 1 is alive and has become rank 0.
+
+    Standard input belongs to the first rank 0, and no other worker reads the rest.
     """
     out = tmp_path / "out"
     job.hosts(1, 2, 3)
@@ -89,7 +90,7 @@ def test_each_worker_has_output_and_a_file_of_its_own(job: Job, tmp_path: Path) 
 
 @pytest.mark.parametrize("victim", [0, 2], ids=["rank 0 of the first world", "a newcomer"])
 def test_a_death_while_ranks_meet(victim: int, tmp_path: Path) -> None:
-    """The launcher has told it its place, and nobody has seen it since."""
+    """The worker dies when the launcher has sent its place, and before any other rank sees it."""
     job = Job(tmp_path, at_step("killed", victim, 0, "meeting"), epochs=LONG)
     with job.started("-np", "2", "--min-np", "1"):
         if victim == 2:
@@ -106,7 +107,7 @@ def test_a_death_while_ranks_meet(victim: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", [STALLS, SILENCE], ids=["stall", "silence"])
 def test_a_stopped_worker_is_left_behind(limit: dict[str, str], job: Job) -> None:
-    """By the others, who wait for it, or ended by what started it: its host is theirs."""
+    """The ranks that wait for it report it, or its parent process ends it."""
     job.hosts(1, 2, 3)
     with job.started("-np", "3", "--min-np", "2", *BY_HOST, **limit):
         job.wait_for_size(3)

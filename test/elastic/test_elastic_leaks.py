@@ -1,4 +1,4 @@
-"""A process that goes through many worlds holds no more after the last than after the first ones."""
+"""A process that goes through many worlds holds no more after the last world than after the first ones."""
 
 from __future__ import annotations
 

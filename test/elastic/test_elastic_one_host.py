@@ -1,4 +1,4 @@
-"""An elastic job on one machine: a worker that dies costs its slot for a while, and the others train on."""
+"""An elastic job on one machine: a dead worker blocks its slot for a while, and the others train on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import busy
 import pytest
 from launching import fresh_mark, horovodrun, processes_of, start
 
-# Each step is a line in a file of its process: its size, and the GPU that it would have taken.
+# Each step is a line in a file of its process: the size, and the GPU that the process would use.
 SCRIPT = """
 import json, os, pathlib, time
 import torch
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.timeout(180)
 
 
 def last_steps(folder: Path) -> dict[int, dict[str, Any]]:
-    """Of each process that has made one, by its id."""
+    """Return the last step of each process that finished one, by process id."""
     found = {}
     for file in folder.glob("*.steps"):
         if lines := file.read_text().split("\n")[:-1]:
@@ -69,7 +69,7 @@ class Job:
         busy.until(has_come, 60)
 
     def wait_for(self, size: int, *without: int) -> dict[int, dict[str, Any]]:
-        """The last steps of so many processes that train together, none of which is one of these."""
+        """Wait until `size` processes, none of them in `without`, train together; return their last steps."""
 
         def members() -> dict[int, dict[str, Any]]:
             steps = last_steps(self.folder)

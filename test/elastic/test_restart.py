@@ -1,4 +1,4 @@
-"""Jobs whose processes are started again after a loss: by horovodrun --elastic-restart, and by torchrun."""
+"""Jobs whose processes restart after a loss: by horovodrun --elastic-restart, and by torchrun."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from launching import environment, fresh_mark, horovodrun, processes_of, start
 
 BEHAVIOUR = Path(__file__).with_name("plain_rank.py")
 DETERMINISTIC = {"HOROVOD_DETERMINISTIC": "1"}
-LIMIT = 200  # seconds, on a machine that does other things
+LIMIT = 200  # seconds, on a busy machine
 
 
 def hosts(count: int) -> list[str]:
@@ -27,7 +27,7 @@ def hosts(count: int) -> list[str]:
 
 class RestartedJob(Job):
     def undisturbed(self) -> set[str]:
-        """Digests of a job that begins where the last processes did, and is left alone."""
+        """Return the digests of an undisturbed job that begins at the state of the last processes."""
         last = [note for note in self.notes("begins") if note["rank"] == 0][-1]
         twin = Job(self.folder / "undisturbed", resume=last["kept"])
         words = ["--launcher", "tcp", "-np", str(last["size"])]

@@ -1,8 +1,8 @@
-"""Builds the emulated CUDA and NCCL and, against them, all of libhorovod_cuda.so; how is in CMakeLists.txt.
+"""Build the emulated CUDA and NCCL, and all of libhorovod_cuda.so against them; CMakeLists.txt says how.
 
-The result lies in build/emulated_cuda. It is built once for all tests, and in part again when a source has
-changed. A process with AddressSanitizer (scripts/test_sanitized.sh) has an instrumented one. One with
-ThreadSanitizer has not: to it coroutines would be threads that nobody has started.
+The result lies in build/emulated_cuda. It is built once for all tests, and partly again if a source has
+changed. A process with AddressSanitizer (scripts/test_sanitized.sh) has an instrumented build. A process with
+ThreadSanitizer has not: coroutines would look like threads with no known start.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path.append(str(ROOT))  # last: a sanitized build may stand before it
+sys.path.append(str(ROOT))  # last, because a sanitized build may precede it
 
 from build_support import requirements  # noqa: E402
 from build_support.ccache import ccache_settings, compiler_launcher  # noqa: E402
@@ -29,28 +29,28 @@ SANITIZE = "address,undefined" if hasattr(ctypes.CDLL(None), "__asan_init") else
 
 
 def library_path() -> Path:
-    """libhorovod_cuda_emulated.so, for use_device_library()."""
+    """Return libhorovod_cuda_emulated.so, for use_device_library()."""
     return _built() / "libhorovod_cuda_emulated.so"
 
 
 def runtime_path() -> Path:
-    """libcudart_emulated.so, for tests that speak to the runtime themselves."""
+    """Return libcudart_emulated.so, for tests that call the runtime themselves."""
     return _built() / "libcudart_emulated.so"
 
 
 def nccl_path() -> Path:
-    """libnccl_emulated.so, for HOROVOD_NCCL_LIBRARY."""
+    """Return libnccl_emulated.so, for HOROVOD_NCCL_LIBRARY."""
     return _built() / "libnccl_emulated.so"
 
 
 def trials_path() -> Path:
-    """libtrials_emulated.so: kernels of which test_emulated_cuda.py knows what they compute."""
+    """Return libtrials_emulated.so: kernels with results that test_emulated_cuda.py knows."""
     return _built() / "libtrials_emulated.so"
 
 
 @functools.cache
 def _built() -> Path:
-    """The folder with the libraries; waits while another process builds them."""
+    """Return the folder of the libraries; wait while another process builds them."""
     folder = ROOT / "build" / "emulated_cuda" / ("sanitized" if SANITIZE else "plain")
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -63,7 +63,7 @@ def _built() -> Path:
 def _configure(folder: Path) -> None:
     try:
         compiler = requirements.compiler()
-    except requirements.BuildError as error:  # as in our image, which ships nothing that compiles
+    except requirements.BuildError as error:  # as in our image, which has no compiler
         pytest.skip(f"no GPU can be emulated: {error}", allow_module_level=True)
     settings = {
         "CMAKE_CXX_COMPILER": compiler[0],
@@ -82,7 +82,7 @@ def _configure(folder: Path) -> None:
 
 
 def _device_interface() -> str:
-    """As the package's CMakeLists.txt computes it: what must be the same in _native."""
+    """Return the digest that the package's CMakeLists.txt computes, which must match _native's."""
     native = ROOT / "horovod" / "native"
     others = ("codec/format_list.h", "base/error.h", "base/sentences.h")
     headers = [*sorted((native / "device").glob("*.h")), *(native / name for name in others)]

@@ -17,7 +17,7 @@ import build
 
 
 class DeviceError(Exception):
-    """An error of the core: its class, its code and its facts, as text."""
+    """An error of the core: its class, code and facts, as text."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -27,7 +27,7 @@ class DeviceError(Exception):
 
 @contextmanager
 def refused_there(kind: str, code: str, **facts: str) -> Iterator[None]:
-    """Inside, the core has to throw this."""
+    """Check that the block makes the core throw this error."""
     with pytest.raises(DeviceError) as caught:
         yield
     error = caught.value
@@ -36,7 +36,7 @@ def refused_there(kind: str, code: str, **facts: str) -> Iterator[None]:
 
 
 class Transfer(ctypes.Structure):
-    """DeviceTransfer of device/communicator.h."""
+    """The struct DeviceTransfer of device/communicator.h."""
 
     _fields_ = (("peer", c_int), ("data", c_void_p), ("bytes", c_size_t))
 
@@ -59,7 +59,7 @@ ERRORS = (
 
 @lru_cache(maxsize=1)
 def trials() -> ctypes.CDLL:
-    """The functions, over libhorovod_cuda_emulated.so."""
+    """Load the functions, over libhorovod_cuda_emulated.so."""
     library = ctypes.CDLL(str(build.trials_path()))
     for name in (*ERRORS, "nccl_why_none", "nccl_failure"):
         getattr(library, name).restype = c_char_p
@@ -162,7 +162,7 @@ def make_id() -> bytes:
 
 
 class Communicator:
-    """A rank's communicator over the emulated NCCL, on a stream of its own. Making it waits for all ranks."""
+    """A rank's communicator over the emulated NCCL, on its own stream. Its constructor waits for all."""
 
     def __init__(self, gpu: Gpu, unique: bytes, rank: int, size: int) -> None:
         self.gpu, self.rank, self.size, self.stream = gpu, rank, size, gpu.make_stream()

@@ -1,13 +1,13 @@
-"""Each rank of a failing job: trains, until something goes wrong here or elsewhere.
+"""Each rank of a failing job: trains until an event happens here or elsewhere.
 
     python failing_rank.py FOLDER
 
 FOLDER has program.json. The rank writes notes into a file there, a line of JSON each, with the time on the
-clock of the kernel, which made hosts share: "begins", "trains" (past init()), and just before an event
-happens "strikes" with its number.
+kernel's clock, which made hosts share: "begins", "trains" (past init()), and just before an event happens
+"strikes" with its number.
 
-Ranks of fixed jobs are here: they use the core without PyTorch, as a job must start in a moment. Those of
-elastic jobs are in failing_worker.py.
+These are the ranks of fixed jobs: they use the core without PyTorch, because a job must start quickly. Ranks
+of elastic jobs are in failing_worker.py.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from typing import Any
 from failure_programs import AT_ANY_INSTANT
 
 FLOAT32, SUM = 6, 1
-LONGEST = 150.0  # seconds after which a rank to which nothing happens gives up
+LONGEST = 150.0  # seconds after which a rank without an event gives up
 GIVEN_UP, WRONG_SUM = 98, 97  # exit codes
 BURST = 200  # lines
 
 
 class Deeds:
-    """What a rank does to itself, by the names of events. Others happen to it from outside."""
+    """The actions of a rank against itself, by the names of events. Other events come from outside."""
 
     def killed(self, _: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -74,14 +74,14 @@ class Deeds:
 
 
 class Striker:
-    """Strikes its own rank when the program says so."""
+    """Strikes its own rank at the time in the program."""
 
     def __init__(self, folder: Path, program: dict[str, Any], rank: int, note: Callable[..., None]) -> None:
         self.folder, self.note = folder, note
         self.events: list[dict[str, Any]] = program["events"]
         self.mine = [(n, event) for n, event in enumerate(self.events) if event["rank"] == rank]
         self.training = threading.Event()
-        self.submitted = threading.Event()  # the allreduce that an event is to fall into
+        self.submitted = threading.Event()  # the allreduce during which an event happens
         self.trained_from = float("inf")
 
     def strike(self, number: int) -> None:
@@ -96,11 +96,11 @@ class Striker:
                 threading.Thread(target=self.at_any_instant, args=(number, event), daemon=True).start()
 
     def has_thread(self, number: int, event: dict[str, Any]) -> bool:
-        """What happens before a certain step is the main thread's, whatever kind it is."""
+        """Return whether a thread causes the event. An event before a certain step is the main thread's."""
         return number > 0 or (event["kind"] in AT_ANY_INSTANT and event["moment"]["phase"] != "step")
 
     def at_any_instant(self, number: int, event: dict[str, Any]) -> None:
-        """In a thread: wait for the moment."""
+        """In a thread: wait for the moment, then strike."""
         moment = event["moment"]
         if number > 0:
             while not self.first_has_struck():
@@ -121,7 +121,7 @@ class Striker:
         self.training.set()
 
     def by_the_script(self, phase: str, step: int = 0) -> None:
-        """Between two statements of the script: is it time?"""
+        """Between two statements of the script: strike if it is time."""
         for number, event in self.mine:
             moment = event["moment"]
             if moment["phase"] != phase or self.has_thread(number, event):
@@ -134,7 +134,7 @@ class Striker:
                 self.strike(number)
 
     def at(self, point: str, step: int) -> None:
-        """A point of an elastic job's training. Where all start again, another has this rank then."""
+        """Strike at a point of an elastic job's training, unless it happened before all ranks restarted."""
         for number, event in self.mine:
             moment, mark = event["moment"], self.folder / f"struck-{number}"
             is_now = step >= moment["step"] if point == "reset" else step == moment["step"]
@@ -174,7 +174,7 @@ class FixedRank:
         codec = native.codec_named(self.program["codec"]) if self.program["codec"] else None
         reduction = native.Reduction(SUM, codec=codec)
         for used in (*gradients, reduction):
-            # Never freed: what is in flight when an exception ends the script is in use until the very end.
+            # Never freed: operations in flight when an exception ends the script use it until the very end.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(used))
         step = 0
         while time.monotonic() < self.began + LONGEST:
@@ -197,7 +197,7 @@ class FixedRank:
         os._exit(GIVEN_UP)
 
     def end_of_step(self, step: int, gradient: memoryview) -> None:
-        """What a script does beside: words, sometimes many of them, and a checkpoint of rank 0's."""
+        """Do the other work of a script: print lines, sometimes many, and write rank 0's checkpoint."""
         print(f"step {step} of rank {self.rank}", flush=True)
         every = self.program["burst_every"]
         if every and step % every == every - 1:
@@ -213,7 +213,7 @@ def run(folder: Path) -> None:
     if program["kind"] == "fixed":
         FixedRank(folder, program).run()
         return
-    import failing_worker  # and with it PyTorch
+    import failing_worker  # which imports PyTorch
 
     failing_worker.run(program)
 

@@ -1,4 +1,4 @@
-"""Each rank of an elastic job: survival/worker.py's training, struck at its points."""
+"""Each rank of an elastic job: the training of survival/worker.py, which an event strikes at its points."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from survival.worker import hvd, torch
 
 from horovod.common.agent_channel import AgentChannel, Place
 
-BULK = 8 << 20  # elements of the tensor that is on its way when a worker dies
+BULK = 8 << 20  # elements of the tensor in transfer when a worker dies
 _rename = os.rename
 
 
 class ElasticRank(worker.Worker):
-    """way: a DistributedOptimizer; or DDP, "plain" and "compress" over gloo, "backend" over ours."""
+    """way: a DistributedOptimizer; or DDP: "plain" and "compress" over gloo, "backend" over horovod's."""
 
     def __init__(self, program: dict[str, Any]) -> None:
         self.epochs, self.way, self.events = program["epochs"], program["way"], program["events"]
@@ -51,7 +51,7 @@ class ElasticRank(worker.Worker):
             self.die_while_others_wait()
 
     def meet_or_die(self) -> None:
-        """Strike after the launcher has assigned a place, before other ranks know of it."""
+        """Strike after the launcher has assigned a place, and before other ranks know it."""
         assigned = AgentChannel.assign
 
         def assign_or_die(channel: AgentChannel) -> Place:
@@ -62,7 +62,7 @@ class ElasticRank(worker.Worker):
         AgentChannel.assign = assign_or_die  # type: ignore[method-assign]
 
     def die_while_others_wait(self) -> None:
-        """In the middle of an allreduce that the others take part in."""
+        """Die in the middle of an allreduce that the others take part in."""
         for point, size in (("negotiation", 10), ("bulk", BULK)):
             moments = [event["moment"] for event in self.events]
             if any(m["phase"] == point and m["step"] == self.state.step for m in moments):
@@ -76,7 +76,7 @@ class ElasticRank(worker.Worker):
         print(f"<{worker.HOST} ends as {hvd.rank()} of {hvd.size()}>", flush=True)
 
     def begins(self, **place: Any) -> None:
-        """What is kept is for the undisturbed job."""
+        """Note the beginning; the state that is kept is for the undisturbed job."""
         kept = worker.FOLDER / f"began-{os.getpid()}-{time.monotonic_ns()}.pt"
         if hvd.rank() == 0:
             parts = {name: part.state_dict() for name, part in self.parts.items()}
@@ -98,7 +98,7 @@ class ElasticRank(worker.Worker):
         return net
 
     def resume(self, path: str) -> None:
-        """Go on from what a job kept, as one that begins here with so many ranks."""
+        """Continue from a state that a job kept, as a job that begins with this number of ranks."""
         found = torch.load(path, weights_only=False)
         for name, part in self.parts.items():
             part.load_state_dict(found[name])
@@ -109,19 +109,20 @@ class ElasticRank(worker.Worker):
 
 class State(hvd.elastic.TorchState):
     def __init__(self, striker: Striker, **parts: Any) -> None:
-        self.__dict__["_striker"] = striker  # no part of the state
+        self.__dict__["_striker"] = striker  # not part of the state
         super().__init__(**parts)
 
     def _content(self) -> dict[str, Any]:
-        """In the middle of a commit: parts are copied, and not yet kept."""
+        """Strike in the middle of a commit: parts are copied, and not yet kept."""
         content = super()._content()
         self._striker.at("commit", content["objects"].get("step", 0))
         return content
 
 
 def note_a_line() -> None:
-    """Of standard input, which the first rank 0 has, and others find at its end. No lock of sys.stdin's is
-    held meanwhile: this thread may be there still when the process ends.
+    """Note a line of standard input: the first rank 0 has it, and others find its end.
+
+    The read holds no lock of sys.stdin: this thread may still wait in it when the process ends.
     """
     worker.note("reads", line=os.read(0, 1000).decode())
 
@@ -130,7 +131,7 @@ def run(program: dict[str, Any]) -> None:
     threading.Thread(target=note_a_line, daemon=True).start()
 
     def rename_or_die(source: Any, target: Any) -> None:
-        """The end of a commit's way to the memory of the host."""
+        """Strike at the end of a commit's way to the memory of the host."""
         if str(source).endswith(".part"):
             rank.striker.at("kept", rank.state.step)
         _rename(source, target)

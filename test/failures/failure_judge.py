@@ -1,11 +1,11 @@
-"""What is wrong with what was seen of a program: nothing, if what happened is right.
+"""The judge of a failure program: complaints about its job, or none if the job behaved as it should.
 
-A fixed job has to end in time, with the right code and words. Wording is not judged, but subjects are: of
-whom horovodrun's last sentence says something. "rank 1 on host t2 exited with code 3; the other ranks were
-ended" blames rank 1; a clause that says of ranks that they ended when told to blames nobody.
+A fixed job has to end in time, with the right exit code and message. The judge ignores the wording of
+horovodrun's last sentence, but checks its subjects. "rank 1 on host t2 exited with code 3; the other ranks
+were ended" blames rank 1. A clause about ranks that were ended blames no rank.
 
-In an elastic job and a soak the others train on: no sample of an epoch is lost, all have the same bits, and
-nobody ends who was not struck. No process of a soak holds more and more. Nothing is left of any job.
+In an elastic job and a soak the others train on: no sample of an epoch is lost, all ranks have the same bits,
+and only struck workers end. No process of a soak grows. Nothing of any job is left.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from failure_programs import (
 from failure_runner import Seen
 from survival import notes as judged
 
-ALIKE = 0.1  # seconds: of events this close to each other either is the first
+ALIKE = 0.1  # seconds between two events for either to count as the first
 _OURS = "horovodrun: "
 _CLAUSE = re.compile(r"[;.] (?=[a-z])|\. |\.$|; ")
 _SUBJECT = re.compile(r"^(?:and )?ranks? (\d+(?:, \d+)*(?:,? and \d+)?)\b(.*)")
@@ -45,14 +45,14 @@ EXIT_CODES = {
     "reader_gone": 141,
 }
 GRADIENT = "allreduce.0.weight"  # its name in a timeline
-SAMPLES = 480  # of an epoch, as survival/worker.py has it
-# How much more a process may hold late than early in its life, in worlds of one size.
+SAMPLES = 480  # of an epoch, as in survival/worker.py
+# The growth allowed from early to late in a process's life, in worlds of one size.
 SLACK = {"memory": 24 << 20, "descriptors": 4, "threads": 2, "shared": 4}
-FEWEST = 6  # measurements early, and as many late, below which nothing is said
+FEWEST = 6  # measurements early, and as many late, that a judgement needs
 
 
 def complaints(program: Program, seen: Seen) -> list[str]:
-    """One line each; none: as it should be."""
+    """Return complaints, one line each; none if all is right."""
     about = {"fixed": _about_fixed, "elastic": _about_elastic, "soak": _about_soak}
     found = about[program.kind](program, seen)
     if any(line.startswith("Traceback") for line in seen.err.splitlines()):
@@ -66,7 +66,7 @@ def complaints(program: Program, seen: Seen) -> list[str]:
 
 
 def last_words(err: str) -> str:
-    """horovodrun's last sentence: the end of a job is explained last of all."""
+    """Return horovodrun's last sentence: the explanation of a job's end comes last."""
     own = [
         line for line in err.splitlines() if line.startswith(_OURS) and not line.startswith(f"{_OURS}warning")
     ]
@@ -74,7 +74,7 @@ def last_words(err: str) -> str:
 
 
 def blamed(sentence: str) -> set[int]:
-    """The ranks of which a clause of it says something that is no victim's fate."""
+    """Return the ranks that are the subject of a clause, except clauses about the fate of victims."""
     found: set[int] = set()
     for clause in _CLAUSE.split(sentence):
         subject = _SUBJECT.match(clause.strip())
@@ -84,14 +84,14 @@ def blamed(sentence: str) -> set[int]:
 
 
 def blamed_hosts(sentence: str) -> set[str]:
-    """The hosts that it names outside of clauses about victims."""
+    """Return the hosts that the sentence names outside of clauses about victims."""
     clauses = [clause for clause in _CLAUSE.split(sentence) if not any(fate in clause for fate in _VICTIMS)]
     words = {word for clause in clauses for word in re.findall(r"\w+", clause)}
     return words & set(HOSTS)
 
 
 def first_events(program: Program, struck: dict[int, float]) -> list[Event]:
-    """The first event in time; both, where nobody can say which it was."""
+    """Return the first event in time, or both if their order cannot be observed."""
     first = min(struck, key=lambda number: struck[number])
     until = struck[first] + (HOST_SILENCE if program.events[first].kind in SILENT else ALIKE)
     return [program.events[number] for number, when in struck.items() if when <= until]
@@ -111,7 +111,6 @@ def _about_fixed(program: Program, seen: Seen) -> list[str]:
 
 
 def _of_one(program: Program, event: Event, seen: Seen) -> list[str]:
-    """As if that event was the only one."""
     return [*_about_code(event, seen.code or 0), *_about_words(program, event, last_words(seen.err))]
 
 
@@ -123,7 +122,7 @@ def _about_code(event: Event, code: int) -> list[str]:
 
 
 def _about_words(program: Program, event: Event, said: str) -> list[str]:
-    """Whether it names who is to blame, and only them."""
+    """Check that the sentence names who is to blame, and no other."""
     ranks, hosts = blamed(said), blamed_hosts(said)
     if event.kind in ("launcher_killed", "reader_gone"):
         return [f"it blames ranks {sorted(ranks)}: {said!r}"] if ranks else []
@@ -143,7 +142,7 @@ def _about_words(program: Program, event: Event, said: str) -> list[str]:
 
 
 def _about_launcher(event: Event, said: str, ranks: set[int]) -> list[str]:
-    """A signal, or a full disk, of which no rank is the cause."""
+    """Judge a signal or a full disk, which no rank caused."""
     signals = {"launcher_term": "SIGTERM", "launcher_int": "SIGINT"}
     wanted = signals[event.kind] if event.kind in TO_THE_LAUNCHER else "No space left on device"
     assert event.kind in (*TO_THE_LAUNCHER, *TO_ITS_OUTPUT)
@@ -168,7 +167,7 @@ def _about_training(seen: Seen, victims: set[str]) -> list[str]:
 
 
 def _about_elastic(program: Program, seen: Seen) -> list[str]:
-    """Also beside a job of the survivors' number that went on undisturbed."""
+    """Judge an elastic job, also against an undisturbed job with the survivors' number of ranks."""
     first_rank = {note["worker"]: note["rank"] for note in seen.told("starts")}
     victims = {note["worker"] for note in seen.told("strikes")}
     found = _about_training(seen, victims)
@@ -189,7 +188,7 @@ def _about_elastic(program: Program, seen: Seen) -> list[str]:
 
 
 def _about_timeline(program: Program, seen: Seen) -> list[str]:
-    """It tells of each death, and goes on whoever has died; and nobody says that all is over."""
+    """Check that the timeline reports each death, and that no rank reports the end of the job."""
     losses = [event for event in seen.trace if event["name"] == "LOSS"]
     told, wanted, living = [event["args"] for event in losses], [], list(range(program.ranks))
     for event in program.events:
@@ -206,7 +205,7 @@ def _about_timeline(program: Program, seen: Seen) -> list[str]:
 
 
 def _is_around(trace: Sequence[dict[str, Any]], first: float, last: float) -> bool:
-    """All that began has ended, and a gradient travelled before the first loss and after the last."""
+    """Check that everything that began ended, and that a gradient travelled before and after the losses."""
     phases = Counter(event["ph"] for event in trace)
     rows = [e["pid"] for e in trace if e["name"] == "process_name" and e["args"]["name"] == GRADIENT]
     done = [event["ts"] for event in trace if event["ph"] == "E" and event["pid"] in rows]
@@ -214,13 +213,13 @@ def _is_around(trace: Sequence[dict[str, Any]], first: float, last: float) -> bo
 
 
 def _is_whole(loss: dict[str, Any]) -> bool:
-    """It says who was lost and why, and how the others went on, unless another loss came before they did."""
+    """Check that a loss names its ranks and reason, and the way on unless another loss came before it."""
     goes_on = loss.get("interrupted") or (loss["size"] == loss["size_before"] - 1 and loss["commit"] > 0)
     return bool(goes_on) and f"lost rank {loss['lost_ranks'][0]} (process" in loss["why"]
 
 
 def recoveries(seen: Seen) -> dict[int, float | None]:
-    """By the number of an event, seconds from it to the first step of a later world; None for none."""
+    """Return by event the seconds to the first step of a later world; None if there is none."""
     steps = [(note["world"], note["at"]) for note in seen.told("step")]
     found: dict[int, float | None] = {}
     for number, when in seen.struck.items():
@@ -242,7 +241,7 @@ def _about_soak(program: Program, seen: Seen) -> list[str]:
 
 
 def growth(measured: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """By how much the least of the last third is more than the most of the first; {} of too few."""
+    """Return by how much the least of the last third exceeds the most of the first; {} of too few values."""
     third = len(measured) // 3
     if third < FEWEST:
         return {}
@@ -251,13 +250,13 @@ def growth(measured: Sequence[Mapping[str, int]]) -> dict[str, int]:
 
 
 def leaks(who: str, measured: Sequence[Mapping[str, int]]) -> list[str]:
-    """What a process held more and more of."""
+    """Return complaints about what a process holds more and more of."""
     grown = growth(measured)
     return [f"{who} holds {grown[what]} more {what}" for what in grown if grown[what] > SLACK[what]]
 
 
 def leaks_of_workers(notes: judged.Notes) -> list[str]:
-    """Compared in worlds of the same size and transport, as others need other numbers of connections."""
+    """Compare in worlds of one size and transport, because others need other numbers of connections."""
     found = []
     for worker, own in notes.by_worker.items():
         measured: dict[tuple[int, str], list[Mapping[str, int]]] = {}

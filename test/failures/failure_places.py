@@ -1,6 +1,6 @@
-"""Where failing jobs run, one after the other; what strikes hosts there, and all that a job leaves."""
+"""The places of failing jobs, used one after the other: how hosts are struck, and what a job leaves."""
 
-# private: _host: a made host shows its processes to nobody else
+# private: _host: a made host's processes are visible only through it
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "cluster"))
-from rig import Cluster, launching  # of a folder beside
+from rig import Cluster, launching  # of a neighbouring folder
 
 from horovod.made_hosts.system import processes_in
 
 LAUNCHER, OTHER = HOSTS = ("t1", "t2")
 OF_THE_SYSTEM = ("sshd", "sshd-session", "sshd-auth")
 OF_TORCH = "torch"  # it keeps a cache among the temporary files
-_one_at_a_time = threading.Lock()  # clusters of one process are made by one thread at a time
+_one_at_a_time = threading.Lock()  # only one thread at a time may make clusters of a process
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Process:
 
 
 def process(number: int) -> Process | None:
-    """What runs under this number; None when it has ended, or is a zombie."""
+    """Return the process with this number; None if it has ended or is a zombie."""
     folder = Path(f"/proc/{number}")
     try:
         state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
@@ -57,43 +57,42 @@ def process(number: int) -> Process | None:
 
 
 def send(number: int, signal_number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+    with contextlib.suppress(ProcessLookupError):  # it has ended in the meantime
         os.kill(number, signal_number)
 
 
 class Place:
-    """names: all hosts that jobs may have; others: those that can be struck. folder: all hosts see it."""
+    """names: all hosts that jobs may have; others: hosts that can be struck. folder: visible to all hosts."""
 
     names: list[str]
     others: list[str]
     folder: Path
 
     def start(self, words: Sequence[str], out: int, err: int, **variables: str) -> subprocess.Popen[bytes]:
-        """Start horovodrun."""
         raise NotImplementedError
 
     def launcher(self, job: subprocess.Popen[bytes]) -> Process | None:
-        """horovodrun itself; None before it is there."""
+        """Return the process of horovodrun itself; None before it exists."""
         raise NotImplementedError
 
     def signal(self, host: str, number: int, signal_number: int) -> None:
-        """To a process, by its number on that host."""
+        """Send a signal to a process, by its number on that host."""
         raise NotImplementedError
 
     def strike(self, how: str, host: str) -> None:
-        """how: cut, kill, unlink, link or boot."""
+        """Strike a host. how: cut, kill, unlink, link or boot."""
         raise AssertionError(f"{host} is no host that one can {how}")
 
     def processes(self, host: str = "") -> list[Process]:
-        """Of the job, on all hosts or on this one, by their numbers here."""
+        """Return the job's processes, on all hosts or on this one, by their numbers here."""
         raise NotImplementedError
 
     def left(self) -> list[str]:
-        """What is there, and should not be when a job has ended."""
+        """Return complaints about what remains after a job has ended."""
         return [str(one) for one in self.processes()]
 
     def renew(self) -> None:
-        """As new: whatever is there ends."""
+        """End everything that remains, so that the place is as new."""
         for one in self.processes():
             send(one.number, signal.SIGKILL)
 
@@ -121,16 +120,17 @@ class Loopback(Place):
 
 
 class Made(Place):
-    """Made hosts. Each has its own /dev/shm, folder for temporary files and processes: nobody else's are seen
-    there. The first, where horovodrun is, has other names too.
+    """Made hosts. Each has its own /dev/shm, temporary files and processes, invisible to other hosts.
+
+    The first host, on which horovodrun is, has other names too.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self.made, self._environment = cluster.made, cluster.environment
         first, *self.others = cluster.names
         self.names = [first, "127.0.0.2", *self.others, "127.0.0.3"]
-        self.folder = self.made.folder / "failures"  # goes with the hosts, also when this process is killed
-        self.full = self.folder / "full"  # where the small disk is
+        self.folder = self.made.folder / "failures"  # removed with the hosts, also if this process is killed
+        self.full = self.folder / "full"  # the mount point of the small disk
         self.full.mkdir(parents=True)
 
     def start(self, words: Sequence[str], out: int, err: int, **variables: str) -> subprocess.Popen[bytes]:
@@ -139,7 +139,7 @@ class Made(Place):
         return subprocess.Popen(command, env=own, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
 
     def launcher(self, job: subprocess.Popen[bytes]) -> Process | None:
-        """The only child of what waits for it outside of the host."""
+        """Return the only child of the process that waits for it outside of the host."""
         children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
         return process(int(children[0])) if children else None
 
@@ -156,7 +156,7 @@ class Made(Place):
         done = self.made.run(LAUNCHER, ["mount", "-t", "tmpfs", "-o", size, "full", str(self.full)])
         if done.returncode != 0:
             raise RuntimeError(f"the small disk cannot be mounted: {done.stderr}")
-        self._disk = self._root(LAUNCHER) / self.full.relative_to("/")  # seen from outside of the host
+        self._disk = self._root(LAUNCHER) / self.full.relative_to("/")  # its path outside of the host
 
     def disk_is_full(self) -> bool:
         return os.statvfs(self._disk).f_bfree == 0
@@ -168,36 +168,36 @@ class Made(Place):
         return Path(f"/proc/{self._first_process(host)}/root")
 
     def processes(self, host: str = "") -> list[Process]:
-        """All but the hosts' own: their logins, and what holds them from outside."""
+        """Return all processes except the hosts' own: their logins, and their holders outside."""
         names = [host] if host else self.made.names
         numbers = [number for name in names for number in processes_in(self.made.namespace(name))]
         found = [one for one in map(process, filter(_is_inside, numbers)) if one]
         return [one for one in found if one.name not in OF_THE_SYSTEM]
 
     def left(self) -> list[str]:
-        """Processes, shared memory and temporary files."""
+        """Return processes, shared memory and temporary files that remain."""
         found = []
         for host in self.made.names:
             found += [f"{host}: {one}" for one in self.processes(host)]
             if self._first_process(host) is None:
-                continue  # its memory went with it
+                continue  # its memory is gone with it
             root = self._root(host)
             temporary = root / self.made.login.temporary.relative_to("/")
             for folder, name in ((root / "dev" / "shm", "/dev/shm"), (temporary, "$TMPDIR")):
-                with contextlib.suppress(FileNotFoundError):  # the host has ended meanwhile
+                with contextlib.suppress(FileNotFoundError):  # the host has ended in the meantime
                     files = sorted(path.name for path in folder.iterdir())
                     found += [f"{host}: {name}/{file}" for file in files if not file.startswith(OF_TORCH)]
         return found
 
     def renew(self) -> None:
-        """Mounts and memory go too."""
+        """Renew mounts and memory too."""
         for host in self.made.names:
             self.made.kill(host)
             self.made.boot(host)
 
 
 def _is_inside(number: int) -> bool:
-    """Whether it has a number in a host too: outside of the hosts processes have one."""
+    """Return whether the process is in a host: such a process has a second number there."""
     try:
         status = Path(f"/proc/{number}/status").read_text()
     except OSError:

@@ -1,16 +1,17 @@
-"""Random programs of failure: a job, and what goes wrong in it when. A seed makes one program everywhere.
+"""Random programs of failure: a job, its events and their times. A seed gives the same program everywhere.
 
-Of this folder `failure_programs` draws programs; `failing_rank` is each rank of a job, and with PyTorch
+In this folder `failure_programs` draws programs; `failing_rank` is each rank of a job, and with PyTorch
 `failing_worker`; `failure_places` are hosts for jobs; `failure_runner` carries a program out; `failure_judge`
-says what is wrong with what was seen; and `run_failures` is the command line. There are three kinds:
+returns complaints about the job; and `run_failures` is the command line. There are three kinds:
 
 fixed: the job should end at once, with the right exit code and words. One or two events at any instant, to a
     rank, to horovodrun, to what is between them, or to a host. A block of as many seeds as there are kinds of
     events has each kind once.
 elastic: the others should train on. Three of five workers are killed at chosen points of training: two seeds
-    have each point once, and each rank.
+elastic: the others should train on. Three of five workers are killed at chosen points of training; two seeds
+    together have each point once, and each rank.
 soak: one long elastic job, whose workers and hosts are struck. Its events are drawn while it runs (`Course`),
-    as who can be struck depends on what has happened.
+    because the possible targets depend on what has happened.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from horovod.common import time_limits
 Some = TypeVar("Some")
 
 # ---- fixed ----
-# What a rank does to itself. The first group can happen at any instant, by a thread of the rank; the second
-# is what a script does, so it happens between two of its statements.
+# Actions of a rank against itself. The first group can happen at any instant, by a thread of the rank. The
+# second group are actions of a script, which happen between two of its statements.
 AT_ANY_INSTANT = ("killed", "segfault", "stopped", "os_exit", "os_exit_0")
 BY_THE_SCRIPT = ("sys_exit", "sys_exit_0", "exception", "rank_disk_full", "rank_pipe_closed")
 OF_A_RANK = (*AT_ANY_INSTANT, *BY_THE_SCRIPT)
-# What happens to horovodrun: a signal, or its output goes nowhere.
+# Events of horovodrun: a signal, or its output goes nowhere.
 TO_THE_LAUNCHER = ("launcher_term", "launcher_int", "launcher_killed")
 TO_A_DISK = ("stdout_disk_full", "files_disk_full")
 TO_ITS_OUTPUT = ("reader_gone", *TO_A_DISK)
@@ -39,37 +40,37 @@ BETWEEN_HOSTS = ("ssh_killed", "far_agent_killed")
 TO_A_HOST = ("host_cut", "host_killed", "host_unlinked")
 KINDS = (*OF_A_RANK, *TO_THE_LAUNCHER, *TO_ITS_OUTPUT, *BETWEEN, *BETWEEN_HOSTS, *TO_A_HOST)
 LOSES_A_HOST = (*BETWEEN_HOSTS, *TO_A_HOST)
-# No connection is closed: these can only be told after a while.
+# No connection is closed, so others notice these only after a while.
 SILENT = ("host_cut", "host_unlinked")
-# Kinds that a second event may follow: what is seen of the others depends on when somebody writes or looks.
+# Kinds that a second event may follow: the visible order of others depends on when a process writes or reads.
 FOLLOWED = (*OF_A_RANK, "wrapper_killed", *TO_A_HOST)
-LARGE = 4_000_000  # elements: some 100 ms of an allreduce, for an event to fall into
-STALL_WARNING, STALL_SHUTDOWN = 2.0, 4.0  # seconds; a healthy rank of a busy machine must not seem to stall
-HOST_SILENCE = time_limits.HOST_SILENCE  # seconds after which horovodrun gives a host up
-PATIENCE = 30.0  # beyond the limit that applies
-# Between two events. Most jobs have ended half a second after the first; a script's own end takes a while
-# until others can know of it.
+LARGE = 4_000_000  # elements: an allreduce of some 100 ms, during which an event can happen
+STALL_WARNING, STALL_SHUTDOWN = 2.0, 4.0  # seconds; a healthy rank on a busy machine must not seem to stall
+HOST_SILENCE = time_limits.HOST_SILENCE  # seconds after which horovodrun gives up a host
+PATIENCE = 30.0  # seconds beyond the limit of the event
+# Seconds between two events. Most jobs have ended half a second after the first; others learn of a script's
+# own end later.
 SHORTEST_GAP, SHORTEST_AFTER_SCRIPT = 0.15, 2.5
 
 # ---- elastic ----
 WORKERS, DEATHS = 5, 3
 POINTS = ("negotiation", "bulk", "step", "commit", "idle", "reset")
-COMMIT_EVERY = 3  # steps, as survival/worker.py has it
+COMMIT_EVERY = 3  # steps, as in survival/worker.py
 
 # ---- soak ----
 SILENCE = 5  # seconds after which a silent or stopped worker is lost
-FAVOURED = 40  # events for which a worker is the favourite, whom nobody strikes
-PATIENT = 0.5  # of the events wait until workers have met; the others happen as soon, as while ranks meet
+FAVOURED = 40  # events for which a worker is the favourite, which no event strikes
+PATIENT = 0.5  # share of events that wait until workers have met; others may happen as ranks meet
 WEIGHTS = {"kill": 5, "add": 6, "remove": 3, "stop": 1, "pause": 2, "cut": 2, "unlink": 2}
 
 
 @dataclass(frozen=True)
 class Moment:
-    """When something happens.
+    """The time of an event.
 
     phase: of a fixed job, "starting": `seconds` after the rank's program began, before or in init();
     "training": after init(); "step": before the allreduce number `step`; "inside": `seconds` after that was
-    submitted. Of an elastic job, one of POINTS in that step, or from it on for a reset.
+    submitted. Of an elastic job, one of POINTS in that step, or for a reset from that step on.
     """
 
     phase: str
@@ -79,7 +80,8 @@ class Moment:
 
 @dataclass(frozen=True)
 class Event:
-    """rank: whose it is, in an elastic job by its first rank, or -1. code: the exit code, where it has one.
+    """An event. rank: the target's (first) rank, or -1. code: the exit code, if it has one.
+
     gap: of a second event of a fixed job, seconds after the first; it has no moment.
     """
 
@@ -92,12 +94,12 @@ class Event:
 
 @dataclass(frozen=True)
 class Program:
-    """hosts: ranks of each host.
+    """A job and its events. hosts: number of ranks on each host.
 
-    Of fixed jobs, sizes: elements of the allreduces, over and over; full_after: KiB of output that the disk
-    has room for, where it is to be full. Of elastic jobs, way: how gradients are reduced, see failing_worker;
-    resume: what another job kept, to go on from undisturbed; is_traced: it has a timeline. Of a soak, length:
-    its events; seconds: on average, for all.
+    Of fixed jobs, sizes: elements of the allreduces, repeated; full_after: KiB that the disk has room for, if
+    it is to be full. Of elastic jobs, way: how gradients are reduced, see failing_worker; resume: the state
+    that another job kept, to continue from undisturbed; is_traced: it has a timeline. Of a soak, length:
+    number of its events; seconds: between them on average.
     """
 
     kind: str
@@ -122,15 +124,15 @@ class Program:
 
     @property
     def first(self) -> str:
-        """The kind of the first event; "" for none that is known yet."""
+        """Return the kind of the first event; "" before it is known."""
         return self.events[0].kind if self.events else ""
 
     def host_of(self, rank: int) -> int:
-        """0 for the launcher's."""
+        """Return a rank's host; 0 is the launcher's."""
         return int(rank >= self.hosts[0])
 
     def ranks_of_last_host(self) -> tuple[int, ...]:
-        """The host that events TO_A_HOST happen to: never the launcher's own."""
+        """Return the ranks of the target of events TO_A_HOST: never the launcher's own host."""
         return tuple(range(self.ranks - self.hosts[-1], self.ranks))
 
     def as_record(self) -> dict[str, Any]:
@@ -184,7 +186,7 @@ def _hosts(draw: random.Random, kind: str) -> tuple[int, ...]:
 
 
 def _code(draw: random.Random, kind: str) -> int:
-    """Not those that stand for signals, nor those by which shells say that there is no such command."""
+    """Draw an exit code; codes of signals, and of commands that shells do not find, are excluded."""
     if kind in ("sys_exit", "os_exit"):
         return draw.choice((1, 2, 3, draw.randint(4, 125)))
     return 1 if kind in ("exception", "rank_disk_full", "rank_pipe_closed") else 0
@@ -203,7 +205,7 @@ def _moment(draw: random.Random, kind: str, large: int, period: int) -> Moment:
 
 
 def _second(draw: random.Random, first: Event, hosts: tuple[int, ...]) -> Event | None:
-    """On a rank that the first has nothing to do with; None when there is none."""
+    """Draw an event on a rank that the first does not affect; None if there is no such rank."""
     lost = range(sum(hosts) - hosts[-1], sum(hosts)) if first.kind in TO_A_HOST else (first.rank,)
     others = [rank for rank in range(sum(hosts)) if rank not in lost]
     kind = draw.choice(AT_ANY_INSTANT)
@@ -213,18 +215,18 @@ def _second(draw: random.Random, first: Event, hosts: tuple[int, ...]) -> Event 
 
 
 def limit_of(kind: str) -> float:
-    """Seconds in which nobody can know of this event, or need not."""
+    """Return the seconds in which the event may remain unnoticed."""
     if kind == "stopped":
         return STALL_SHUTDOWN
     return HOST_SILENCE if kind in LOSES_A_HOST else 0.0
 
 
 def elastic_program(seed: int) -> Program:
-    """A worker that dies in a reset dies in that which another's death before it has caused."""
+    """Draw a program. A worker that dies in a reset dies in the reset that the previous death caused."""
     pair, half = divmod(seed, 2)
     draw = random.Random(f"deaths {pair}")
     points, ranks = draw.sample(POINTS, len(POINTS)), draw.sample(range(WORKERS), WORKERS)
-    ranks.append(draw.choice(ranks[:DEATHS]))  # the second half has all whom the first leaves
+    ranks.append(draw.choice(ranks[:DEATHS]))  # the second half has all ranks that the first half leaves
     points, ranks = points[half * DEATHS :][:DEATHS], ranks[half * DEATHS :][:DEATHS]
     if points[0] == "reset":
         points.reverse()
@@ -253,7 +255,6 @@ class Course:
         self._mean = program.seconds / program.length
 
     def pause(self) -> float:
-        """Seconds until the next event."""
         return min(self._chance.expovariate(1 / self._mean), 3 * self._mean)
 
     def is_patient(self) -> bool:
@@ -266,7 +267,7 @@ class Course:
         return self._chance.uniform(low, high)
 
     def event(self, targets: Mapping[str, Sequence[Some]]) -> tuple[str, Some]:
-        """A kind of those that can happen, and to whom. targets: by kind."""
+        """Return a possible kind and its target. targets: by kind."""
         possible = [kind for kind in targets if targets[kind]]
         kind = self._chance.choices(possible, [WEIGHTS[kind] for kind in possible])[0]
         return kind, self.one_of(targets[kind])

@@ -1,4 +1,4 @@
-"""Carries a program of failure out: starts its job, strikes from outside, and notes what was seen."""
+"""Carry a failure program out: start its job, strike it from outside, and record the observations."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ from survival.notes import Notes  # noqa: E402 -- of that folder
 
 from horovod.runner.agents.frames import BY_SSH  # noqa: E402
 
-START_LIMIT = 90  # seconds until something has gone wrong: horovodrun's 30 are few on a busy machine
-SETTLE = 5.0  # seconds after the launcher's end in which all may end: a host's agent has its own pace
-HANGS = 120.0  # seconds without a step: on a busy machine a newcomer takes half as many to import torch
-SETTLED, WAITS = 3, 8.0  # workers that train together, for which patient events wait so many seconds at most
+START_LIMIT = 90  # until the first event: horovodrun's 30 are too few on a busy machine
+SETTLE = 5.0  # after the launcher's end, for all processes to end: a host's agent needs longer
+HANGS = 120.0  # without a step: on a busy machine a new worker takes half of it to import torch
+SETTLED, WAITS = 3, 8.0  # workers that train together, and seconds that patient events wait for them at most
 SIGNALS = {
     "launcher_term": signal.SIGTERM,
     "launcher_int": signal.SIGINT,
@@ -54,14 +54,14 @@ HOW = {"host_cut": "cut", "host_killed": "kill", "host_unlinked": "unlink"}
 
 @dataclass
 class Seen:
-    """What was seen of a program.
+    """The observations of a program.
 
-    code: horovodrun's exit code, negative for a signal; None when it had to be ended. struck: when each event
-    happened (those that did). trained: how many ranks got past init(). ended: when horovodrun did. left: what
-    was there still when all should have been gone. processes: those that ran when horovodrun had to be ended.
-    happened: events of a soak; victims: its workers that they struck; held: by horovodrun and agents then.
-    trace: its timeline, if it has one. undisturbed: of an elastic job, another that went on where its last
-    survivors did.
+    code: horovodrun's exit code, negative for a signal; None if it had to be ended. struck: time of each
+    event that happened. trained: number of ranks that got past init(). ended: time of horovodrun's end. left:
+    what remained when everything should have been gone. processes: those that ran when horovodrun had to be
+    ended. happened: events of a soak; victims: workers that they struck; held: figures of horovodrun and
+    agents at these times. trace: the timeline, if any. undisturbed: of an elastic job, another job that
+    continued at its last survivors' state.
     """
 
     code: int | None = None
@@ -81,22 +81,22 @@ class Seen:
     undisturbed: Seen | None = None
 
     def told(self, what: str) -> list[dict[str, Any]]:
-        """Notes of this kind, in the order in which it happened."""
+        """Return the notes of this kind, in the order of time."""
         return [note for note in self.notes.all() if note["what"] == what]
 
 
 def run(program: Program, place: Place, keep: Path | None = None) -> Seen:
-    """To the end of everything that it has started, if necessary by force. keep: all that its job wrote."""
+    """Run a program to the end of all its processes, by force if necessary. keep: all that its job wrote."""
     kinds: dict[str, type[Run]] = {"fixed": FixedRun, "elastic": ElasticRun, "soak": SoakRun}
     return kinds[program.kind](program, place).run(keep)
 
 
 class Run:
-    """A program's, on a place. Subclasses say which job it is, and what happens to it meanwhile."""
+    """The run of a program on a place. Subclasses define the job and its events."""
 
     look_every = 0.05
     command = str(HERE / "failing_rank.py")
-    settings: dict[str, str] = {}  # noqa: RUF012 -- nobody changes it
+    settings: dict[str, str] = {}  # noqa: RUF012 -- never changed
 
     def __init__(self, program: Program, place: Place) -> None:
         self.program, self.place = program, place
@@ -105,7 +105,7 @@ class Run:
         self.folder.mkdir()
         (self.folder / "program.json").write_text(json.dumps(program.as_record()))
         self.seen = Seen(notes=Notes(self.folder))
-        self.progressed = math.inf  # when something was last seen to go on
+        self.progressed = math.inf  # time of the last progress
 
     def run(self, keep: Path | None = None) -> Seen:
         try:
@@ -127,25 +127,23 @@ class Run:
     # ---- which job ----
 
     def options(self) -> list[str]:
-        """horovodrun's."""
         raise NotImplementedError
 
     def script(self) -> str:
-        """By which a shell runs horovodrun."""
+        """Return the script by which a shell runs horovodrun."""
         return 'ulimit -c 0; exec "$@"'
 
     def output(self, out: int) -> int:
-        """The descriptor that horovodrun writes to."""
+        """Return the descriptor that horovodrun writes to."""
         return out
 
-    # ---- what happens ----
+    # ---- its course ----
 
     def follow(self) -> None:
-        """The job to its end."""
         self.wait()
 
     def look(self) -> None:
-        """What ranks have written, and what is to be done now."""
+        """Read the ranks' new notes, and act on them."""
         for note in self.seen.notes.read():
             if note["what"] == "strikes":
                 self.seen.struck.setdefault(note["number"], note["at"])
@@ -157,15 +155,15 @@ class Run:
             self.progressed = time.monotonic()
 
     def deadline(self) -> float:
-        """By when the job should have gone on, or ended."""
+        """Return the time by which the job should have made progress, or ended."""
         return self.progressed + HANGS
 
     def settles_by(self) -> float:
-        """When nothing may be there any more."""
+        """Return the time by which nothing may remain."""
         return self.seen.ended + SETTLE
 
     def afterwards(self) -> None:
-        """When the job has ended, and its files are there."""
+        """Act when the job has ended; its files still exist."""
 
     def spoils_its_place(self) -> bool:
         return bool(self.seen.left) or self.seen.code is None
@@ -176,7 +174,7 @@ class Run:
     def _started(self) -> Iterator[None]:
         words = [sys.executable, "-m", "horovod.runner", *self.options()]
         words = ["sh", "-c", self.script(), "sh", *words, sys.executable, self.command, str(self.folder)]
-        own = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # threads that nobody needs start slowly
+        own = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # idle threads slow the start
         self.seen.started = self.progressed = time.monotonic()
         with (self.folder / "out").open("wb") as out, (self.folder / "err").open("wb") as err:
             self.job = self.place.start(
@@ -189,7 +187,7 @@ class Run:
             self.job.wait()
 
     def wait(self, is_so: Callable[[], bool] = lambda: False) -> bool:
-        """Until it is so, or the job has ended. False: that took too long."""
+        """Wait until the condition holds or the job has ended. Return False if that took too long."""
         self.look()
         while self.job.poll() is None and not is_so():
             if time.monotonic() > self.deadline():
@@ -201,7 +199,7 @@ class Run:
         return True
 
     def hangs(self) -> None:
-        """Note what is there, and have workers write their stacks to the job's output."""
+        """Record all processes, and make workers write their stacks to the job's output."""
         there = self.place.processes()
         self.seen.processes = list(map(str, there)) or ["none"]
         for one in there:
@@ -210,7 +208,7 @@ class Run:
         time.sleep(0 if self.program.kind == "fixed" else 2)
 
     def _end(self) -> None:
-        """As `left` stays: what is there when this takes too long."""
+        """Record the exit code, and in `left` what still remains at the time of `settles_by`."""
         self.seen.ended = time.monotonic()
         self.seen.code = self.job.poll()
         if self.seen.code is None:
@@ -221,7 +219,7 @@ class Run:
 
 
 class FixedRun(Run):
-    """A job that an event ends: by a rank of its own, or from here."""
+    """A job that an event ends, which one of its ranks or this process causes."""
 
     look_every = 0.02
     settings = {  # noqa: RUF012
@@ -295,7 +293,7 @@ class FixedRun(Run):
                 return
 
     def _is_time(self) -> bool:
-        """Whether the first event is one from outside whose moment has come."""
+        """Return whether the first event is caused from outside and its moment has come."""
         if self.program.first in OF_A_RANK:
             return False
         if self.program.first in TO_A_DISK:
@@ -308,7 +306,7 @@ class FixedRun(Run):
         kind = self.program.first
         victim = self._victim()
         if victim is None and kind not in (*TO_A_HOST, *TO_ITS_OUTPUT):
-            return  # it is not there yet
+            return  # it does not exist yet
         now = time.monotonic()
         self.seen.struck[0] = now
         note = {"what": "strikes", "at": now, "number": 0}
@@ -321,7 +319,7 @@ class FixedRun(Run):
             os.kill(victim.number, SIGNALS.get(kind, signal.SIGKILL))
 
     def _victim(self) -> Process | None:
-        """The process that an event from outside ends."""
+        """Return the process that an event from outside ends."""
         kind, rank = self.program.first, self.program.events[0].rank
         if kind in SIGNALS:
             return self.place.launcher(self.job)
@@ -345,13 +343,14 @@ def _is_wrapper(one: Process, rank: int) -> bool:
 
 
 def _is_agent(one: Process) -> bool:
-    """Not the shell that becomes it."""
+    """Return whether it is an agent, not the shell that becomes it."""
     return one.name.startswith("python") and _runs(one, "agent.py")
 
 
 class ElasticRun(Run):
-    """Workers that die where the program says, each on a "host" of its own: one that fails takes it along, so
-    that an undisturbed job of those that are left can be compared.
+    """Workers die at the program's points, each on its own "host": a failing worker takes its host along.
+
+    An undisturbed job of the remaining workers can then be compared.
     """
 
     def __init__(self, program: Program, place: Place) -> None:
@@ -366,7 +365,7 @@ class ElasticRun(Run):
         return words if self.program.resume else [*words, "--min-np", "1", "--blacklist", "host", "-H", hosts]
 
     def afterwards(self) -> None:
-        """The undisturbed job has as many ranks as are left, and begins where these began last."""
+        """Run the undisturbed job: as many ranks as are left, starting where these started last."""
         if self.trace.exists():
             self.seen.trace = json.loads(self.trace.read_text())
         sizes = [note["size"] for note in self.seen.told("ends")]
@@ -380,7 +379,7 @@ class ElasticRun(Run):
 
 @dataclass
 class Worker:
-    """Of a soak. world: of its last step, 0 before the first. struck: how; "" while it should live on."""
+    """A worker of a soak. world: of its last step, 0 before the first. struck: how; "" if not."""
 
     name: str
     host: str
@@ -390,8 +389,9 @@ class Worker:
 
 
 class SoakRun(Run):
-    """There is always a *favourite*, a worker that nobody strikes: so the state of training lives, and one
-    process goes through many worlds. After a while another worker becomes it.
+    """A soak. One worker is the *favourite*, which no event strikes, so that the state of training survives.
+
+    The favourite goes through many worlds. After a while another worker replaces it.
     """
 
     command = str(SURVIVAL / "worker.py")
@@ -430,7 +430,7 @@ class SoakRun(Run):
         return self.wait(lambda: time.monotonic() >= when or is_so())
 
     def _finish(self) -> None:
-        """All hosts are there again, some seconds for their workers to train, and the job is told to end."""
+        """Restart all hosts, let their workers train for some seconds, and stop the job."""
         for _, act in self._later:
             act()
         self._later, self._listed = [], list(self.place.names)
@@ -459,15 +459,15 @@ class SoakRun(Run):
     def _after(self, low: float, high: float, act: Callable[[], None]) -> None:
         self._later.append((time.monotonic() + self.course.seconds(low, high), act))
 
-    # ---- whom to strike, and how ----
+    # ---- targets and strikes ----
 
     def _living(self) -> list[Worker]:
-        """Those that are not struck, in training or on their way to it: the last of each host."""
+        """Return the last worker of each host, if it is not struck: they train or are about to."""
         last = {worker.host: worker for worker in self._workers.values()}
         return [worker for worker in last.values() if not worker.struck and worker.host in self._listed]
 
     def _settled(self) -> list[Worker]:
-        """Those of the newest world, who all hold the state."""
+        """Return the workers of the newest world, which all hold the state."""
         world = max((worker.world for worker in self._living()), default=0.0)
         return [worker for worker in self._living() if worker.world == world > 0]
 
@@ -475,7 +475,7 @@ class SoakRun(Run):
         return len(self._settled()) >= min(SETTLED, len(self._listed))
 
     def _choose_favourite(self) -> Worker | None:
-        """It stays for a while, then another one follows that holds the state too."""
+        """Return the favourite; after a while another worker that holds the state replaces it."""
         self._favoured += 1
         settled = self._settled()
         is_old = self._favoured > FAVOURED and len(settled) > 1
@@ -493,7 +493,7 @@ class SoakRun(Run):
             self._strike_host(kind, target)
 
     def _targets(self) -> dict[str, list[Any]]:
-        """Whom each kind of event may happen to now."""
+        """Return the possible targets of each kind of event."""
         assert self._favourite is not None
         victims = [worker for worker in self._living() if worker is not self._favourite]
         hosts = [host for host in self._listed if host != self._favourite.host]
@@ -526,13 +526,13 @@ class SoakRun(Run):
         self._down.discard(host)
 
     def _list(self) -> None:
-        """The hosts from now on. The script never reads half of them."""
+        """Write the list of hosts. The script never reads a half-written list."""
         new = self.folder / "hosts.new"
         new.write_text("".join(f"{host}:1\n" for host in self._listed))
         new.rename(self.folder / "hosts")
 
     def _measure(self) -> None:
-        """What horovodrun and the agents of its host hold now; horovodrun has connections to all agents."""
+        """Record what horovodrun and its host's agents hold; horovodrun has connections to all agents."""
         agents = [one for one in self.place.processes() if _runs(one, "agent.py")]
         held = {f"agent {one.number}": one for one in agents if one.words[-2] != BY_SSH}
         if (launcher := self.place.launcher(self.job)) is not None:

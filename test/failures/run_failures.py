@@ -1,14 +1,14 @@
-"""Runs random programs of failure and judges them. As root, on hosts that it makes.
+"""Run random programs of failure and judge them. As root, on hosts that it makes.
 
     python test/failures/run_failures.py --seeds 0-299 --resume fixed.jsonl
     python test/failures/run_failures.py --kind elastic --seeds 0-99
     python test/failures/run_failures.py --kind soak --seeds 1 --events 200 --minutes 20
     python test/failures/run_failures.py --replay 17
 
-A fixed job should end at once and say why; workers of an elastic one die at chosen points, and the others
-train on; a soak is one long elastic job whose workers and hosts are struck. Each program is a line of JSON in
-the file: a run that was ended goes on where it was, as programs with a line are left out. A replay shows a
-program, and all that its job printed. The exit code is 1 if a program was not as it should be.
+A fixed job should end at once and give the reason. Workers of an elastic job die at chosen points, and the
+others train on. A soak is one long elastic job whose workers and hosts are struck. Each program is a line of
+JSON in the file: an interrupted run continues, because programs with a line are left out. A replay shows a
+program, and everything that its job printed. The exit code is 1 if a job was not right.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from survival import notes as judged
 from horovod.made_hosts import why_not
 
 Record = dict[str, Any]
-# Workers start all the time: without what the compiler needs that takes half of the processor.
+# Workers start all the time, and importing torch's compiler takes half of the processor time.
 LEAN_TORCH = Path(__file__).resolve().parents[1] / "lean_torch"
 
 
 @dataclass(frozen=True)
 class Series:
-    """Programs of a kind. events, seconds: of a soak. on_loopback: hosts are names of this machine."""
+    """The source of programs of a kind. events, seconds: of a soak. on_loopback: no made hosts."""
 
     kind: str = "fixed"
     events: int = 200
@@ -56,13 +56,13 @@ class Series:
         return fixed_program(seed) if self.kind == "fixed" else elastic_program(seed)
 
     def place(self) -> AbstractContextManager[Place]:
-        """Workers of elastic jobs are struck where they are by themselves, so need no other hosts."""
+        """Return the hosts of jobs; elastic jobs need no made hosts, as their workers strike themselves."""
         if self.on_loopback or self.kind == "elastic":
             return loopback()
         return made(2 if self.kind == "fixed" else 3)
 
     def record_of(self, seed: int, place: Place) -> tuple[Record, Seen]:
-        """Run a program: what to remember of it, and all that was seen."""
+        """Run a program: return its record, and all observations."""
         program = self.program_of(seed)
         seen = run(program, place, self.keep)
         record = {
@@ -111,7 +111,7 @@ def _of_a_soak(seen: Seen) -> Record:
 
 
 def run_seeds(series: Series, seeds: Sequence[int], at_once: int, done: Callable[[Record], None]) -> None:
-    """Run programs, several at once in places of their own. done: gets each record, one at a time."""
+    """Run programs, several at once in separate places. done: receives each record, one at a time."""
     left = iter(seeds)
     lock = threading.Lock()
 
@@ -137,7 +137,7 @@ def run_seeds(series: Series, seeds: Sequence[int], at_once: int, done: Callable
 
 
 def remembered(file: Path) -> list[Record]:
-    """The records in a file; a last line that was not finished is none."""
+    """Return the records in a file; an incomplete last line is ignored."""
     found = []
     for line in file.read_text().splitlines() if file.exists() else []:
         try:
@@ -159,7 +159,7 @@ def shown(record: Record) -> str:
 
 
 def summary(records: Sequence[Record]) -> str:
-    """Of elastic jobs: median and longest recovery, by the point at which workers died."""
+    """Return a summary of elastic jobs: median and longest recovery, by the point at which workers died."""
     times: dict[str, list[float]] = {}
     for record in records:
         for number, seconds in record.get("recoveries", {}).items():
@@ -186,7 +186,7 @@ def replay(series: Series, seed: int) -> int:
 
 
 def seeds_in(text: str) -> list[int]:
-    """ "3,7,10-12" """
+    """Parse "3,7,10-12"."""
     found: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")

@@ -33,7 +33,7 @@ def test_ten_events() -> None:
     ("way", "victim"), [("plain", 0), ("compress", 1), pytest.param("backend", 2, marks=pytest.mark.slow)]
 )
 def test_survivors_make_a_new_process_group(way: str, victim: int) -> None:
-    """DDP inside of hvd.elastic.run: groups are left, and made again."""
+    """DDP inside of hvd.elastic.run: ranks leave groups, and make them again."""
     death = Event("killed", victim, moment=Moment("idle", step=7))
     program = Program("elastic", 0, (1, 1, 1), (death,), way=way, epochs=1)
     with loopback() as place:
@@ -45,7 +45,7 @@ def test_survivors_make_a_new_process_group(way: str, victim: int) -> None:
 
 @pytest.mark.timeout(180)
 def test_an_error_of_the_script_is_not_tried_again() -> None:
-    """Although it reads as a loss: all ranks are there. The launcher goes by what it reads as."""
+    """The error's text reads like a lost rank, but all ranks exist. The launcher goes by the text."""
     error = Event("exception_like_a_loss", 0, moment=Moment("step", step=5))
     with loopback() as place:
         seen = run(Program("elastic", 0, (1, 1), (error,), way="plain"), place)

@@ -1,4 +1,4 @@
-"""The generator and the judge of failures: what is drawn; each way to be wrong is found, and only that."""
+"""The generator and the judge of failures: the programs drawn; the judge finds each fault, and no other."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_the_last_words_are_horovodruns_own() -> None:
 
 
 def seen_of(said: str, code: int | None, after: float = 1.0, **more: object) -> Seen:
-    """The first fault struck at 100 s, and horovodrun ended `after` seconds later."""
+    """Observations: the first event struck at 100 s, and horovodrun ended `after` seconds later."""
     err = f"horovodrun: {said}\n" if said else ""
     return replace(Seen(code=code, err=err, struck={0: 100.0}, started=90.0, ended=100.0 + after), **more)
 
@@ -192,7 +192,7 @@ def test_of_two_events_the_first_in_time_counts() -> None:
 
 
 def test_a_silent_host_may_be_told_after_what_happens_next() -> None:
-    """Its connections are open: for some seconds nobody can know, and the other fault is all there is."""
+    """A host that is cut off goes unnoticed for some seconds; the other event may be reported first."""
     second = Event("killed", 0, gap=0.5)
     its = seen_of("rank 0 on host t1 was killed by signal 9 (SIGKILL)", 137, struck={0: 100.0, 1: 101.0})
     assert told(TWO_HOSTS, its, Event("host_cut"), second) == []
@@ -220,7 +220,7 @@ def test_seeds_and_results_are_read(tmp_path) -> None:
     assert seeds_in("3,7,10-12") == [3, 7, 10, 11, 12]
     assert remembered(tmp_path / "none") == []
     file = tmp_path / "results"
-    file.write_text('{"seed": 4}\n{"seed": 5, "even')  # the run was ended while it wrote
+    file.write_text('{"seed": 4}\n{"seed": 5, "even')  # the run was interrupted in a write
     assert remembered(file) == [{"seed": 4}]
 
 
@@ -237,7 +237,7 @@ def test_two_seeds_have_each_death_and_each_rank(pair: int) -> None:
         assert len({event.rank for event in (first, *others)}) == DEATHS
         last = first.moment.step
         for moment in (event.moment for event in others):
-            if moment.phase == "reset":  # that of the death before it, and no earlier one
+            if moment.phase == "reset":  # that of the previous death, and no earlier one
                 assert moment.step == last - COMMIT_EVERY
             else:
                 assert moment.step > last + COMMIT_EVERY + 2  # a commit may be two steps late
@@ -245,7 +245,7 @@ def test_two_seeds_have_each_death_and_each_rank(pair: int) -> None:
 
 
 def steps(world: float, step: int, size: int, samples: list[list[int]], **more: Any) -> list[dict[str, Any]]:
-    """What ranks write of a step: each "tries", and the first has finished it."""
+    """Return the ranks' notes of a step: each "tries", and the first has finished it."""
     place = {"world": world, "step": step, "size": size, "epoch": 0, "at": world + step, **more}
     tries = [{"what": "tries", "samples": own, **place} for own in samples]
     return [*tries, {"what": "step", **place}]
@@ -265,7 +265,7 @@ def noted(**by_worker: list[dict[str, Any]]) -> Notes:
 
 
 def one_dies(digest: str = "d", **more: Any) -> Seen:
-    """Rank 1 of 2 dies at 13 s, and the other has a world of its own from 14 s on."""
+    """Rank 1 of 2 dies at 13 s, and the other has its own world from 14 s on."""
     ends = {"what": "ends", "at": 30.0, "digest": digest, "step": 3, "size": 1}
     begins = [{"what": "starts", "rank": rank, "at": 1.0} for rank in (0, 1)]
     dies = {"what": "strikes", "number": 0, "at": 13.0}
@@ -293,7 +293,7 @@ def test_survivors_of_a_death() -> None:
 
 
 def traced(lost: list[int], why: str = "rank 0 lost rank 1 (process 7 has ended)", **told: Any) -> list[Any]:
-    """A timeline: a gradient, the loss, and the gradient again."""
+    """Return a timeline: a gradient, the loss, and the gradient again."""
     loss = {"lost_ranks": lost, "why": why, "size_before": 2, "size": 1, "commit": 3, "generation": 2, **told}
     name = {"ph": "M", "name": "process_name", "pid": 5, "args": {"name": GRADIENT}}
     operations = [{"ph": phase, "name": "x", "pid": 5, "ts": at} for at in (1, 50) for phase in "BE"]

@@ -17,7 +17,7 @@ from horovod.made_hosts import why_not
 
 SEEDS = len(KINDS)  # a block of seeds, which has every kind once
 AT_ONCE = 3  # they mostly wait
-KILLED = 5  # a seed whose event is that, on one host
+KILLED = 5  # a seed with that event, on one host
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 
@@ -29,7 +29,7 @@ def hosts_can_be_made() -> None:
 
 @pytest.fixture(scope="session")
 def records(request: pytest.FixtureRequest) -> Iterator[dict[int, dict[str, Any]]]:
-    """Of the programs that were asked for, run together."""
+    """The records of the requested programs, which run together."""
     chosen = [item.callspec.params["seed"] for item in request.session.items if _is_of_a_program(item)]
     found: dict[int, dict[str, Any]] = {}
     run_seeds(Series(), chosen, AT_ONCE, lambda record: found.update({record["seed"]: record}))
@@ -56,7 +56,7 @@ def test_a_replay_shows_all_that_the_job_printed(capsys: pytest.CaptureFixture[s
 
 
 def test_a_run_goes_on_where_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The seeds of these lines are not run again; and what was wrong stays wrong."""
+    """The seeds in the file are not run again, and a recorded complaint remains."""
     file = tmp_path / "results"
     record = {"kind": "fixed", "complaints": []}
     lines = [{**record, "seed": 0}, {**record, "seed": 1, "complaints": ["it hung"]}, {**record, "seed": 7}]
@@ -69,7 +69,7 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_what_a_job_leaves_is_seen() -> None:
-    """Else the programs above would prove nothing about it."""
+    """Without it the programs above would prove nothing about the judge."""
     with made() as place:
         assert place.left() == []
         leave = 'touch /dev/shm/window "$TMPDIR/session"; setsid sleep 300 & kill -STOP $!'

@@ -1,4 +1,4 @@
-"""Gives a parser spoiled inputs, and holds it to its contract: README.md."""
+"""Give a parser corrupted inputs, and check its contract: see README.md."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from mutations import Spoiler
 from horovod.common.sentences import Explained
 
 SEED = 1
-MOST_SECONDS = 10.0  # of one input, in processor time: sanitizers slow down, and machines differ
-MOST_MEMORY = 256 << 20  # bytes more than when the inputs begin
+MOST_SECONDS = 10.0  # processor time for one input: sanitizers slow down, and machines differ
+MOST_MEMORY = 256 << 20  # bytes beyond the memory at the start of the inputs
 IS_SANITIZED = hasattr(ctypes.CDLL(None), "__asan_init") or hasattr(ctypes.CDLL(None), "__tsan_init")
 BEGUN = Path(__file__).resolve().parents[2] / "build" / "fuzz"
 
 
 @dataclass(frozen=True)
 class Target:
-    """A parser of what came from elsewhere.
+    """A parser of data from outside.
 
-    `parse` returns whatever it likes, or raises one of `errors`, of exactly that type or of a kind with
-    facts; an AssertionError of its own says that what it returned is wrong. `share`: how many inputs it gets,
-    in proportion to others.
+    `parse` returns any value, or raises one of `errors`, of exactly that type or of a kind with facts; its
+    AssertionError reports that the value it returned is wrong. `share`: its number of inputs, in proportion
+    to other targets.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Target:
 
 
 class ContractBroken(AssertionError):
-    """A parser did with an input what it must not do; the message says how to give it that input again."""
+    """A parser broke its contract; the message says how to give it that input again."""
 
 
 class _TookTooLong(BaseException):
@@ -53,7 +53,7 @@ class _TookTooLong(BaseException):
 
 
 def check(target: Target, data: bytes, what: str) -> bool:
-    """Give a parser an input; whether it took it. ContractBroken names `what` the input is."""
+    """Give a parser an input; return whether it accepted it. ContractBroken names the input with `what`."""
     try:
         target.parse(data)
         return True
@@ -70,7 +70,7 @@ def check(target: Target, data: bytes, what: str) -> bool:
 
 
 def run(target: Target, count: int, seed: int = SEED, first: int = 0) -> int:
-    """Give a parser `count` inputs; how many of them it took."""
+    """Give a parser `count` inputs; return how many of them it accepted."""
     taken = 0
     with _limits(), _begun(target.name) as begun:
         for number in range(first, first + count):
@@ -83,7 +83,7 @@ def run(target: Target, count: int, seed: int = SEED, first: int = 0) -> int:
 
 
 def last_begun(name: str) -> tuple[int, int] | None:
-    """(seed, number) of the last input that was begun: the one that a process died of."""
+    """Return (seed, number) of the last input that was begun: the input in which a process died."""
     path = BEGUN / name
     return struct.unpack("<QQ", path.read_bytes()[:16]) if path.exists() else None
 
@@ -99,14 +99,14 @@ def _begun(name: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextlib.contextmanager
 def _limits() -> Iterator[None]:
-    """Too much time raises _TookTooLong, too much memory MemoryError, or std::bad_alloc in the core."""
+    """Limit the block: too much time raises _TookTooLong, too much memory MemoryError or std::bad_alloc."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise _TookTooLong(f"more than {MOST_SECONDS:g} s of processor time")
 
     before = signal.signal(signal.SIGVTALRM, interrupt)
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    if not IS_SANITIZED:  # a sanitizer maps terabytes, and has a limit for one allocation of its own
+    if not IS_SANITIZED:  # a sanitizer maps terabytes, and has its own limit for one allocation
         used = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
         resource.setrlimit(resource.RLIMIT_AS, (used + MOST_MEMORY, hard))
     try:

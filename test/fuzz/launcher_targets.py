@@ -1,7 +1,7 @@
-"""What horovodrun reads: ranks' output and reports, signed results, hosts' answers, files, variables."""
+"""Inputs of horovodrun: ranks' output and reports, signed results, hosts' answers, files, variables."""
 
-# private: _addresses_in, _description, _listed, _results: they read what comes from outside, and callers only
-# pass it on
+# private: _addresses_in, _description, _listed, _results: they parse data from outside, and their callers
+# only pass it on
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _records() -> Iterable[bytes]:
 
 
 def read_records(data: bytes) -> None:
-    """As the driver does, however they are cut. What was understood is what was sent."""
+    """Read records as the driver does, in pieces of any size: each equals the record that was sent."""
     chunk = 1 + hashlib.sha256(data).digest()[0] * 5
     parser, outcome = RecordParser(), Outcome(RANKS)
     output = RankOutput(RANKS, io.BytesIO(), io.BytesIO())
@@ -75,7 +75,7 @@ def read_records(data: bytes) -> None:
 
 
 def read_report(data: bytes) -> None:
-    """Of rank 1; the job ends with a code that a process can have."""
+    """Read a report of rank 1; the job ends with a code that a process can have."""
     outcome = Outcome(RANKS)
     with contextlib.suppress(ValueError):
         outcome.take(1, data.decode(errors="replace"))
@@ -85,7 +85,7 @@ def read_report(data: bytes) -> None:
 
 
 def _of_agents() -> Iterable[bytes]:
-    """What an agent of a host with two ranks sends, after the words of a login script."""
+    """Yield the output of an agent of a host with two ranks, after the words of a login script."""
 
     def message(worker: int, **request: object) -> bytes:
         return frames.numbered(frames.MESSAGE, worker, json.dumps(request).encode())
@@ -112,7 +112,7 @@ def _of_agents() -> Iterable[bytes]:
 
 
 def read_frames_of_agent(data: bytes) -> None:
-    """As the driver does; whatever a worker asks, the job goes on."""
+    """Read frames as the driver does; the job continues whatever a worker requests."""
     job, parser = Job(FixedJob([("a", 2)]), ["true"]), FrameParser(from_agent=True)
     job.begin()
     chunk = 1 + hashlib.sha256(data).digest()[0] * 5
@@ -153,7 +153,7 @@ def _packed_environments() -> Iterable[bytes]:
 
 
 def read_packed_environment(data: bytes) -> None:
-    """What is understood means the same when it is sent on."""
+    """Read an environment; packed again, it has the same meaning."""
     found = frames.unpacked_environment(data)
     assert frames.unpacked_environment(frames.packed_environment(found)) == found
 
@@ -164,14 +164,14 @@ def _of_channels() -> Iterable[bytes]:
 
 
 def read_messages(data: bytes) -> None:
-    """As a worker does, of its agent."""
+    """Read messages of the agent, as a worker does."""
     for text in MessageParser().feed(data):
         if "ok" in (message := object_in(text)):
             Place.of(message["ok"])
 
 
 class _Unpickled:
-    """What tells of itself when it is unpickled."""
+    """An object that reports its own unpickling."""
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return _note, ("unpickled",)
@@ -187,11 +187,11 @@ def _note(text: str) -> str:
 
 def _results() -> Iterable[bytes]:
     for kind, body in ((b"R", pickle.dumps(_Unpickled())), (b"E", b'{"type": "ValueError"}'), (b"R", b"")):
-        yield payload.signature(KEY, 1, kind, body) + kind + body  # of another rank than that which sends it
+        yield payload.signature(KEY, 1, kind, body) + kind + body  # of another rank than its sender
 
 
 def read_result(data: bytes) -> None:
-    """Nothing is unpickled that rank 0 has not signed, and that is nothing of these: it has no key."""
+    """Read a result; no input may be unpickled, because rank 0 has signed none of them."""
     try:
         run_function._results(KEY, 1, {"code": 0, "culprit": None, "message": ""}, {0: data})
     except RuntimeError as error:
@@ -214,7 +214,7 @@ def _lines(environment: dict[str, str]) -> bytes:
 
 
 def _environment(data: bytes) -> dict[str, str]:
-    """As os.environ has it, whose texts are bytes that may be of no encoding."""
+    """Return variables as in os.environ, whose texts are bytes of any encoding."""
     pairs = (line.partition(b"=") for line in data.replace(b"\0", b"").split(b"\n"))
     return {name.decode(errors="replace"): text.decode(errors="surrogateescape") for name, _, text in pairs}
 
@@ -239,13 +239,13 @@ def read_settings(data: bytes) -> None:
 
 
 def read_core_settings(data: bytes) -> None:
-    """As hvd.init() reads them; the engine of one rank reads what it needs of them."""
+    """Read the settings as hvd.init() does; the engine of one rank reads the settings that it needs."""
     environment = {name: text for name, text in _environment(data).items() if name.startswith("HOROVOD_")}
     before = dict(os.environ)
     os.environ.update(environment)
     try:
         found = _native.Settings.from_environment()
-        found.timeline = ""  # a file, which every text can be the name of
+        found.timeline = ""  # any text is the name of a file
         found.log_level = "error"
         [world] = _native.local_worlds(1)
         _native.Engine(world, found, start_thread=False).shutdown()
@@ -308,7 +308,7 @@ def _facts() -> Iterable[bytes]:
 
 
 def read_facts(data: bytes) -> None:
-    """Of a HELLO, and answers to questions: the host is refused, and nothing else happens."""
+    """Read the facts of a HELLO, and answers to questions: the host is refused, and nothing else happens."""
     reaching.explained("node1", 255, data.decode(errors="replace"))
     with contextlib.suppress(ValueError):
         facts = Frame(frames.HELLO, data).record()

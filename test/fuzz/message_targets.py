@@ -1,6 +1,6 @@
-"""What ranks tell each other: the core's messages, codecs' bytes, and what the PyTorch face has gathered."""
+"""Messages between ranks: the core's messages, codecs' bytes, and objects that horovod.torch gathers."""
 
-# private: _agreed, _check_software, _is_proof, _read: they read what comes from outside
+# private: _agreed, _check_software, _is_proof, _read: they parse data from outside
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SIZE = 3
 
 
 def _worlds_with_a_set(in_order: bool = False) -> tuple[list[_native.World], list[_native.Engine]]:
-    """Three stepped ranks; the last two have a process set, of which rank 0 is coordinator but no member."""
+    """Three stepped ranks. The last two have a process set, coordinated by rank 0, which is no member."""
     worlds = _native.local_worlds(SIZE)
     settings = _native.Settings()
     settings.stall_check_disable = True
@@ -44,7 +44,7 @@ def _worlds_with_a_set(in_order: bool = False) -> tuple[list[_native.World], lis
 
 
 def _submit(engine: _native.Engine, values: np.ndarray, codec: _native.Codec) -> list[int]:
-    """Of every kind, in the set."""
+    """Submit an operation of every kind in the set."""
     number = {"float32": 6, "int64": 4}[values.dtype.name]
     tensor = _native.Tensor(values.ctypes.data, values.ctypes.data, list(values.shape), number)
     gather = _native.Tensor(values.ctypes.data, 0, list(values.shape), number)
@@ -65,7 +65,7 @@ def _received(world: _native.World) -> list[bytes]:
 
 
 def _written(in_order: bool = False) -> tuple[list[bytes], list[bytes]]:
-    """(announcements, responses) as engines write them."""
+    """Return (announcements, responses) as engines write them."""
     announcements, responses = [], []
     for values in (np.ones((2, 3), np.float32), np.ones(4, np.int64)):
         worlds, engines = _worlds_with_a_set(in_order)
@@ -76,7 +76,7 @@ def _written(in_order: bool = False) -> tuple[list[bytes], list[bytes]]:
         announcements += said
         for world, message in zip(
             worlds[1:], said, strict=True
-        ):  # what rank 0's engine would have had, were it asked
+        ):  # the messages of rank 0's engine as a coordinator
             testing.post(world, 0, message)
         engines[0].step(1.0)
         responses += _received(worlds[1])
@@ -92,17 +92,17 @@ def _close(engines: Iterable[_native.Engine]) -> None:
 
 _ANNOUNCEMENTS, _RESPONSES = _written()
 _ORDERED, _ = _written(in_order=True)
-# A caller in set 1 waits for "sum", and may go on without it.
+# A caller in set 1 waits for "sum", and may continue without it.
 _ANNOUNCEMENTS.append(b"\1\0\0\0\1\0\0\0\0" + bytes(21) + b"\3\0\0\0sum\1")
 
 
 def _begun(ids: tuple[int, ...], ends: tuple[int, ...]) -> bytes:
-    """What a rank of set 1 writes that begins what it knows, each part ending at a number in `ids`."""
+    """Return a message of set 1 that begins operations by known ids, in parts that end at `ends`."""
     listed = [struct.pack(f"<{1 + len(each)}I", len(each), *each) for each in (ids, ends)]
     return struct.pack("<IIBI", 1, 1, 0, 0) + listed[0] + bytes(8) + b"\1" + listed[1] + bytes(5)
 
 
-_AGREED = _ORDERED[:2]  # of both members of the set: with them, rank 0 knows requests by ids
+_AGREED = _ORDERED[:2]  # of both members of the set: after them, rank 0 knows requests by ids
 _ORDERED += [_begun((1, 2), (1, 2)), _begun((1, 2), (2,)), _begun((2,), (1,))]
 
 
@@ -119,7 +119,7 @@ def read_device_peer(data: bytes) -> None:
 
 
 def coordinate(data: bytes, in_order: bool = False) -> None:
-    """Rank 0 hears it from both members of a set, and answers what ranks can read."""
+    """Rank 0 receives the message from both members of a set; ranks can read its answers."""
     worlds, engines = _worlds_with_a_set(in_order)
     try:
         if in_order:
@@ -161,7 +161,7 @@ def _encoded() -> Iterable[bytes]:
 
 
 def decode(data: bytes) -> None:
-    """Any bytes are codes: of an exact buffer, so that a sanitizer sees what lies outside."""
+    """Decode any bytes as codes, from an exact buffer, so that a sanitizer notices reads beyond it."""
     codec = _CODECS[data[0] % len(_CODECS) if data else 0]
     length = codec.encoded_bytes(_COUNT)
     run = np.frombuffer(data[1 : 1 + length].ljust(length, b"\xa5"), np.uint8).copy()
@@ -182,7 +182,7 @@ _OWN = gathered.contribution("allreduce.x", _TENSOR, ReduceArguments(Sum, 1.0, 1
 
 
 def read_gathered(data: bytes) -> None:
-    """Another rank's payload beside ours."""
+    """Combine another rank's payload with ours."""
     both = torch.cat(
         [_OWN.payload, torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0)]
     )
@@ -251,7 +251,7 @@ _CARD = card.parsed(0, json.dumps(_CARDS[0]).encode())
 
 
 def read_card(data: bytes) -> None:
-    """Of one rank among others: what it says of itself decides where all listen."""
+    """Read the card of one rank, whose facts decide where all ranks listen."""
     theirs = card.parsed(1, data)
     assert card.parsed(1, theirs.to_bytes()) == theirs, "understood as something else"
     assert len(choosing.addresses([_CARD, theirs, _CARD])) == SIZE

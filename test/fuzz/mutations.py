@@ -1,4 +1,4 @@
-"""Spoils valid inputs: the same seed and number always give the same bytes."""
+"""Corrupt valid inputs: the same seed and number always give the same bytes."""
 
 from __future__ import annotations
 
@@ -33,13 +33,12 @@ _JUNK: tuple[Any, ...] = (
 
 @dataclass(frozen=True)
 class Spoiler:
-    """Makes inputs out of valid ones. `is_json`: these are JSON, or lines of it; values are exchanged too."""
+    """Makes inputs out of valid ones. `is_json`: they are JSON, or lines of it; values are exchanged too."""
 
     samples: Sequence[bytes]
     is_json: bool = False
 
     def input(self, key: str) -> bytes:
-        """The input that belongs to a key."""
         random = Random(key)
         data = random.choice(self.samples)
         if self.is_json and random.random() < 0.6:
@@ -52,11 +51,11 @@ class Spoiler:
 
 
 _Way = Callable[[Random, bytes, Sequence[bytes]], bytes]
-_Put = Callable[[Random, bytes], bytes]  # what comes in the place of a stretch
+_Put = Callable[[Random, bytes], bytes]  # returns the replacement of a stretch
 
 
 def _in_place_of(put: _Put, lengths: Callable[[Random], int] = lambda random: 0) -> _Way:
-    """The way that replaces a stretch of the data, which begins anywhere and is so long."""
+    """Return the mutation that replaces a stretch with a random start and length."""
 
     def changed(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
         begin = random.randint(0, len(data))
@@ -89,7 +88,7 @@ def _spliced(random: Random, data: bytes, samples: Sequence[bytes]) -> bytes:
 
 
 def _with_an_integer(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
-    """A length or count that is extreme, or beside that of the data."""
+    """Replace a length or count by an extreme one, or by a neighbour of the data's length."""
     size = random.choice((1, 2, 4, 4, 8, 8))
     at = random.randint(0, max(0, len(data) - size))
     number = random.choice((*_INTEGERS, len(data), len(data) - at + random.randint(-2, 2), 2**32 - len(data)))
@@ -118,14 +117,14 @@ _WAYS: tuple[_Way, ...] = (
     _with_another_number,
     _in_place_of(lambda random, part: random.randbytes(len(part)), _short),
     _in_place_of(lambda random, part: b"", _short),
-    _in_place_of(lambda random, part: b"", lambda random: MOST_BYTES),  # cut short
+    _in_place_of(lambda random, part: b"", lambda random: MOST_BYTES),  # cut off the end
     _in_place_of(lambda random, part: random.randbytes(random.randint(1, 16))),
     _in_place_of(_often, lambda random: random.randint(1, 8)),
 )
 
 
 def _with_other_values(random: Random, data: bytes) -> bytes:
-    """JSON in which some values are others; of several lines, of one of them."""
+    """Change some values of JSON; of several lines, change one of them."""
     lines = data.split(b"\n")
     at = random.randrange(len(lines))
     for begin in (at, *range(len(lines))):

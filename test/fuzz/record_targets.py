@@ -1,4 +1,4 @@
-"""What was written down and is read again: the lab's folders, environments, checkpoints, others' tables."""
+"""Records that are read again: the lab's folders, environments, checkpoints, tables of other programs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "single" / "support
 import lab_logs
 import topology_machines as machines
 
-_LINE = b"\n--- log\n"  # between a plan, its log and its load, which are one input
+_LINE = b"\n--- log\n"  # between a plan, its log and its load, which form one input
 
 
 def _runs() -> list[bytes]:
@@ -104,7 +104,7 @@ _GRADIENTS = {
     "b.weight": (torch.ones(2, 8), Compression.topk),
 }
 _Q = {"a.weight": {"q": torch.ones(8, 1)}, "b.weight": {"steps": 3}}
-_TENSOR, _TUPLE = "tensor", "tuple"  # how these are written in JSON, which has neither
+_TENSOR, _TUPLE = "tensor", "tuple"  # their representation in JSON, which has neither
 
 
 def _as_json(value: Any) -> Any:
@@ -161,7 +161,7 @@ def _saved() -> bytes:
 
 
 def load_checkpoint(data: bytes) -> None:
-    """What torch.load has made of a file that was damaged, or is of somebody else."""
+    """Load the objects that torch.load made of a damaged or foreign file."""
     try:
         saved = _from_json(json.loads(data))
     except (ValueError, RecursionError):
@@ -196,7 +196,7 @@ def _tuned() -> bytes:
 
 
 def read_tuned(data: bytes) -> None:
-    """Damaged is absent; and it can be written again, and shown."""
+    """A damaged record counts as absent; it can be written again, and shown."""
     cache = Cache(scratch.folder() / "tuned", lambda line: None)
     cache.keep(_TUNED)
     cache.path(_KEY).write_bytes(data)

@@ -1,6 +1,6 @@
-"""Inputs on which a parser once broke its contract, shortened: each is given to it in every run of the tests.
+"""Inputs that once made a parser break its contract, shortened: every run of the tests repeats each.
 
-Add what a run has found: the target, the bytes, and what the parser did.
+To add one, give the target, the bytes, and the parser's behaviour.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from horovod.runner import payload
 class Regression(NamedTuple):
     target: str
     data: bytes
-    was: str  # what happened
+    was: str  # its misbehaviour
 
 
 _ONE, _TWO = b"\1\0\0\0", b"\2\0\0\0"
 _DEEP = b"[" * 5000
-_DIGITS = b"9" * 5000  # more than Python makes a number of
+_DIGITS = b"9" * 5000  # more than Python converts to a number
 _SLURM = b"SLURM_JOB_ID=7\nSLURM_JOB_NODELIST=%s\nSLURM_NTASKS=%s"
 _ALIASES = b"".join(b"a%d: &a%d [%s]\n" % (i, i, b", ".join([b"*a%d" % (i - 1)] * 9)) for i in range(1, 30))
 _BOMB = b"a0: &a0 [x]\n" + _ALIASES + b"params: {cycle_time_ms: *a29}\n"
@@ -34,14 +34,14 @@ def _run(log: bytes, **plan: object) -> bytes:
 
 
 def _announcement(requests: bytes, answers: int = 0, truth: int = 0) -> bytes:
-    """One announcement for the set with serial 1, with no ids."""
+    """Return one announcement for the set with serial 1, without ids."""
     return _ONE + _ONE + bytes([truth]) + answers.to_bytes(4, "little") + b"\0\0\0\0" + requests + b"\0" * 5
 
 
 def _request(
     operation: int = 0, op: int = 1, dtype: int = 6, dimensions: tuple[int, ...] = (2,), shapes: int = 1
 ) -> bytes:
-    """One request "x" of the dtype, and so many tensors of the dimensions."""
+    """Return one request "x" with `shapes` tensors of the dtype and dimensions."""
     ones = b"\0\0\0\0\0\0\xf0\x3f" * 2
     shape = len(dimensions).to_bytes(4, "little") + b"".join(
         (d % 2**64).to_bytes(8, "little") for d in dimensions

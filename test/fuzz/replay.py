@@ -1,6 +1,7 @@
-"""Gives a parser one input again, or many: python test/fuzz/replay.py "lab log" 4711
+"""Give a parser one input again, or many: python test/fuzz/replay.py "lab log" 4711
 
-Without a number it is the input that the last run had begun when its process died. --hex gives other bytes.
+Without a number it repeats the input that the last run had begun when its process died. --hex gives other
+bytes.
 """
 
 from __future__ import annotations

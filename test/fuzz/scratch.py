@@ -11,7 +11,7 @@ from pathlib import Path
 
 @functools.cache
 def folder() -> Path:
-    """Of this process; it goes when the process ends."""
+    """Return a folder of this process, removed when the process ends."""
     memory = Path("/dev/shm")
     made = Path(tempfile.mkdtemp(prefix="horovod-fuzz-", dir=memory if memory.is_dir() else None))
     atexit.register(shutil.rmtree, made, ignore_errors=True)

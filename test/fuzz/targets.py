@@ -1,4 +1,4 @@
-"""All parsers of what came from elsewhere, by name."""
+"""All parsers of data from outside, by name."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ TARGETS: dict[str, Target] = {
 
 
 def count_of(target: Target, inputs: int) -> int:
-    """How many of so many inputs in all are this parser's."""
+    """Return this parser's number of inputs, out of `inputs` for all parsers."""
     return max(1, round(inputs * target.share / sum(each.share for each in TARGETS.values())))

@@ -1,4 +1,4 @@
-"""What comes in over TCP: of strangers, and of a rank that has gone mad, which knows the secret."""
+"""Input over TCP: from strangers, and from a rank that knows the secret but sends invalid bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MESSAGE, _BULK, _HEARTBEAT, _ABANDON, _GOODBYE = range(1, 6)
 
 
 class _Door:
-    """Rank 0 of a job of two, which goes on whatever strangers say."""
+    """Rank 0 of a job of two ranks, which continues whatever strangers send."""
 
     def __init__(self) -> None:
         self.job = TcpJob(2)
@@ -30,7 +30,7 @@ class _Door:
         self.world, self._other = self.job.open(settings)
 
     def knock(self, data: bytes) -> None:
-        testing.receive(self._other)  # so that it is not taken for silent
+        testing.receive(self._other)  # so that it does not count as silent
         with self.job.connect(0) as connection:
             connection.sendall(data)
             connection.shutdown(socket.SHUT_WR)
@@ -63,7 +63,7 @@ def _text(text: bytes) -> bytes:
 
 
 def _mad_rank(data: bytes) -> None:
-    """Rank 1 says these bytes in place of what it should when the job starts, and leaves."""
+    """Rank 1 sends these bytes at the start of the job, and leaves."""
     job = TcpJob(2)
 
     def say() -> None:
@@ -82,7 +82,7 @@ def _mad_rank(data: bytes) -> None:
 
 
 def _digest() -> bytes:
-    """Of rank 0's settings, which it tells whoever has told it another."""
+    """Return the digest of rank 0's settings, which it sends to a rank with a different digest."""
     heard: list[bytes] = []
 
     def listen() -> None:

@@ -1,4 +1,4 @@
-"""What is in ranks/ is collected inside a rank only, and each rank says how its session ended."""
+"""The tests in ranks/ are collected inside a rank only, and each rank reports how its session ended."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whether there is a GPU to test on, and with how many ranks."""
+"""Whether this machine has a GPU to test on, and for how many ranks."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ __all__ = ["need_one"]
 
 
 def need_one() -> None:
-    """Skip the module, with the reason, where nothing can be run on a GPU."""
+    """Skip the module, with the reason, if nothing can run on a GPU."""
     if not torch.cuda.is_available():
         pytest.skip("needs a GPU: torch finds none", allow_module_level=True)
     if not basics.cuda_built():

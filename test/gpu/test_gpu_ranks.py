@@ -1,4 +1,4 @@
-"""horovod.torch on one real GPU that 1, 2 and 4 ranks share: NCCL alone, and the host between several.
+"""horovod.torch on one real GPU that 1, 2 and 4 ranks share: NCCL for one rank, the host between several.
 
 The same tests run on emulated GPUs, with a rank on each, in test/parallel/test_emulated_gpu.py.
 """
@@ -11,7 +11,7 @@ real_gpu.need_one()
 from gpu_jobs import ALONE, FILES  # noqa: E402
 from rank_jobs import run_test_files  # noqa: E402
 
-LIMIT = 300.0  # seconds: starting CUDA takes some, in every rank
+LIMIT = 300.0  # seconds: every rank takes some to start CUDA
 
 
 @pytest.mark.timeout(LIMIT + 30)

@@ -1,4 +1,4 @@
-"""compute-sanitizer finds no wrong access and no race in any kernel that the operations launch."""
+"""compute-sanitizer finds no invalid access and no race in any kernel that the operations launch."""
 
 import shutil
 import sys
@@ -12,7 +12,7 @@ from gpu_jobs import FILES  # noqa: E402
 from rank_jobs import run_ranks  # noqa: E402
 
 SANITIZER = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
-LIMIT = 1500.0  # seconds: every access is looked at
+LIMIT = 1500.0  # seconds: the sanitizer checks every access
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Imported by every Python process that has this folder on PYTHONPATH, before anything else."""
+"""Every Python process that has this folder on PYTHONPATH imports this module before any other."""
 
 import os
 

@@ -1,9 +1,9 @@
-"""A process of the tests, where a fork of another that has loaded torch runs its program: see warm_server.
+"""A process of the tests whose program runs in a fork of a process with torch loaded: see warm_server.
 
-    WARM_PYTHON    path of the socket at which that other listens
+    WARM_PYTHON    path of the socket at which that process listens
 
-To import torch takes 1.5 s of a core, and a fork 0.02 s. This process stays in its place, so a launcher
-that started it waits for it, signals it, and sees it end as its program does.
+Importing torch takes 1.5 s of a core, a fork 0.02 s. This process stays in place of the program, so a
+launcher that started it waits for it, signals it, and sees it end as its program does.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ ACCEPTED = b"+"
 
 
 def run_in_a_fork() -> None:
-    """Ends this process as its program has ended. Returns where it has to run the program by itself."""
+    """End this process as its program ended. Return if this process has to run the program itself."""
     server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         server.connect(os.environ[VARIABLE])
-    except OSError:  # it has ended, or this process sees other files
+    except OSError:  # the server has ended, or this process sees other files
         return
     heeded = [number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, lambda *_: None) for number in heeded}
@@ -49,7 +49,7 @@ def run_in_a_fork() -> None:
 
 
 def _open_descriptors() -> list[int]:
-    """Those that a program which replaces this one would have."""
+    """Return the descriptors that a program which replaces this one inherits."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
@@ -59,7 +59,7 @@ def _open_descriptors() -> list[int]:
 
 
 def _status_of(server: socket.socket, wake: socket.socket) -> int:
-    """The program's, as os.waitpid gives it; signals are passed on until then."""
+    """Return the program's status, as os.waitpid gives it; pass on signals until then."""
     import selectors
 
     with selectors.DefaultSelector() as selector:
@@ -77,7 +77,7 @@ def _end_as(status: int) -> NoReturn:
     if os.WIFSIGNALED(status):
         import resource
 
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # that of the program is there
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program's core dump exists already
         number = os.WTERMSIG(status)
         if number != signal.SIGKILL:
             signal.signal(number, signal.SIG_DFL)

@@ -1,11 +1,11 @@
-"""Loads torch, pytest and this package once, and runs the programs of other processes in forks of itself.
+"""Load torch, pytest and this package once, and run the programs of other processes in forks of this one.
 
     python warm_server.py SOCKET
 
-A process that connects (warm_python.py) sends its sys.prefix and its inheritable descriptors. The kernel says
-the rest: its words, environment, folder and limits. The fork has them all. So a program sees what it would
-see in that process, but for its process id, its parent, its session and the seed of hashes. A process runs
-its program by itself if it has other namespaces, or other variables that are read when Python starts.
+A process that connects (warm_python.py) sends its sys.prefix and its inheritable descriptors. Its words,
+environment, folder and limits come from the kernel. The fork takes all of these. A program therefore sees
+what it would see in that process, except its process id, parent, session and hash seed. A process runs its
+program itself if it has other namespaces, or other variables that are read when Python starts.
 """
 
 from __future__ import annotations
@@ -35,35 +35,35 @@ LOADED = [
 ]  # fmt: skip
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 LIMITS = (resource.RLIMIT_CORE, resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_AS)
-# Read when a process starts or loads a library; a fork has its own, so these have to be alike.
+# Read when a process starts or loads a library. A fork keeps its own, so these have to be equal.
 AT_START = (
     b"LC_", b"LANG", b"LD_PRELOAD", b"PYTHON", b"TORCH_", b"KMP_", b"MKL_", b"GLIBC_", b"MALLOC_", b"ASAN_",
     b"COVERAGE",
 )  # fmt: skip
-TAKEN_OVER = {b"PYTHONPATH", b"PYTHONUNBUFFERED", b"TORCH_NCCL_ASYNC_ERROR_HANDLING"}  # later, too
+TAKEN_OVER = {b"PYTHONPATH", b"PYTHONUNBUFFERED", b"TORCH_NCCL_ASYNC_ERROR_HANDLING"}  # read later, too
 PACKAGE = Path(__file__).resolve().parents[2] / "horovod"
 OWN_FOLDERS = {PACKAGE / "runner", PACKAGE / "runner" / "agents"}  # function_rank.py, warm_server.py, ...
-HIGH = 700  # no descriptor of a program is beyond
+HIGH = 700  # no program has a descriptor beyond it
 
 Environment = dict[bytes, bytes]
 
 
 class Forked(BaseException):
-    """This is the fork that runs the program: leave all that is above it on the stack."""
+    """Raised in the fork that runs the program, to leave all frames above on the stack."""
 
     def __init__(self, words: list[str], is_unbuffered: bool, environment: Environment) -> None:
         self.words, self.is_unbuffered, self.environment = words, is_unbuffered, environment
 
 
 class Client:
-    """The process whose program is asked for."""
+    """The process whose program a fork runs."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         format_ = "iII"
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(format_))
         self.pid, self.user, _ = struct.unpack(format_, credentials)
-        self.program = 0  # its process id; 0: none was started
+        self.program = 0  # its process id; 0: not started
         self.has_ended = False
 
     def read(self, name: str) -> bytes:
@@ -98,7 +98,7 @@ def _read_at_start(environment: Environment) -> Environment:
 
 
 def _same_packages(theirs: Environment, ours: Environment) -> bool:
-    """No folder of theirs alone has a package that was loaded from elsewhere."""
+    """Return whether no folder of the client alone has a package that was loaded from elsewhere."""
     more = {*_folders(theirs)} - {*_folders(ours)}
     loaded = ("horovod", "torch", "numpy", "pytest", "lean_torch.py", "sitecustomize.py")
     mine = {str(Path(sys.path[0]))}
@@ -110,9 +110,9 @@ def _folders(environment: Environment) -> list[str]:
 
 
 def program_of(words: list[str]) -> list[str]:
-    """What follows `python` and -u: `SCRIPT ...`, `-m MODULE ...` or `-c CODE ...`.
+    """Return the words after `python` and -u: `SCRIPT ...`, `-m MODULE ...` or `-c CODE ...`.
 
-    Nothing for others, nor for programs of this package, which count on being the parents of others.
+    Returns [] for other forms, and for programs of this package that must be the parents of others.
     """
     words = words[1:]
     if words[:1] == ["-u"]:
@@ -125,7 +125,7 @@ def program_of(words: list[str]) -> list[str]:
 
 
 def serve(listening: socket.socket, parent: int) -> None:
-    """Until the parent has ended. Raises Forked in a program's own process."""
+    """Serve until the parent has ended. Raises Forked in a program's process."""
     selector = selectors.DefaultSelector()
     selector.register(listening, selectors.EVENT_READ)
     selector.register(parent, selectors.EVENT_READ)
@@ -147,7 +147,7 @@ def _heard(client: Client, selector: selectors.BaseSelector) -> None:
     if client.connection.fileno() < 0:  # its program has ended in this round
         return
     if client.program:
-        signals = client.connection.recv(64)  # for the program; nothing: the client has ended
+        signals = client.connection.recv(64)  # for the program; empty: the client has ended
         for number in signals or [signal.SIGKILL]:
             os.kill(client.program, number)
         if not signals:
@@ -159,14 +159,14 @@ def _heard(client: Client, selector: selectors.BaseSelector) -> None:
     try:
         words, environment = client.words(), client.environment()
         is_taken = prefix == sys.prefix and bool(program_of(words)) and client.is_like_us()
-    except OSError:  # it has ended
+    except OSError:  # the client has ended
         is_taken = False
     if is_taken:
         client.program = os.fork()
         if client.program == 0:
             _become(client, dict(zip(map(int, numbers), descriptors, strict=True)))
             raise Forked(program_of(words), "-u" in words[:2], environment)
-        with contextlib.suppress(BrokenPipeError):  # it has just ended, as we hear next
+        with contextlib.suppress(BrokenPipeError):  # it has just ended, which the socket reports next
             client.connection.send(ACCEPTED)
         selector.register(os.pidfd_open(client.program), selectors.EVENT_READ, client)
     for descriptor in descriptors:
@@ -188,14 +188,14 @@ def _ended(pidfd: int, client: Client, selector: selectors.BaseSelector) -> None
 
 
 def _end_programs(selector: selectors.BaseSelector) -> None:
-    """Kills programs whose test process has ended."""
+    """Kill programs whose test process has ended."""
     for key in selector.get_map().values():
         if isinstance(key.data, Client) and key.data.program:
             os.kill(key.data.program, signal.SIGKILL)
 
 
 def _become(client: Client, descriptors: dict[int, int]) -> None:
-    """All that the client has but its environment."""
+    """Take over everything of the client except its environment."""
     os.setsid()
     high = {number: fcntl.fcntl(ours, fcntl.F_DUPFD_CLOEXEC, HIGH) for number, ours in descriptors.items()}
     os.closerange(0, HIGH)
@@ -215,7 +215,6 @@ def _become(client: Client, descriptors: dict[int, int]) -> None:
 
 
 def run(forked: Forked) -> None:
-    """The program, as the interpreter would run it."""
     import torch
 
     from horovod import torch_autoload

@@ -1,8 +1,8 @@
-"""The single changes that a source file can be given: cosmic-ray's operators for Python, expressions for C++.
+"""Single changes of a source file: cosmic-ray's operators for Python, regular expressions for C++.
 
-A C++ mutation swaps an operator or a word where no template, include or literal can be meant: one that does
-not compile all the same is left aside by whoever tries it. What no test could see is left out: annotations,
-and what stands there for the type checker only.
+A C++ mutation swaps an operator or a word that cannot belong to a template, include or literal; if a mutant
+does not compile, the caller skips it. Changes that no test can see are excluded: annotations, and code for
+the type checker only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Mutation:
-    """`name`: the operator's; `occurrence`: which of its places in the file. `line`: from 1."""
+    """A mutation. `name`: the operator's; `occurrence`: which of its places in the file; `line`: from 1."""
 
     path: str
     line: int
@@ -29,7 +29,7 @@ class Mutation:
         return asdict(self)
 
 
-# What C++ code is searched for, and what each find may become.
+# Patterns in C++ code, and the replacements of each match.
 _CPP = {
     r"(?<=[\w\])] )<(?= [\w(-])": ("<=", ">="),
     r"(?<=[\w\])] )>(?= [\w(-])": (">=", "<="),
@@ -62,12 +62,12 @@ _UNSEEN_CPP = re.compile(
 
 
 def _blanked(source: str) -> str:
-    """With spaces for what is no code, so that places stay where they are."""
+    """Return the source with spaces in place of anything but code, so that positions stay the same."""
     return _UNSEEN_CPP.sub(lambda found: " " * len(found[0]), source)
 
 
 def _cpp_places(source: str) -> Iterator[tuple[str, int, int, int, str]]:
-    """(name, occurrence, begin, end, what it becomes)"""
+    """Yield (name, occurrence, begin, end, replacement)."""
     blanked = _blanked(source)
     for pattern, others in _CPP.items():
         finds = list(re.finditer(pattern, blanked))
@@ -95,7 +95,7 @@ def _python_mutations(path: str, source: str) -> list[Mutation]:
     found = []
     for name in sorted(operator_names()):
         if "Variable" in name or name == "core/RemoveDecorator":
-            continue  # they need arguments; or most of what they make does not import
+            continue  # they need arguments; or most of their mutants do not import
         operator, number = get_operator(name)(), 0
         for node in nodes:
             for begin, end in operator.mutation_positions(node):
@@ -107,7 +107,7 @@ def _python_mutations(path: str, source: str) -> list[Mutation]:
 
 
 def _unseen_lines(tree: Any) -> set[int]:
-    """Lines of `if TYPE_CHECKING:`."""
+    """Return the lines of `if TYPE_CHECKING:`."""
     from cosmic_ray.ast import ast_nodes
 
     lines: set[int] = set()
@@ -118,7 +118,7 @@ def _unseen_lines(tree: Any) -> set[int]:
 
 
 def _annotations(tree: Any) -> list[tuple[Any, Any]]:
-    """Where types are written, which nothing evaluates."""
+    """Return the positions of type annotations, which nothing evaluates."""
     from cosmic_ray.ast import ast_nodes
 
     places = []
@@ -133,7 +133,7 @@ def _annotations(tree: Any) -> list[tuple[Any, Any]]:
 
 
 def lines_of_statement(path: str, source: str, line: int) -> range:
-    """The lines of the statement, or of its head, that a line is of: coverage counts some of them only."""
+    """Return the lines of a line's statement, or of its head: coverage counts only some of them."""
     lines = source.splitlines()
     if path.endswith(".py"):
         return _lines_of_python(ast.parse(source), line)
@@ -161,7 +161,7 @@ def _lines_of_python(tree: ast.AST, line: int) -> range:
 
 
 def is_valid(mutation: Mutation, changed: str) -> bool:
-    """Whether Python can read it; a compiler says it of C++."""
+    """Return whether Python can parse it; for C++ the compiler decides."""
     try:
         if mutation.path.endswith(".py"):
             compile(changed, mutation.path, "exec")
@@ -175,7 +175,6 @@ def mutations_of(path: str, source: str) -> list[Mutation]:
 
 
 def mutated(mutation: Mutation, source: str) -> str:
-    """The source with that change."""
     if mutation.path.endswith(".py"):
         from cosmic_ray.mutating import mutate_code
         from cosmic_ray.plugins import get_operator
@@ -190,7 +189,7 @@ def mutated(mutation: Mutation, source: str) -> str:
 
 
 def drawn(sources: dict[str, str], seed: int) -> Iterator[Mutation]:
-    """Mutations in a random order, one of each line: lines are alike, whatever number each could have."""
+    """Yield mutations in a random order, one for each line: all lines have equal weight."""
     by_line: dict[tuple[str, int], list[Mutation]] = {}
     for path in sorted(sources):
         for mutation in mutations_of(path, sources[path]):

@@ -1,13 +1,14 @@
-"""Has `make test` catch mutants: changes of one place in the sources, drawn at random. As root.
+"""Check that `make test` catches mutants: random changes of one place in the sources. As root.
 
     python test/mutants/run_mutants.py --count 200 --resume build/mutants.jsonl
 
-A mutant is caught when a test fails that passes without it, or takes much longer. Which test files reach
-its line was seen before, in a survey with coverage.py and gcov; the others cannot notice it and are not run.
-The tests that are most about the source come first; after --seconds of them a mutant counts as survived.
-Each mutant is a line of JSON: a run that was ended goes on where it was. It draws from Python and from what
-the ordinary build compiles of the core, in proportion to the lines that can be changed. The exit code is 1
-below --enough.
+A mutant is caught when a test fails that passes without it, or takes much longer. A survey with coverage.py
+and gcov records which test files reach each line; the other files cannot notice the mutant and are not run.
+The tests most specific to the source come first; after --seconds of them a mutant counts as survived.
+
+Each mutant is a line of JSON: an interrupted run continues. Mutants are drawn from Python and from the files
+of the core that the ordinary build compiles, in proportion to the lines that can be changed. The exit code is
+1 below --enough.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ CAUGHT, SURVIVED, UNREACHED, NONE = "caught", "survived", "unreached", "does not
 
 
 def sources_of(tree: Path, survey: Survey) -> dict[str, str]:
-    """What can be changed: code of the package that the build compiled or Python can import."""
+    """Return the sources that can be changed: files that the build compiled or Python can import."""
     paths = [*tree.glob("horovod/**/*.py"), *tree.glob("horovod/native/**/*.cc")]
     names = [str(path.relative_to(tree)) for path in paths]
     return {
@@ -41,7 +42,7 @@ def sources_of(tree: Path, survey: Survey) -> dict[str, str]:
 def tried(
     mutation: Mutation, source: str, workshop: Workshop, survey: Survey, seconds: float
 ) -> dict[str, Any]:
-    """What became of the mutant; the workshop is as it was before."""
+    """Return the mutant's result; the workshop is unchanged afterwards."""
     began = time.monotonic()
     changed = mutated(mutation, source)
     difference = list(difflib.unified_diff(source.splitlines(), changed.splitlines(), n=0, lineterm=""))[3:]
@@ -74,7 +75,7 @@ def tried(
 
 
 def numbered(mutations: Iterator[Mutation], known: dict[int, dict[str, Any]], count: int) -> Iterator[Any]:
-    """Those to be tried, with their numbers in the draw, until `count` have come to an end that counts."""
+    """Yield numbered mutations to try, until `count` have a result that counts."""
     for number, mutation in enumerate(mutations):
         if sum(record["end"] != NONE for record in list(known.values())) >= count:
             return

@@ -1,4 +1,4 @@
-"""A copy of the tree in which a mutant is built and tested, and what each test file reaches of it."""
+"""A copy of the tree in which a mutant is built and tested, and the lines that each test file reaches."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-PASSED = (0, 5)  # pytest's exit codes: all did, or nothing was chosen
-# Processes, their ids, memory that they share, and hosts that they make end with the tests that started them.
-# The shell is their init: it waits for those whose parents have ended.
+PASSED = (0, 5)  # pytest's exit codes: all passed, or no test was selected
+# Processes, their ids, shared memory and made hosts end with the tests that started them. The shell is their
+# init: it waits for processes whose parents have ended.
 _ALONE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--ipc", "sh", "-c")
 _ALONE_SCRIPT = """
 mount -t tmpfs none /dev/shm && mount -t tmpfs none /run && ulimit -v 33554432 || exit 2
@@ -39,7 +39,7 @@ disable_warnings = no-data-collected
 
 @dataclass
 class Survey:
-    """`reached`: source -> line -> test files. `seconds`: of each test file. `failed`: those left aside."""
+    """`reached`: source -> line -> test files. `seconds`: of each test file. `failed`: files left out."""
 
     reached: dict[str, dict[int, list[str]]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -58,9 +58,10 @@ class Survey:
         return survey
 
     def tests_of(self, source: str, statement: Sequence[int]) -> list[str]:
-        """Those that reach one of the lines, soonest done first of those that are most about this source.
+        """Return tests that reach one of the lines: first those most specific to this source, fastest first.
 
-        If none does, all that reach the source: ranks that a test forks may end without writing their counts.
+        If no test reaches a line, return all tests that reach the source: ranks that a test forks may end
+        without writing their counts.
         """
         lines = self.reached.get(source, {})
         about: dict[str, float] = {}
@@ -73,18 +74,17 @@ class Survey:
 
 
 def files_of_make_test(tree: Path) -> list[str]:
-    """What `make test` runs."""
     others = [path for name in ("parallel", "cluster") for path in (tree / "test" / name).glob("test_*.py")]
     quick = [path for path in others if _QUICK.search(path.read_text())]
     return sorted(str(p.relative_to(tree)) for p in [*(tree / "test" / "single").rglob("test_*.py"), *quick])
 
 
 class Workshop:
-    """A tree of the commit that HEAD names, built in place."""
+    """A tree of HEAD's commit, built in place."""
 
     def __init__(self, tree: Path, **build: str) -> None:
         self.tree = tree
-        # With what tests need of the core, but a mutant may have an unused variable.
+        # With the parts of the core that tests need; but a mutant may have an unused variable.
         developer = {"HOROVOD_DEVELOPER": "1", "CMAKE_ARGS": "-DHOROVOD_DEVELOPER=OFF"}
         own = {"PYTHONPATH": str(tree), "HOROVOD_WITH_CUDA": "0", **developer}
         self._environment = {**os.environ, **own, **build}
@@ -99,7 +99,7 @@ class Workshop:
                 raise RuntimeError(f"the tree without a mutation does not build: {why}")
 
     def build(self) -> str:
-        """Returns what it said last where it failed."""
+        """Return the end of the output if the build failed."""
         words = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
         done = subprocess.run(words, cwd=self.tree, env=self._environment, capture_output=True, text=True)
         return "" if done.returncode == 0 else (done.stdout + done.stderr)[-2000:] or "failed"
@@ -111,7 +111,7 @@ class Workshop:
         python: Sequence[str] = _PYTEST,
         **variables: str,
     ) -> tuple[int, str]:
-        """pytest's exit code, -1 after `limit` seconds, and the end of what it said."""
+        """Return pytest's exit code, -1 after `limit` seconds, and the end of its output."""
         mark = "not slow" if file.startswith("test/single/") else "quick"
         pytest = ["-q", "--color=no", "-p", "no:cacheprovider", "-m", mark, file]
         words = [*_ALONE, _ALONE_SCRIPT, "sh", *python, *pytest]
@@ -129,7 +129,7 @@ class Workshop:
 
 
 def surveyed(workshop: Workshop, file: str, folder: Path) -> tuple[dict[str, set[int]], float, int, str]:
-    """Run a test file with coverage: source -> lines that it reaches, its seconds, exit code, last words."""
+    """Run a test file with coverage; return lines reached by source, seconds, exit code, last words."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     rcfile = folder / "coveragerc"
@@ -140,7 +140,7 @@ def surveyed(workshop: Workshop, file: str, folder: Path) -> tuple[dict[str, set
         900,
         (sys.executable, "-m", "coverage", "run", f"--rcfile={rcfile}", "-m", "pytest"),
         GCOV_PREFIX=str(folder / "gcov"),
-        WARM_PYTHON="0",  # forks of a warm process end without writing what they have reached
+        WARM_PYTHON="0",  # forks of a warm process end without writing their coverage
     )
     seconds = time.monotonic() - began
     reached = {**_python_lines(workshop.tree, folder), **_cpp_lines(workshop.tree, folder)}
@@ -149,7 +149,7 @@ def surveyed(workshop: Workshop, file: str, folder: Path) -> tuple[dict[str, set
 
 
 def show_isolated(tree: Path) -> None:
-    """Have Python import what starts coverage also where it is started as those who run ranks are."""
+    """Make Python start coverage in all processes, also in the programs that run ranks."""
     for path in [*(tree / "horovod").rglob("*.py"), *(tree / "test").rglob("*.py")]:
         text = path.read_text()
         shown = text.replace('"-I", "-S", ', '"-I", ').replace(" -I -S {", " -I {")
@@ -196,7 +196,7 @@ def _add(lines: dict[str, set[int]], report: Mapping[str, Any], tree: Path) -> N
 
 
 def survey_of(build: Path, at_once: int) -> Survey:
-    """What every test file of `make test` reaches; build/survey.json has those that were seen before."""
+    """Return the lines that every test file of `make test` reaches; build/survey.json keeps known ones."""
     from concurrent.futures import ThreadPoolExecutor
 
     stored = build / "survey.json"

@@ -1,4 +1,4 @@
-"""Runs programs of benchmarks/ for tests of what they print and write, and reads it."""
+"""Run programs of benchmarks/ for tests, and parse their output and files."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ BENCHMARKS = HERE.parents[1] / "benchmarks"
 def run(
     script: str, *words: str, code: int = 0, limit: float = 110, **more: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program; fails unless it ends with this exit code.
+    """Run a program; fail unless it ends with this exit code.
 
-    Ranks, and torch's threads in each, would fight for the cores of a small machine: they have one thread.
+    Ranks, and torch's threads in each, would compete for the cores of a small machine, so they have one
+    thread.
     """
     environment = launching.environment(launching.fresh_mark(), OMP_NUM_THREADS="1", **more)
     environment["PYTHONPATH"] += f"{os.pathsep}{HERE}"  # emulated_place.py
@@ -37,7 +38,7 @@ def document(path: Path) -> dict[str, Any]:
 
 
 def cells(output: str) -> list[list[str]]:
-    """The rows of every table in the output, heading and rule left out."""
+    """Return the rows of every table in the output, without heading and rule."""
     lines = [line.strip("|") for line in output.splitlines() if "|" in line]
     rows = [[cell.strip() for cell in line.split("|")] for line in lines]
     headings = {tuple(rows[i - 1]) for i, row in enumerate(rows) if row[0].startswith("--")}

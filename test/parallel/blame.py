@@ -1,4 +1,4 @@
-"""A program that goes from barrier to barrier, until the one rank that is named does something else."""
+"""A program that repeats barriers until the named rank does something else."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ names = {"os": os, "signal": signal, "sys": sys, "time": time}
 if rank == who:
     exec(before, names)
 
-from horovod.common.basics import basics  # noqa: E402 -- who ends before, ends at once
+from horovod.common.basics import basics  # noqa: E402 -- a rank that ends earlier has to end at once
 
 basics.init()
 engine = basics.member().engine

@@ -1,4 +1,4 @@
-"""A model with complex parameters, or with the same as pairs of reals: ranks must make the same of both."""
+"""A model with complex parameters, or with equal pairs of reals: ranks must train both alike."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Pairs"]
 
 
 class Pairs(nn.Module):
-    """Complex parameters, a vector among them, beside a real one; or the same as pairs of reals."""
+    """Complex parameters, including a vector, beside a real one; or the same as pairs of reals."""
 
     def __init__(self, dtype: torch.dtype, is_complex: bool) -> None:
         super().__init__()
@@ -20,7 +20,7 @@ class Pairs(nn.Module):
         self.real = nn.Parameter(torch.randn(50, 50, generator=generator))
 
     def forward(self, rank: int, step: int) -> torch.Tensor:
-        """The loss of a rank's data."""
+        """Return the loss of a rank's data."""
         generator = torch.Generator().manual_seed(100 * step + rank)
         loss = torch.zeros((), dtype=torch.float64)
         for parameter in (self.weight, self.other, self.bias, self.real):

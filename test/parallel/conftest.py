@@ -1,4 +1,4 @@
-"""What is in ranks/ and ddp_ranks/ is collected in ranks only, and each says how its session ended."""
+"""The tests of ranks/ and ddp_ranks/ are collected in ranks only, and each reports how its session ended."""
 
 from rank_reports import collect_ignore_glob, pytest_sessionfinish
 

@@ -1,8 +1,8 @@
-"""Starts programs as torchrun does, for tests of native DistributedDataParallel: gloo ranks of one machine.
+"""Start programs as torchrun does, for tests of native DistributedDataParallel: gloo ranks of one machine.
 
     run_torchrun(np, argv, timeout, env) -> CompletedProcess    any program: argv follows `torchrun`'s options
     run_ddp_test_files(np, files)                               pytest files inside every rank, in one job
-    run_separately(np, argv, timeout, env) -> one of each rank  any program; no rank's end ends the others
+    run_separately(np, argv, timeout, env) -> one of each rank  any program; a rank's end ends no other rank
 
 Such files live in test/parallel/ddp_ranks. They are plain pytest files that use torch.distributed as one of
 one to four ranks; pytest collects them inside a rank only (see conftest.py). To debug one by hand:
@@ -26,13 +26,13 @@ from rank_jobs import TIME_LIMIT, TIMED_OUT, fail_unless_passed, run_job
 
 __all__ = ["run_ddp_test_files", "run_separately", "run_torchrun"]
 
-MOST_LINES = 150  # that are shown of a rank which failed
+MOST_LINES = 150  # printed of a rank that failed
 
 
 def run_torchrun(
     np: int, argv: list[str], timeout: float = TIME_LIMIT, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `torchrun --standalone --nproc-per-node {np} {argv}`. stdout holds what all ranks wrote, mixed.
+    """Run `torchrun --standalone --nproc-per-node {np} {argv}`. stdout has the output of all ranks, mixed.
 
     Args:
         argv: options of torchrun, the script and its arguments; "-m", "name" runs a module.
@@ -44,9 +44,9 @@ def run_torchrun(
 
 
 def run_ddp_test_files(np: int, files: Sequence[Path], timeout: float = TIME_LIMIT, **env: str) -> None:
-    """Runs pytest files, one after the other, inside each of `np` ranks; fails unless all say they passed.
+    """Run pytest files one after the other inside each of `np` ranks; fail unless all ranks passed.
 
-    What is shown of a failure is the output of the ranks that failed by themselves, or of all when none did:
+    A failure prints the output of the ranks that failed by themselves, or of all ranks if none did, because
     torchrun ends the others.
     """
     with tempfile.TemporaryDirectory() as logs:
@@ -65,11 +65,11 @@ def run_ddp_test_files(np: int, files: Sequence[Path], timeout: float = TIME_LIM
 def run_separately(
     np: int, argv: list[str], timeout: float = TIME_LIMIT, env: dict[str, str] | None = None
 ) -> list[subprocess.CompletedProcess[str]]:
-    """Runs `{argv}` as ranks that no launcher watches, which would end the others when one ends.
+    """Run `{argv}` as ranks without a launcher, which would end the others when one ends.
 
     Returns:
-        By rank, the exit code (124: ended because it ran longer than ``timeout`` seconds), and in stdout what
-        the rank wrote to stdout and stderr.
+        By rank, the exit code (124: ended because it ran longer than ``timeout`` seconds), and in stdout
+        the rank's stdout and stderr.
     """
     port = launching.free_port()
     job = os.environ | {"OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
@@ -102,7 +102,7 @@ def _code_of(process: subprocess.Popen[bytes], deadline: float) -> int:
 
 
 def _output(logs: Path, rank: str) -> str:
-    """What a rank wrote, under a heading: torchrun keeps it in LOGS/job/attempt/rank/."""
+    """Return a rank's output, under a heading: torchrun keeps it in LOGS/job/attempt/rank/."""
     text = "".join(
         path.read_text(errors="replace")
         for name in ("stdout.log", "stderr.log")

@@ -1,4 +1,4 @@
-"""A training whose rank 1 is killed in its third step; the others say what they see."""
+"""A training whose rank 1 is killed in its third step; the others print the error."""
 
 import datetime
 import os

@@ -1,4 +1,4 @@
-"""A small model under DistributedDataParallel, for the tests of ddp_ranks/. Data differs by rank."""
+"""A small model under DistributedDataParallel for the tests of ddp_ranks/. Data differ by rank."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ __all__ = [
     "mean_over_ranks",
 ]
 
-BUCKET_MB = 0.004  # several buckets, once DDP has rebuilt them
+BUCKET_MB = 0.004  # several buckets after DDP has rebuilt them
 UNREGISTERED = object()
 
 
 def layers() -> nn.Module:
-    """Weights of 1200, 1200 and 90 elements, and biases."""
+    """A model with weights of 1200, 1200 and 90 elements, and biases."""
     return nn.Sequential(nn.Linear(30, 40), nn.Tanh(), nn.Linear(40, 30), nn.Tanh(), nn.Linear(30, 3))
 
 
 class Training:
-    """A model, wrapped, compressed unless ``compression`` is left out, with SGD and momentum."""
+    """A wrapped model, compressed unless ``compression`` is left out, with SGD and momentum."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Training:
         self.optimizer = torch.optim.SGD(trainable, lr=0.1, momentum=0.9)
 
     def loss(self, step: int) -> torch.Tensor:
-        """Of this rank's batch of a step."""
+        """Return the loss of this rank's batch of a step."""
         generator = torch.Generator().manual_seed(1000 * step + dist.get_rank())
         x, y = torch.randn(8, 30, generator=generator), torch.randn(8, 3, generator=generator)
         return nn.functional.mse_loss(self.model(x).float(), y)
@@ -75,12 +75,12 @@ class Training:
         return flat(self.model)
 
     def gradients(self) -> dict[str, torch.Tensor]:
-        """By parameter, without the wrapper's prefix."""
+        """Return gradients by parameter, without the wrapper's prefix."""
         named = self.model.module.named_parameters()
         return {name: p.grad.clone() for name, p in named if p.grad is not None}
 
     def saved(self) -> bytes:
-        """What this rank writes to a file."""
+        """Return this rank's checkpoint file."""
         assert self.state is not None
         file = io.BytesIO()
         parts = {"model": self.model, "optimizer": self.optimizer, "compression": self.state}
@@ -97,7 +97,7 @@ class Training:
 
 @contextlib.contextmanager
 def every_ddp_is_compressed() -> Iterator[None]:
-    """In the block, as the environment says; then the class is torch's own again."""
+    """In the block, every DDP is compressed as the environment specifies; then the class is torch's again."""
     with pytest.MonkeyPatch.context() as restored:
         for name in ("__init__", "register_comm_hook", "_register_builtin_comm_hook"):
             restored.setattr(DistributedDataParallel, name, getattr(DistributedDataParallel, name))
@@ -106,19 +106,18 @@ def every_ddp_is_compressed() -> Iterator[None]:
 
 
 def flat(model: nn.Module) -> torch.Tensor:
-    """All parameters, one after the other."""
+    """Return all parameters in one tensor, one after the other."""
     return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
 
 
 def gathered(own: Any, group: dist.ProcessGroup | None = None) -> list[Any]:
-    """Every rank's object, on every rank."""
     everybodys: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(everybodys, own, group)
     return everybodys
 
 
 def all_equal(tensor: torch.Tensor, group: dist.ProcessGroup | None = None) -> bool:
-    """Whether it has the same bits on every rank."""
+    """Return whether it has the same bits on every rank."""
     return all(torch.equal(tensor, other) for other in gathered(tensor, group))
 
 

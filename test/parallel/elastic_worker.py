@@ -1,8 +1,9 @@
-"""A worker of an elastic job: `elastic_worker.py NAME PORT FOLDER`, with a store of torch at 127.0.0.1:PORT.
+"""A worker of an elastic job: `elastic_worker.py NAME PORT FOLDER`, with torch's store at 127.0.0.1:PORT.
 
-The store stands for a launcher. World N is `world/N`, a list of names by rank; a worker that wants the next
-one says `asks/NAME`. ELASTIC_TEST_DEATHS says who dies where, as "w1 bulk 3, w2 step 5"; ELASTIC_TEST_START
-is a file to start from. Each call of the function writes where it starts, and the end is written too.
+The store stands for a launcher. World N is `world/N`, a list of names by rank; a worker that needs the next
+world sets `asks/NAME`. ELASTIC_TEST_DEATHS lists workers and the points at which they die, as in "w1 bulk 3,
+w2 step 5"; ELASTIC_TEST_START is a file to start from. Each call of the function writes its start, and the
+end is written too.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from horovod.common.rendezvous.meeting import open_over_tcp
 from horovod.common.rendezvous.store import StoreRendezvous, assignment_of
 
 STEPS = 14
-BULK = 12_000_000  # elements of what travels where a worker shall die in the middle
+BULK = 12_000_000  # elements of the tensor in transfer when a worker dies
 NAME, PORT, FOLDER = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
 DEATHS = [tuple(each.split()) for each in os.environ.get("ELASTIC_TEST_DEATHS", "").split(",") if each]
 STORE: Any = dist.TCPStore(  # type: ignore[attr-defined]
     "127.0.0.1", PORT, is_master=False, timeout=datetime.timedelta(seconds=60)
 )
-world = 0  # the last that this worker was told of
+world = 0  # the last world that this worker received
 
 
 def die(point: str, step: int) -> bool:
-    """Be killed here, if that is said."""
+    """Kill this process, if the variable lists this point."""
     if (NAME, point, str(step)) not in DEATHS:
         return False
     STORE.set(f"dies/{NAME}", str(time.time()))
@@ -46,7 +47,7 @@ def die(point: str, step: int) -> bool:
 
 
 def open_world(settings: native.Settings, ranks: list[int]) -> native.World:
-    """The next world that has this worker in it."""
+    """Open the next world that has this worker in it."""
     global world
     die("reset", world)
     STORE.add(f"asks/{NAME}", 1)
@@ -76,7 +77,7 @@ class DyingState(hvd.elastic.TorchState):
 
 
 def train(state: Any) -> None:
-    """Each rank has other data; only its rank and the step say which."""
+    """Train; each rank's data depend only on its rank and the step."""
     if hvd.rank() == 0:
         torch.save(contents(state), FOLDER / f"start.{world}")
     hvd.allreduce(torch.ones(1), name="first")
@@ -94,7 +95,7 @@ def train(state: Any) -> None:
         state.model(torch.randn(8, 40, generator=generator)).pow(2).mean().backward()
         die("step", state.step)
         if (NAME, "negotiation", str(state.step)) in DEATHS:
-            time.sleep(0.2)  # the others ask for it, and wait for this one
+            time.sleep(0.2)  # the others request the next world, and wait for this worker
             die("negotiation", state.step)
         hvd.allreduce(torch.ones(3), name="loss")
         state.optimizer.step()

@@ -1,12 +1,12 @@
-"""A machine with emulated GPUs for programs of PyTorch that know nothing of it: init_process_group("nccl").
+"""A machine with emulated GPUs for PyTorch programs that call init_process_group("nccl").
 
-torch is a build for the CPU here, which has neither CUDA nor NCCL. So
+torch is a CPU build here, without CUDA and NCCL. Therefore
 
-- torch.cuda says that there are GPUs, and a tensor that is sent to one stays in host memory, which is where
-  emulated GPUs have theirs; by EmulatedGpu it counts as that GPU's in horovod.torch.
-- torch makes the process group by its own code for "nccl"; what it takes for ProcessGroupNCCL sends by gloo.
+- torch.cuda reports GPUs, and a tensor that is sent to one stays in host memory, which holds the memory of
+  emulated GPUs; EmulatedGpu makes it count as that GPU's in horovod.torch.
+- torch makes the process group by its own code for "nccl"; its ProcessGroupNCCL here sends by gloo.
 
-What a process group of torch's carries is counted: those are tensors that on real GPUs NCCL would carry.
+The traffic of torch's process groups is counted: NCCL would carry these tensors on real GPUs.
 
     python emulated_nccl.py SCRIPT [WORDS...]     with EMULATED_REPORT a folder, for what was counted
 """
@@ -44,10 +44,10 @@ GPUS = 4
 
 
 class StandIn(dist.ProcessGroupGloo):
-    """Instead of torch's ProcessGroupNCCL."""
+    """Replaces torch's ProcessGroupNCCL."""
 
     class Options:
-        """What torch writes into it, and horovod.torch.ddp reads."""
+        """Attributes that torch writes, and horovod.torch.ddp reads."""
 
         _timeout = datetime.timedelta(minutes=10)
         is_high_priority_stream = False
@@ -59,21 +59,21 @@ class StandIn(dist.ProcessGroupGloo):
 
 
 class _Stream:
-    """One of torch's, on which the host does everything at once."""
+    """A stream of torch, on which the host does everything at once."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.wait_stream = self.synchronize = lambda *_: None
 
 
 class InHostMemory(TorchFunctionMode):
-    """What a program sends to a GPU, or makes there, is in host memory."""
+    """Keeps in host memory the tensors that a program sends to a GPU, or creates there."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if func is torch.Tensor.cuda:
             return args[0]
-        if func is torch.device:  # as the program has it
+        if func is torch.device:  # the type that the program uses
             return torch.device("cuda", args[0]) if type(args[0]) is int else func(*args, **(kwargs or {}))
         given = {name: _on_host(value) for name, value in (kwargs or {}).items()}
         return func(*map(_on_host, args), **given)
@@ -86,8 +86,9 @@ def _on_host(value: Any) -> Any:
 
 
 class CarriedByTorch(TorchDispatchMode):
-    """Counts the bytes of tensors that go through collectives of process groups, by operation; ``backends``
-    are those that the default group had meanwhile.
+    """Counts the bytes of tensors in collectives of process groups, by operation.
+
+    ``backends`` are those that the default group had in the meantime.
     """
 
     def __init__(self) -> None:
@@ -112,7 +113,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def install(gpu: EmulatedGpu) -> CarriedByTorch:
-    """Make this process one on a machine with emulated GPUs; returns what counts from now on."""
+    """Make this process one on a machine with emulated GPUs; return the counters, which start now."""
     gpu.install()
     _have_nccl()
     _average_integers()
@@ -128,12 +129,12 @@ def _have_nccl() -> None:
     torch_c10d._NCCL_AVAILABLE = True
     torch_c10d.ProcessGroupNCCL = StandIn
     torch_c10d.default_pg_nccl_timeout = StandIn.Options._timeout
-    c10d.Backend.backend_capability["nccl"] = ["cpu", "cuda"]  # tensors of GPUs are on the CPU
+    c10d.Backend.backend_capability["nccl"] = ["cpu", "cuda"]  # the tensors of GPUs are in host memory
     begin = torch_c10d.init_process_group
 
     @functools.wraps(begin)
     def begin_on_any_device(*args: Any, device_id: Any = None, **kwargs: Any) -> None:
-        """``device_id`` is refused where there is no such accelerator."""
+        """Drop ``device_id``, which is refused without such an accelerator."""
         begin(*args, **kwargs)
 
     torch_c10d.init_process_group = begin_on_any_device
@@ -141,7 +142,7 @@ def _have_nccl() -> None:
 
 
 def _average_integers() -> None:
-    """As NCCL does, and gloo does not."""
+    """Average integers as NCCL does; gloo refuses them."""
     reduce: Any = c10d.all_reduce
 
     @functools.wraps(reduce)
@@ -174,7 +175,7 @@ def _have_cuda(index: int) -> None:
     def make_of_host_memory(
         model: Any, module: Any, device_ids: Any = None, *args: Any, **named: Any
     ) -> None:
-        """``device_ids`` are refused of a module in host memory."""
+        """Drop ``device_ids``, which are refused for a module in host memory."""
         named.pop("output_device", None)
         make(model, module, None, *args, **named)
 
@@ -182,7 +183,7 @@ def _have_cuda(index: int) -> None:
 
 
 def _report(carried: CarriedByTorch, folder: str) -> None:
-    """Has this rank say in a file, when the program ends, what torch and the jobs of this package carried."""
+    """At the end of the program, write the bytes that torch and this package's jobs carried to a file."""
     from horovod.torch.ddp import group_job
 
     counters: dict[jobs.Job, dict[str, int]] = {}
@@ -215,7 +216,7 @@ if __name__ == "__main__":
     else:
         counting = install(emulated)
     _report(counting, os.environ["EMULATED_REPORT"])
-    torch_autoload.load()  # as torch does where the package is installed
+    torch_autoload.load()  # as torch does with an installed package
     del sys.argv[0]
     sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -1,4 +1,4 @@
-"""Has benchmarks take host memory for an emulated GPU's: BENCHMARK_PLACE names this module to their ranks."""
+"""Makes benchmarks treat host memory as an emulated GPU's: BENCHMARK_PLACE names it to their ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a script whose tensors count as those of an emulated GPU: python emulated_run.py SCRIPT [WORDS...]"""
+"""Run a script whose tensors count as an emulated GPU's: python emulated_run.py SCRIPT [WORDS...]"""
 
 from __future__ import annotations
 

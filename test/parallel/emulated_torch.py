@@ -1,8 +1,8 @@
-"""Has tensors in host memory count as those of an emulated GPU: horovod.torch then does what it does on GPUs.
+"""Make tensors in host memory count as an emulated GPU's, so that horovod.torch takes its paths for GPUs.
 
 The library is the one that test/emulated_cuda builds. The memory of an emulated GPU is host memory, and torch
-computes with it at once, whatever streams have still to do. So where torch would go on behind the core's work
-on a stream, here the host waits for that stream.
+computes with it at once, whatever work its streams still have. If torch would queue work behind the core's on
+a stream, the host waits here for that stream.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["EmulatedGpu", "asked_for"]
 
 
 class EmulatedGpu:
-    """One for a process. ``index``: the GPU's number among the emulated ones, which all processes see."""
+    """One GPU for a process. ``index``: its number among the emulated GPUs, which all processes see."""
 
     def __init__(self, library: str, index: int) -> None:
         native.use_device_library(library)
@@ -32,7 +32,7 @@ class EmulatedGpu:
         self._counts = True
 
     def install(self) -> None:
-        """From now on every CPU tensor counts as one of this GPU."""
+        """From now on count every CPU tensor as one of this GPU."""
         devices.device_of = lambda tensor: self.index if self._counts else devices.CPU
         devices.current_stream = lambda device: self.stream
         devices.torch_stream = lambda device: None
@@ -64,7 +64,7 @@ class EmulatedGpu:
 
     @contextlib.contextmanager
     def on_cpu(self) -> Iterator[None]:
-        """Inside the block tensors count as what they are."""
+        """Inside the block count tensors as CPU tensors."""
         self._counts = False
         try:
             yield
@@ -90,7 +90,7 @@ class EmulatedGpu:
         return stream.value
 
     def copy_on(self, stream: int, to: torch.Tensor, source: torch.Tensor) -> None:
-        """A copy that the stream makes when it gets there."""
+        """Make a copy when the stream reaches it."""
         device_to_device = 3
         addresses = (ctypes.c_void_p(to.data_ptr()), ctypes.c_void_p(source.data_ptr()))
         size, where = ctypes.c_size_t(to.nbytes), ctypes.c_void_p(stream)
@@ -99,8 +99,9 @@ class EmulatedGpu:
 
 
 def asked_for(local_rank: int) -> EmulatedGpu | None:
-    """The GPU that this rank's environment wants: HOROVOD_TEST_EMULATED_GPU is the library, and with
-    HOROVOD_TEST_SHARED_GPU all ranks of the host use one.
+    """Return the GPU that this rank's environment requests, or None.
+
+    HOROVOD_TEST_EMULATED_GPU is the library. With HOROVOD_TEST_SHARED_GPU all ranks of the host use one GPU.
     """
     library = os.environ.get("HOROVOD_TEST_EMULATED_GPU")
     if library is None:

@@ -1,4 +1,4 @@
-"""Starts the examples as their documentation says, with a time limit that leaves no process behind."""
+"""Start the examples as their documentation does, with a time limit after which no process is left."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LAUNCHERS = ["python", "horovodrun", pytest.param("mpirun", marks=needs_mpi)]
 
 
 def real_mnist() -> Path | None:
-    """The real data, if this machine has it."""
+    """Return the folder of the real data, if this machine has it."""
     named = os.environ.get("MNIST_DATA_DIR")
     folder = Path(named) if named else ROOT.parent / "shared" / "data" / "mnist"
     return folder if folder.is_dir() else None
@@ -37,7 +37,7 @@ CHECKSUM = re.compile(r"parameters bit-identical on (\d) rank\(s\), SHA-256 (\w+
 
 
 def check_resumed(epoch: re.Pattern[str], whole: str, resumed: str) -> None:
-    """What a run of three epochs has printed, and one that went on after another had been ended."""
+    """Compare the output of a run of three epochs with that of a run that resumed after an interruption."""
     after = re.search(r"resuming after epoch (\d)", resumed)
     assert after and "resuming" not in whole
     epochs = epoch.findall(whole)
@@ -47,17 +47,17 @@ def check_resumed(epoch: re.Pattern[str], whole: str, resumed: str) -> None:
 
 
 def job(ranks: int) -> list[str]:
-    """What to write before a script to start it as so many ranks."""
+    """Return the words before a script that start it with this number of ranks."""
     return ["horovodrun", "-np", str(ranks), "python"]
 
 
 def environment_with(more: dict[str, str]) -> dict[str, str]:
-    """Ours, with this interpreter's programs first on PATH."""
+    """Return this environment, with this interpreter's programs first on PATH."""
     allowed = {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",  # machines of one core test, too
-        "OMP_NUM_THREADS": "1",  # or threads of ranks, and of other tests, wait for each other's cores
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",  # for machines of one core
+        "OMP_NUM_THREADS": "1",  # otherwise threads of ranks, and of other tests, wait for each other's cores
     }
     return os.environ | allowed | {"PATH": PATH} | more
 
@@ -65,12 +65,12 @@ def environment_with(more: dict[str, str]) -> dict[str, str]:
 def started(
     command: list[str], cwd: Path = EXAMPLES, **environment: str
 ) -> AbstractContextManager[subprocess.Popen[str]]:
-    """`command`, running; at the end no process is left."""
+    """Yield `command` while it runs; at the end no process of it is left."""
     return launching.running(command, cwd, environment_with(environment))
 
 
 def wait_for_checkpoint(process: subprocess.Popen[str], path: Path, limit: float) -> None:
-    """Until a run has written its first one."""
+    """Wait until a run has written its first checkpoint."""
     deadline = busy.limit(limit)
     while not path.exists():
         assert time.monotonic() < deadline and process.poll() is None, "no checkpoint was written"
@@ -84,7 +84,7 @@ def run(
     expected_exit: int | None = 0,
     **environment: str,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `command`; fails unless it ends as expected.
+    """Run `command`; fail unless it ends as expected.
 
     expected_exit: None accepts any exit code.
     """
@@ -97,7 +97,7 @@ def run(
 def run_example(
     launcher: str, script: str, *arguments: str, data: Path, expected_exit: int | None = 0
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a script of examples/ on the CPU: by itself, or with 2 ranks under horovodrun or mpirun."""
+    """Run a script of examples/ on the CPU: by itself, or with 2 ranks under horovodrun or mpirun."""
     prefix = {
         "python": ["python"],
         "horovodrun": job(2),

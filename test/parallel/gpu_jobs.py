@@ -1,4 +1,4 @@
-"""The files of ranks/ that say in which place their tensors are, and what has ranks use emulated GPUs."""
+"""The files of ranks/ that run in different places, and the variables that give ranks emulated GPUs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ FILES = {
     "in flight": HERE / "ranks" / "test_operations_in_flight.py",
     "joins": HERE / "ranks" / "test_api_join.py",
 }
-ALONE = list(FILES)[:4]  # one rank has nobody to agree with, or to wait for
+ALONE = list(FILES)[:4]  # a single rank has no peer
 
 
 @cache
 def emulated_gpus() -> Mapping[str, str]:
-    """The environment of ranks on emulated GPUs, of which each has its own."""
+    """Return the environment of ranks on emulated GPUs, one for each rank."""
     return {
         "HOROVOD_TEST_EMULATED_GPU": str(emulation.library_path()),
         "HOROVOD_NCCL_LIBRARY": str(emulation.nccl_path()),
         "EMULATED_CUDA_DEVICES": "4",
-        "EMULATED_CUDA_ANY_MEMORY": "1",  # torch's tensors are of the host
+        "EMULATED_CUDA_ANY_MEMORY": "1",  # torch's tensors are in host memory
     }

@@ -1,7 +1,7 @@
-"""This checkout's package as an installed one: with metadata, by which torch finds its entry point.
+"""Install this checkout's package by metadata only, by which torch finds its entry point.
 
-The package that is installed may be of another checkout, or older than pyproject.toml. What comes first in
-PYTHONPATH counts, of a package's metadata as of its modules.
+The installed package may be another checkout's, or older than pyproject.toml. The first folder in PYTHONPATH
+takes precedence for metadata as for modules.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _TABLE = re.compile(r'^\[project\.entry-points\."([\w.]+)"\][^\n]*\n((?:\w+ = "[
 
 
 def entry_points() -> dict[str, dict[str, str]]:
-    """Group -> name -> object, as pyproject.toml has them."""
+    """Return group -> name -> object, from pyproject.toml."""
     tables = _TABLE.findall((ROOT / "pyproject.toml").read_text())
     return {group: dict(re.findall(r'^(\w+) = "(.+)"$', rows, re.MULTILINE)) for group, rows in tables}
 
 
 def environment_with_metadata(folder: Path) -> dict[str, str]:
-    """Writes the package's metadata to ``folder``; returns the variables with which processes find them."""
+    """Write the package's metadata to ``folder``; return the variables by which processes find them."""
     version = horovod.__version__
     metadata = folder / f"horovod-{version}.dist-info"
     metadata.mkdir()

@@ -1,4 +1,4 @@
-"""Starts labs in tests: with a script that takes no time to start, and with horovodrun's launcher."""
+"""Start labs in tests, with a script that starts fast, and with horovodrun's launcher."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import launching
 
-# Takes part in the lab without PyTorch, which takes seconds to import; what is asked for, it does.
+# Takes part in the lab without PyTorch, whose import takes seconds; its arguments choose its behaviour.
 SCRIPT = """
 import argparse, json, os, sys, time
 
@@ -50,7 +50,7 @@ def write_script(folder: Path) -> Path:
 
 
 def start(folder: Path, *words: str, mark: str = "lab", before: Sequence[str] = ()) -> subprocess.Popen[str]:
-    """A lab in `folder`. before: the words of a command that starts it."""
+    """Start a lab in `folder`. before: the words of a command that starts it."""
     return subprocess.Popen(
         [*before, sys.executable, "-m", "horovod.lab", *words],
         cwd=folder,
@@ -63,7 +63,7 @@ def start(folder: Path, *words: str, mark: str = "lab", before: Sequence[str] = 
 
 
 def done(folder: Path, *words: str, code: int = 0, limit: float = 280) -> str:
-    """What a lab that runs to its end says."""
+    """Return the output of a lab that runs to its end."""
     process = start(folder, *words)
     try:
         said, _ = process.communicate(timeout=limit)
@@ -74,7 +74,6 @@ def done(folder: Path, *words: str, code: int = 0, limit: float = 280) -> str:
 
 
 def logs(out: Path) -> dict[str, list[dict[str, Any]]]:
-    """The records of every run."""
     return {
         path.parent.name: [json.loads(line) for line in path.read_text().splitlines()]
         for path in sorted(out.glob("runs/*/log.jsonl"))

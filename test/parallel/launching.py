@@ -1,4 +1,4 @@
-"""Starts horovodrun in tests, and sees to it that nothing of a job is left."""
+"""Start horovodrun in tests, and check that no process of a job is left."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ needs_mpirun = pytest.mark.skipif(bool(_why_not()), reason=_why_not())
 
 
 def environment(mark: str, **more: str) -> dict[str, str]:
-    """Ours with this interpreter's programs first, without settings that would change what tests see."""
+    """Return this environment with this interpreter's programs first, without settings of other tests."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith("HOROVOD_")}
     path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
     packages = os.pathsep.join(filter(None, [str(Path(horovod.__file__).parents[1]), kept.get("PYTHONPATH")]))
@@ -55,7 +55,7 @@ def fresh_mark() -> str:
 
 @contextmanager
 def running(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """A program in a session of its own; at the end nothing of that is left."""
+    """Start a program in its own session; at the end no process of it is left."""
     with subprocess.Popen(
         command,
         cwd=folder,
@@ -76,12 +76,12 @@ def running(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> Ite
 def finished(
     command: Sequence[str], folder: Path, env: Mapping[str, str], limit: float
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program to its end; fails if that takes longer than ``limit`` seconds."""
+    """Run a program to its end; fail if that takes longer than ``limit`` seconds."""
     with running(command, folder, env) as process:
         try:
             stdout, stderr = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGTERM)  # launchers end their ranks on this one
+            os.killpg(process.pid, signal.SIGTERM)  # on which launchers end their ranks
             try:
                 stdout, stderr = process.communicate(timeout=10)
             except subprocess.TimeoutExpired:
@@ -94,7 +94,7 @@ def finished(
 def start(
     arguments: Sequence[str], mark: str, stdin: int = subprocess.DEVNULL, is_apart: bool = False, **more: str
 ) -> subprocess.Popen[str]:
-    """`is_apart`: in a process group of its own, to which signals can be sent as by a terminal."""
+    """Start a job. `is_apart`: in its own process group, for signals as from a terminal."""
     return subprocess.Popen(
         [sys.executable, "-m", "horovod.runner", *arguments],
         stdin=stdin,
@@ -108,12 +108,12 @@ def start(
 
 
 def all_end(mark: str, seconds: float) -> None:
-    """Until no process of the job is left."""
+    """Wait until no process of the job is left."""
     busy.until(lambda: not processes_of(mark), seconds)
 
 
 def horovodrun(*arguments: str, limit: float = 60, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run a job to its end. Fails when it takes too long, or leaves a process."""
+    """Run a job to its end. Fail if it takes too long, or leaves a process."""
     mark = fresh_mark()
     process = start(arguments, mark, **more)
     try:
@@ -129,7 +129,7 @@ def horovodrun(*arguments: str, limit: float = 60, **more: str) -> subprocess.Co
 
 
 def processes_of(mark: str) -> list[str]:
-    """Command lines of the processes that have our mark in their environment, so belong to that job."""
+    """Return the command lines of processes with our mark in their environment: those of the job."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -137,7 +137,7 @@ def processes_of(mark: str) -> list[str]:
                 marked = f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0")
                 command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             except OSError:
-                continue  # ended, or not ours
+                continue  # it has ended, or belongs to another user
             if marked and command:
                 found.append(f"{folder.name}: {command}")
     return found

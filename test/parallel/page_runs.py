@@ -1,15 +1,15 @@
-"""How pages are run: their comments `<!-- runs` say it, in YAML. Neither readers nor the site see them.
+"""The runs of pages, from their comments `<!-- runs` in YAML, which neither readers nor the site see.
 
-    files: {train.py: README.md}      written where a command has the name; a run may have more of its own
-    blur: [['\\d+ us', 'N us']]        patterns, and what stands for them in output that is compared
-    python: {test_friends.py: 0-2}    the test that runs blocks of the page's Python which no file below has
+    files: {train.py: README.md}      written if a command has the name; a run may have more files
+    blur: [['\\d+ us', 'N us']]        patterns, and their substitutes in compared output
+    python: {test_friends.py: 0-2}    the test that runs blocks of Python that are in no file below
     same as: [README.md]              all commands and all Python are those of these pages
     runs:
     - command: 'train\\.py'            each that matches (`whole`: each block; `together`: all as one), or
-      each: '`(--\\w+)` is refused'    each match in the page, or neither: what it does not show
+      each: '`(--\\w+)` is refused'    each match in the page, or neither, if it shows none
       type: '{0} --max-steps 2'       in place of {0}, the command or the match; {1} is the first group
-      edit: [[old, new]]              what is typed otherwise in it
-      by: test_friends.py             this runs it; `because` where it names neither page nor command
+      edit: [[old, new]]              replacements in the typed text
+      by: test_friends.py             this runs it; `because` if it names neither page nor command
       exit: 0                         or another code, or `fails`
       prints, never                   patterns for standard error and output together; {pattern: count}
       only: '...'                     the pattern of all of standard output
@@ -17,14 +17,14 @@
       says: '0:2'                     line 2 of its ```text block 0 is printed; HOST is this host's name
       alike: ['loss (.*)', 0.01, 0.1] these numbers agree by that part, and with the page's by the other
       shown: [0]                      these ```text blocks are in the output; `exactly: 0`: it is all
-      near: 0.01                      numbers of it may differ by that part, or by a twentieth of it in all
-      blocks: true                    each block of Python prints the ```text block behind it, or nothing
+      near: 0.01                      numbers may differ by that part, or by a twentieth of it in all
+      blocks: true                    each block of Python prints the ```text block after it, or nothing
       writes: {file: pattern}, draws: {file: kept}, leaves: [files]
       files, blur, env, needs, limit, marks, place, imports (from the folder), gpu (an emulated one)
 
 A file is the page's Python as one script (`all`), blocks of it by number (`3`, `0-2`) or section (`## DDP`),
-or another page's (`README.md 0`), a ```language block, `link FOLDER`, or a text that begins with #!.
-{of, edit, before, after} changes one; {all} in it is the page's Python.
+or another page's (`README.md 0`), a ```language block, `link FOLDER`, or a text that begins with #!. {of,
+edit, before, after} changes one; {all} in it is the page's Python.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ OF_A_RUN = {
     *("needs", "limit", "marks", "place", "imports", "gpu", "exit", "prints", "never", "only", "says"),
     *("alike", "like", "shown", "exactly", "near", "blocks", "writes", "draws", "leaves"),
 }
-MARK = "-- block"  # printed before each block, so that outputs can be told apart
+MARK = "-- block"  # printed before each block, to separate the outputs
 RANK_0_PRINTS = """import os
 if next(filter(None, map(os.environ.get, ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"))), "0") != "0":
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # no new sys.stdout: nobody would close it
@@ -58,8 +58,8 @@ if next(filter(None, map(os.environ.get, ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK"
 
 class Run(NamedTuple):
     page: str
-    command: str  # on the page, or what matched there; "" where it shows neither
-    line: str  # what is typed
+    command: str  # on the page, or its match there; "" if it shows neither
+    line: str  # the typed line
     groups: tuple[str, ...]
     row: dict[str, Any]
 
@@ -67,7 +67,7 @@ class Run(NamedTuple):
         return self.row.get(key, default)
 
     def filled(self, text: str) -> str:
-        """With the groups of what matched, as literal parts of a regular expression."""
+        """Fill in the groups of the match, as literal parts of a regular expression."""
         for number, group in enumerate(self.groups):
             text = text.replace(f"{{{number}}}", re.escape(group))
         return text
@@ -106,7 +106,7 @@ def runs_of(page: str) -> Iterator[Run]:
 
 
 def _matches(page: str, row: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Each with its groups."""
+    """Yield each match with its groups."""
     if "each" in row:
         matches: Iterator[re.Match[str]] = re.finditer(row["each"], text_of(page), re.MULTILINE)
         yield from ((match[0], *match.groups()) for match in matches)
@@ -117,7 +117,7 @@ def _matches(page: str, row: dict[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def files_of(run: Run) -> dict[str, str]:
-    """Name -> text, or "link FOLDER"."""
+    """Return name -> text, or "link FOLDER"."""
     for_all = {
         name: source for name, source in metadata(run.page).get("files", {}).items() if name in run.line
     }
@@ -158,7 +158,7 @@ def python_blocks(page: str, which: str) -> list[Block]:
 
 
 def python_used(page: str) -> set[int]:
-    """The lines of the blocks of Python that are in some file of a run, or in another test."""
+    """Return the lines of the blocks of Python in some file of a run, or in another test."""
     data, used = metadata(page), set[int]()
     rows = [{"files": data.get("python", {})}, data, *data.get("runs", [])]
     for source in [source for row in rows for source in row.get("files", {}).values()]:
@@ -179,12 +179,12 @@ def write(run: Run, folder: Path) -> None:
 
 
 def with_places(text: str, folder: Path) -> str:
-    """The names that only a run knows."""
+    """Replace the names that only a run knows."""
     text = text.replace("{port}", str(launching.free_port()))
     return text.replace("{folder}", str(folder)).replace("{pid}", str(os.getpid()))
 
 
-# What has been printed
+# Checks of the output
 
 
 def blurred(run: Run, text: str) -> str:
@@ -206,7 +206,7 @@ def is_shown(output: str, shown: str, tolerance: float) -> bool:
 
 
 def check(run: Run, code: int, stdout: str, stderr: str, folder: Path) -> None:
-    """Fails unless it ended and printed as the page and its metadata say."""
+    """Fail unless it ended and printed as the page and its metadata specify."""
     output = stderr + stdout
     wanted, said = run.says("exit", 0), f"{run.page}: {run.line}\n{output}"
     assert (code != 0) if wanted == "fails" else code == wanted, f"exit code {code} of {said}"
@@ -220,7 +220,7 @@ def check(run: Run, code: int, stdout: str, stderr: str, folder: Path) -> None:
 
 
 def _check_shown(run: Run, output: str, said: str) -> None:
-    """Against the ```text blocks of the page."""
+    """Compare with the ```text blocks of the page."""
     shown = page_blocks.blocks(run.page, "text")
     if "says" in run.row:
         block, line = map(int, run.row["says"].split(":"))
@@ -263,7 +263,7 @@ def _check_patterns(run: Run, output: str, said: str) -> None:
 
 
 def _check_blocks(run: Run, output: str) -> None:
-    """Each block of Python prints all that the ```text block right after it says, or nothing."""
+    """Check that each block of Python prints the ```text block right after it, or nothing."""
     found, near = blocks_of(run.page), run.says("near", 0)
     pieces = [block for block in found if block.language == "python"]
     printed, said = _without_ours(output)
@@ -283,7 +283,7 @@ def _shown_after(piece: Block, found: list[Block]) -> str:
 
 
 def _without_ours(text: str) -> tuple[str, str]:
-    """A text and, apart, horovod's own lines: standard error, which comes at another time."""
+    """Return a text without horovod's lines, and these lines: standard error has no fixed place."""
     lines = text.splitlines(keepends=True)
     ours = [line for line in lines if line.startswith("horovod: ")]
     return "".join(line for line in lines if line not in ours), "".join(ours)
@@ -293,7 +293,7 @@ def _without_ours(text: str) -> tuple[str, str]:
 
 
 def together(place: str) -> list[Any]:
-    """Parameters for pytest: lists of runs that are typed alike, so that doing one answers for all."""
+    """Return parameters for pytest: lists of runs with equal commands, one of which is run for all."""
     same: dict[Any, list[Run]] = {}
     for page in pages():
         for run in runs_of(page):

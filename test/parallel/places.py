@@ -1,4 +1,4 @@
-"""Where the tensors of a test are: in host memory, on an emulated GPU, or on a real one.
+"""The place of a test's tensors: host memory, an emulated GPU, or a real one.
 
 HOROVOD_TEST_EMULATED_GPU=LIBRARY    on an emulated GPU: see emulated_torch.py
 HOROVOD_TEST_GPU=1                   on one of the GPUs of this host
@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Place:
-    """``device``: where tensors and models are made."""
+    """A place. ``device``: of its tensors and models."""
 
     device: torch.device = CPU
     emulated: EmulatedGpu | None = None
@@ -33,26 +33,26 @@ class Place:
         return self.emulated is not None or self.device.type != "cpu"
 
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy in this place, with the same strides."""
+        """Return a copy in this place, with the same strides."""
         return tensor.clone() if self.device.type == "cpu" else tensor.to(self.device)
 
     @contextlib.contextmanager
     def on_cpu(self) -> Iterator[None]:
-        """Inside the block tensors in host memory are that, for the emulated GPU too."""
+        """Inside the block tensors in host memory do not count as an emulated GPU's."""
         with self.emulated.on_cpu() if self.emulated is not None else contextlib.nullcontext():
             yield
 
     def twice(
         self, operation: Callable[[str, Sequence[torch.Tensor]], T], tensors: Sequence[torch.Tensor]
     ) -> tuple[T, T]:
-        """What an operation gives here and on the CPU, with a name for each."""
+        """Yield an operation's results here and on the CPU, with a name for each."""
         given = operation("here", [self.put(tensor) for tensor in tensors])
         with self.on_cpu():
             return given, operation("cpu", [tensor.clone() for tensor in tensors])
 
 
 def place_of(local_rank: int) -> Place:
-    """The place that the environment names. An emulated GPU counts from now on."""
+    """Return the place that the environment names. An emulated GPU counts from now on."""
     emulated = asked_for(local_rank)
     if emulated is not None:
         emulated.install()

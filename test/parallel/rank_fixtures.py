@@ -1,4 +1,4 @@
-"""Fixtures of tests that run in every rank of a job: of ranks/, and of test/gpu/ranks/."""
+"""Fixtures of tests that run in every rank of a job: of ranks/ and of test/gpu/ranks/."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ _places: list[Place] = []
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Inside the block torch's random numbers are those of this seed; ranks that are threads take turns."""
+    """Seed torch's random numbers inside the block; ranks that are threads take turns."""
     with _seeding:
         torch.manual_seed(seed)
         yield
@@ -28,17 +28,17 @@ def seeded(seed: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def process_sets(*ranks: Iterable[int]) -> Iterator[list[hvd.ProcessSet]]:
-    """Sets that all ranks have added, for the block."""
+    """Process sets that all ranks add for the block."""
     added = [hvd.add_process_set(list(each)) for each in ranks]
     yield added
-    hvd.barrier()  # nobody uses them any more
+    hvd.barrier()  # no rank uses them any longer
     for each in added:
         hvd.remove_process_set(each)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def job() -> Iterator[None]:
-    """Ranks that are threads are in one already."""
+    """The job; ranks that are threads are in it already."""
     if hvd.is_initialized():
         yield
         return
@@ -51,13 +51,11 @@ def job() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def together() -> None:
-    """Every test starts together with the other ranks'."""
     hvd.barrier()
 
 
 @pytest.fixture
 def place() -> Place:
-    """Where the tensors of this rank are."""
     return _places[0] if _places else Place()
 
 
@@ -73,6 +71,6 @@ def size() -> int:
 
 @pytest.fixture
 def parity(size: int) -> Iterator[list[hvd.ProcessSet]]:
-    """The even ranks and the odd ones: disjoint, and every rank is in one."""
+    """The even ranks and the odd ones: disjoint sets, and every rank is in one."""
     with process_sets(range(0, size, 2), range(1, size, 2)) as sets:
         yield sets

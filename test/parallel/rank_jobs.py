@@ -1,4 +1,4 @@
-"""Starts programs as the ranks of an MPI job, for tests: under a time limit, on as few cores as there are.
+"""Start programs as the ranks of an MPI job, for tests: under a time limit, on any number of cores.
 
     run_ranks(np, argv, timeout, env) -> CompletedProcess    any program: argv follows `mpirun -np N`
     run_test_file(np, file)                                  a pytest file inside every rank
@@ -6,8 +6,8 @@
 
 ddp_jobs.py does the same for ranks that torchrun starts.
 
-Such files live in test/parallel/ranks. They are plain pytest files that use horovod.torch as one
-of two or four ranks; pytest collects them inside a rank only (see conftest.py). To debug one by hand:
+Such files live in test/parallel/ranks. They are plain pytest files that use horovod.torch as one of two or
+four ranks; pytest collects them inside a rank only (see conftest.py). To debug one by hand:
 
     mpirun -np 2 python -m pytest test/parallel/ranks/test_contract.py
 """
@@ -32,7 +32,7 @@ from horovod.runner import launchers
 Run = Callable[[list[str], dict[str, str]], "subprocess.CompletedProcess[str]"]
 Shown = Callable[["subprocess.CompletedProcess[str]", list[str]], str]
 TIME_LIMIT = 120.0  # seconds, for one job
-TIMED_OUT = 124  # the exit code that stands for a passed time limit, as in coreutils' timeout
+TIMED_OUT = 124  # the exit code of a passed time limit, as in coreutils' timeout
 OPEN_MPI_5 = [
     "--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
     "--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp", "--mca", "mpi_yield_when_idle", "1",
@@ -40,7 +40,7 @@ OPEN_MPI_5 = [
 
 
 def mpirun() -> str:
-    """The mpirun of the MPI that the package uses; skips the test when there is none."""
+    """Return the mpirun of the MPI that the package uses; skip the test if there is none."""
     mpi = mpi_here(build_info().mpi)
     if not mpi.built:
         pytest.skip("horovod was built without MPI, or there is none here")
@@ -53,7 +53,7 @@ def mpirun() -> str:
 def run_ranks(
     np: int, argv: list[str], timeout: float = TIME_LIMIT, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `mpirun -np {np} {argv}`. stdout holds what all ranks wrote to stdout and stderr.
+    """Run `mpirun -np {np} {argv}`. stdout has the output and errors of all ranks.
 
     Args:
         timeout: seconds after which the job is ended; the exit code is then 124.
@@ -67,10 +67,10 @@ def run_ranks(
 def run_job(
     command: list[str], timeout: float = TIME_LIMIT, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs the command of any launcher that ends its ranks when it gets a SIGTERM; as run_ranks otherwise."""
+    """Run the command of any launcher that ends its ranks on SIGTERM; otherwise like run_ranks."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"} | (env or {})
     with tempfile.TemporaryFile("w+") as output:
-        # A file, not a pipe: a rank that outlives its launcher would keep a pipe open, and the test with it.
+        # A file, not a pipe: a rank that outlives its launcher would keep a pipe open, and block the test.
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -92,7 +92,7 @@ def run_job(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    process.send_signal(signal.SIGTERM)  # launchers pass it on to the ranks
+    process.send_signal(signal.SIGTERM)  # which launchers pass on to the ranks
     try:
         process.wait(10)
     except subprocess.TimeoutExpired:
@@ -101,12 +101,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def run_test_file(np: int, file: Path, timeout: float = TIME_LIMIT, **env: str) -> None:
-    """Runs a pytest file inside each of `np` ranks and fails unless every rank says that it passed."""
+    """Run a pytest file inside each of `np` ranks; fail unless every rank passed."""
     run_test_files(np, [file], timeout, **env)
 
 
 def run_test_files(np: int, files: Sequence[Path], timeout: float = TIME_LIMIT, **env: str) -> None:
-    """Runs pytest files, one after the other in one job; see run_test_file."""
+    """Run pytest files, one after the other in one job; see run_test_file."""
 
     def run(argv: list[str], more: dict[str, str]) -> subprocess.CompletedProcess[str]:
         return run_ranks(np, [sys.executable, *argv], timeout, more | env)
@@ -115,10 +115,10 @@ def run_test_files(np: int, files: Sequence[Path], timeout: float = TIME_LIMIT, 
 
 
 def fail_unless_passed(np: int, files: Sequence[Path], timeout: float, run: Run, shown: Shown) -> None:
-    """Has ``run`` start pytest with these words and variables in each rank; fails unless all say they passed.
+    """Make ``run`` start pytest with these words and variables in each rank; fail unless all ranks passed.
 
-    A launcher's exit code alone is no proof: each rank leaves pytest's in a folder. ``shown``: of a job that
-    failed, and the ranks that did so by themselves.
+    A launcher's exit code alone is no proof: each rank leaves pytest's in a folder. ``shown`` selects the
+    output of a failed job, given the ranks that failed by themselves.
     """
     with tempfile.TemporaryDirectory() as reports:
         argv = ["-m", "pytest", "-x", "-q", "--tb=short", "-p", "no:cacheprovider", "--color=no"]

@@ -1,6 +1,6 @@
-"""For conftest.py beside folders of ranks' tests: collected in ranks only, and each says how it ended.
+"""For conftest.py in folders of ranks' tests: collected in ranks only, and each rank reports how it ended.
 
-ranks/ is for ranks of an MPI job, and ddp_ranks/ for those that torchrun has started.
+ranks/ is for ranks of an MPI job, and ddp_ranks/ for ranks that torchrun started.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Reads what states of optimizers and of compressed models keep of error feedback."""
+"""Read the error feedback in states of optimizers and of compressed models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Residuals = dict[str, tuple[torch.Tensor, torch.Tensor]]
 
 
 def residuals_in(saved: dict[str, Any], rank: int) -> Residuals:
-    """A rank's, by parameter; of each stage the values."""
+    """Return a rank's residuals by parameter, for each stage."""
     own = saved.get("residuals", {}).get(rank, {"parameters": {}})["parameters"]
     return {name: (of["sent"][1].clone(), of["result"][1].clone()) for name, of in own.items()}
 

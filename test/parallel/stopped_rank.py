@@ -1,6 +1,6 @@
-"""One of six ranks, in three jobs of two: in each of these the other rank stops, and this one must not wait.
+"""One of six ranks in three jobs of two: in each job the other rank stops, and this one must not wait.
 
-What happened is said on standard output; the job ends when all three have.
+It prints the results on standard output; the job ends when all three have.
 """
 
 import os
@@ -15,10 +15,10 @@ from horovod import _native
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.membership import Membership, as_launched
 
-# Transport, which rank stops, and whether inside an operation, or before this one asks for it.
+# Transport, the rank that stops, and whether it stops inside an operation or before this rank starts it.
 JOBS = {"auto": ("auto", 1, True), "mpi": ("mpi", 1, True), "answer": ("mpi", 0, False)}
 
-# Operations: one of them is under way when the first is done, however late this process hears of that.
+# Operations: one of them is in progress when the first is done, however late this process notices it.
 ENOUGH = 60
 
 
@@ -39,7 +39,7 @@ def main(folder: Path) -> None:
         if inside:
             engine.wait(handles[0])
             os.kill(os.getpid(), signal.SIGSTOP)
-        time.sleep(300)  # mpirun has it go on, to end it
+        time.sleep(300)  # mpirun resumes it, to end it
     began = time.monotonic()
     try:
         for handle in handles:

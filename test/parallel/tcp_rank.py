@@ -1,7 +1,7 @@
-"""A rank that reduces until something happens to another: `tcp_rank.py FOLDER [fork] [steps]`.
+"""A rank that reduces until an event hits another rank: `tcp_rank.py FOLDER [fork] [steps]`.
 
-It writes FOLDER/started.RANK when it is under way, and prints what its operation failed with, and when.
-fork: it has a child that outlives it. steps: it ends in order, after some.
+It writes FOLDER/started.RANK when it is under way, and prints the error of its operation, and the time. fork:
+it has a child that outlives it. steps: it ends regularly after some steps.
 """
 
 import multiprocessing
@@ -17,7 +17,7 @@ from horovod.common.exceptions import HorovodInternalError
 
 
 def outlive() -> None:
-    """Without the pipes, at whose end the test takes it that all has been said."""
+    """Outlive the rank without its pipes, at whose end the test takes the output as complete."""
     os.close(1)
     os.close(2)
     time.sleep(20)
@@ -27,7 +27,7 @@ folder = Path(sys.argv[1])
 hvd.init()
 gradient = torch.ones(300_000)
 hvd.allreduce_(gradient, name="gradient", op=hvd.Sum)
-if "fork" in sys.argv:  # as workers of a DataLoader, which outlive their rank for a while
+if "fork" in sys.argv:  # like workers of a DataLoader, which outlive their rank for a while
     multiprocessing.get_context("fork").Process(target=outlive, daemon=True).start()
 (folder / f"started.{hvd.rank()}").touch()
 try:

@@ -1,4 +1,4 @@
-"""What a Horovod job says, and does, when ranks do not come: one job that tries several settings."""
+"""Messages and results of a Horovod job when ranks are late: one job that tries several settings."""
 
 import re
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rank_jobs import run_ranks
 
-# Phase: settings, and how many seconds rank 1 comes late. The last one ends the job.
+# Phase: settings, and the seconds by which rank 1 is late. The last one ends the job.
 PROGRAM = """
 import os, sys, time, torch
 import horovod.torch as hvd

@@ -32,7 +32,7 @@ def test_codec_prints_every_contender_with_its_size_and_error(tmp_path: Path) ->
     assert others <= {name for name, _ in rows}
     measured = {(row["contender"], row["operation"]): row for row in document(out)["rows"]}
     assert measured.keys() == rows.keys()
-    # N(0,1) with a scale per 128: DESIGN's figure is 7.0e-4; half's is 4e-8. Seeded, so these do not vary.
+    # N(0,1) with a scale per 128: DESIGN's figure is 7.0e-4; half's is 4e-8. A seed fixes the data.
     assert 6.8e-4 < measured["bit8/128", "encode"]["nmse"] < 7.2e-4
     assert 3.5e-8 < measured["bit16", "encode"]["nmse"] < 5e-8
 
@@ -133,7 +133,7 @@ def test_import_cost_interval_and_conclusions(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.cold  # a process of it loads another build of the core
 def test_codecs_of_another_build_beside_this_one(tmp_path: Path) -> None:
-    """Of a wheel too: here one that holds the same library."""
+    """Also of a wheel: this one holds the same library."""
     library = Path(_native.__file__)
     with zipfile.ZipFile(tmp_path / "horovod.whl", "w") as wheel:
         wheel.write(library, f"horovod/{library.name}")

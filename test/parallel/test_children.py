@@ -1,4 +1,4 @@
-"""Processes that ranks start or fork: none of them is a rank, and the job goes on whatever they try."""
+"""Processes that ranks start or fork: none of them is a rank, and the job continues whatever they try."""
 
 import re
 import sys
@@ -8,7 +8,7 @@ from launching import horovodrun
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "troubleshooting.md"
 
-# A fork of each rank tries what would hang, or end the other ranks; then a program that it starts does.
+# A fork of each rank tries calls that could hang, or end the other ranks; then a program that it starts does.
 PROGRAM = """
 import os, subprocess, sys, torch
 import horovod.torch as hvd

@@ -1,4 +1,4 @@
-"""The examples of `horovodrun --help`, and what horovodrun says at the end of real jobs."""
+"""The examples of `horovodrun --help`, and horovodrun's lines at the end of real jobs."""
 
 import re
 import shlex
@@ -48,12 +48,11 @@ def rank(number):
 if __name__ == "__main__":
     mp.spawn(rank, nprocs=2)
 """
-# 5 steps of 512 x 512 + 512 elements on two ranks; of those in 8 bits, with scales.
+# 5 steps of 512 x 512 + 512 elements on two ranks; the 8-bit ones with scales.
 SAVED = r"horovodrun: gradients: 11 MB travelled as 2\.7 MB \(3\.9x less\); ranks waited \d+ % of the time"
 
 
 def own(result: CompletedProcess[str]) -> list[str]:
-    """horovodrun's own lines."""
     return [line for line in result.stderr.splitlines() if line.startswith("horovodrun: ")]
 
 
@@ -72,7 +71,7 @@ def test_an_example_of_help(typed: str, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_script_that_reduces_nothing(tmp_path: Path) -> None:
-    """Errors and warnings are said also with --quiet."""
+    """--quiet does not suppress errors and warnings."""
     (tmp_path / "alone.py").write_text("print('trained alone')\n")
     line = ("-np", "2", "--quiet", "--compression", "bit8")
     result = horovodrun(*line, sys.executable, str(tmp_path / "alone.py"))
@@ -89,7 +88,7 @@ def test_a_quiet_job(tmp_path: Path) -> None:
 
 
 def test_processes_that_a_rank_spawns_are_counted(tmp_path: Path) -> None:
-    """multiprocessing does not pass the rank's pipe of notes on to them."""
+    """multiprocessing does not pass the rank's pipe of notes to them."""
     (tmp_path / "train.py").write_text(DDP)
     (tmp_path / "spawn.py").write_text(SPAWNS)
     command = (sys.executable, str(tmp_path / "spawn.py"), str(tmp_path / "train.py"))

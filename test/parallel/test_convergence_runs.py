@@ -1,4 +1,4 @@
-"""benchmarks/convergence.py with runs of a few steps: what it keeps, does not do again, and writes."""
+"""benchmarks/convergence.py with runs of a few steps: the files it keeps, does not repeat, and writes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMPRESSIONS = ["none", "bit8"]
 
 
 def run(out: Path, *words: str, **more: str) -> str:
-    """What the benchmark prints when asked for two seeds of every compression at 4 steps."""
+    """Return the benchmark's output for two seeds of every compression at 4 steps."""
     few = ["--steps", "4", "--seeds", "2", "--max-seeds", "2", "--compressions", *COMPRESSIONS[1:]]
     return benchmark_runs.run("convergence.py", "--out", str(out), *few, *words, limit=180, **more).stdout
 
@@ -38,8 +38,8 @@ def test_runs_are_kept_compared_and_not_done_again(tmp_path: Path) -> None:
     assert kept.keys() == {(name, seed) for name in COMPRESSIONS for seed in (1, 2)}
     for record in kept.values():
         assert record["identical"] and len(record["training_losses"]) == 4
-        assert 3 < record["loss"] < 5.5  # below ln(256), where all bytes are alike, and not far yet
-    # Seeds begin differently; compressions of one seed begin alike, and bit8 then rounds.
+        assert 3 < record["loss"] < 5.5  # below ln(256), the loss at first, but not far
+    # Seeds begin differently. Compressions of one seed begin alike; then bit8 rounds.
     assert kept["none", 1]["training_losses"][0] == kept["bit8", 1]["training_losses"][0]
     assert kept["none", 1]["training_losses"][0] != kept["none", 2]["training_losses"][0]
     assert kept["none", 1]["checksum"] != kept["bit8", 1]["checksum"]
@@ -56,7 +56,7 @@ def test_runs_are_kept_compared_and_not_done_again(tmp_path: Path) -> None:
 
     assert run(tmp_path, "--tasks", "language", "--finished-only").strip() == table.strip()
 
-    # Alone in its job a run ends with the same bits as after others; the rest is taken as it is.
+    # Alone in its job a run ends with the same bits as after others; the other results are reused.
     (tmp_path / "language" / "bit8-seed2.json").unlink()
     second = run(tmp_path, "--tasks", "language")
     assert "1/1: language, bit8, seed 2" in second

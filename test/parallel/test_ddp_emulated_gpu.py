@@ -1,6 +1,6 @@
-"""Gradients of GPUs under native DistributedDataParallel, on emulated ones: by the core's NCCL, or the host.
+"""Gradients of GPUs under native DistributedDataParallel, on emulated GPUs: by the core's NCCL, or the host.
 
-torch's part is played by gloo, which moves host memory: see emulated_torch.py.
+gloo replaces torch's NCCL and moves host memory: see emulated_torch.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ddp_jobs import run_ddp_test_files
 from gpu_jobs import emulated_gpus
 
 RANKS = Path(__file__).parent / "ddp_ranks"
-LIMIT = 400.0  # seconds: kernels run by threads of the host, several ranks on two cores
+LIMIT = 400.0  # seconds: threads of the host run kernels, for several ranks on two cores
 
 
 @pytest.mark.timeout(LIMIT + 30)

@@ -1,7 +1,7 @@
 """Programs for native DDP on GPUs, under init_process_group("nccl"), on emulated GPUs: see emulated_nccl.py.
 
-Each runs as it is, with its gradients compressed on emulated GPUs, and once more on the CPU over gloo: the
-parameters are the same bits, and torch's process group carries none of the gradients.
+Each runs unedited, with its gradients compressed on emulated GPUs, and again on the CPU over gloo: the
+parameters have the same bits, and torch's process group carries none of the gradients.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from gpu_jobs import emulated_gpus
 from page_blocks import blocks
 
 RUNNER = Path(__file__).with_name("emulated_nccl.py")
-LIMIT = 200.0  # seconds of one job
+LIMIT = 200.0  # seconds for one job
 pytestmark = pytest.mark.timeout(2 * LIMIT + 30)
 COMPRESSED = {"HOROVOD_DDP_COMPRESSION": "bit8"}
 
-# As PyTorch's tutorials write it: nothing of this package, a GPU for each rank where there are any.
+# As in PyTorch's tutorials: without this package, with a GPU for each rank if there are GPUs.
 TINY_GPT = """
 import hashlib, os, sys
 import torch
@@ -89,7 +89,7 @@ FSDP = blocks("docs/ddp.md", "python", "FSDP2")[0]
 
 
 class Ran(NamedTuple):
-    """What a job of two ranks printed, and by rank what torch and this package carried."""
+    """The output of a job of two ranks, and by rank the traffic of torch and of this package."""
 
     output: str
     reports: list[dict[str, Any]]
@@ -98,11 +98,11 @@ class Ran(NamedTuple):
         return set(re.findall(r"SHA-256 (\w+)", self.output))
 
     def of_jobs(self, counter: str) -> int:
-        """A counter of this package's jobs, of all ranks."""
+        """Return a counter of this package's jobs, summed over ranks."""
         return sum(job[counter] for report in self.reports for job in report["jobs"])
 
     def of_torch(self, *operations: str) -> int:
-        """Bytes that process groups carried in these operations, of all ranks."""
+        """Return the bytes that process groups carried in these operations, summed over ranks."""
         return sum(report["torch"].get(name, 0) for report in self.reports for name in operations)
 
 
@@ -110,14 +110,14 @@ def ran(words: list[str], folder: Path, env: Mapping[str, str]) -> Ran:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     own = {"EMULATED_REPORT": str(folder), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    own["HOROVOD_ALLREDUCE_ALGORITHM"] = "scatter"  # else the routes' sums differ
+    own["HOROVOD_ALLREDUCE_ALGORITHM"] = "scatter"  # otherwise the routes' sums differ
     job = run_torchrun(2, [str(RUNNER), *words], LIMIT, {**own, **env})
     assert job.returncode == 0, job.stdout
     return Ran(job.stdout, [json.loads((folder / str(rank)).read_text()) for rank in range(2)])
 
 
 def check(on_gpus: Ran, on_cpu: Ran) -> None:
-    """The same bits; gradients went by this package, as codes, and from GPUs; not by torch."""
+    """Check that bits are equal, and that this package, not torch, carried the gradients, encoded."""
     assert len(on_gpus.checksums()) == 1 and on_gpus.checksums() == on_cpu.checksums()
     assert all(report["backends"] == ["nccl"] for report in on_gpus.reports)
     assert all(report["backends"] == ["gloo"] for report in on_cpu.reports)
@@ -138,11 +138,11 @@ def test_a_gpt_that_knows_nothing_of_us(transport: str, tmp_path: Path) -> None:
 
 
 def test_what_is_not_compressed_is_the_process_groups(tmp_path: Path) -> None:
-    """What counts torch's bytes sees them where they are."""
+    """The counters of torch's bytes count gradients that torch carries."""
     script = tmp_path / "train.py"
     script.write_text(TINY_GPT)
     plain = ran([str(script)], tmp_path / "report", emulated_gpus())
-    gradients = 4 * 2 * 2 * 60_000  # bytes, steps, ranks; and parameters at least
+    gradients = 4 * 2 * 2 * 60_000  # bytes, steps, ranks; at least the parameters
     assert plain.of_torch("allreduce") > gradients and plain.reports[0]["jobs"] == []
     assert "backend nccl" in plain.output and "HOROVOD" not in plain.output
 
@@ -173,7 +173,7 @@ def test_libraries(library: str, script: str, tmp_path: Path) -> None:
 
 
 def test_fsdp(tmp_path: Path) -> None:
-    """With shards in host memory, which count as a GPU's: fully_shard() looks where its parameters are."""
+    """Shards are in host memory, but count as a GPU's: fully_shard() checks the place of its parameters."""
     script = tmp_path / "fsdp.py"
     losses = []
     for backend, env in (("nccl", emulated_gpus()), ("gloo", {})):

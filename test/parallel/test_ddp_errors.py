@@ -1,4 +1,4 @@
-"""What errors of native DDP speak of: the process group and its timeout, and nothing of hvd's."""
+"""The errors of native DDP name the process group and its timeout, and no part of hvd's API."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ except Exception as error:
 
 @pytest.fixture
 def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Said:
-    """Runs the program with two ranks; returns what each said, without a word of what is hvd's."""
+    """Run the program with two ranks; return each rank's output, which must not name hvd's API."""
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -123,7 +123,7 @@ def test_a_rank_that_does_not_come(said: Said) -> None:
 
 def test_a_job_that_cannot_be_formed(said: Said) -> None:
     wanted = "CannotStart: forming a job of the process group failed: no luck\n"
-    texts = said("formed")  # beside it, where one ends sooner, torch says so of its store
+    texts = said("formed")  # if one ends sooner, torch also logs an error of its store
     assert len(texts) == 2 and all(wanted in text for text in texts), texts
 
 

@@ -1,4 +1,4 @@
-"""What becomes of native DistributedDataParallel's ranks when one of them is gone, or fails by itself."""
+"""Ranks of native DistributedDataParallel when one of them dies, or fails by itself."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_reducer_needs_no_close(script: Path, np: int) -> None:
 
 @pytest.mark.parametrize("compression", ["none", "bit8"])
 def test_a_killed_rank_ends_the_others_of_a_training(compression: str) -> None:
-    """Well before torch's timeout of a minute: connections of a process that is gone are closed."""
+    """Well before torch's timeout of a minute: the kernel closes the connections of a dead process."""
     program = Path(__file__).with_name("ddp_killed_rank.py")
     ranks = run_separately(3, [sys.executable, str(program), compression], timeout=50)
     assert [rank.returncode for rank in ranks] == [3, -9, 3], ranks

@@ -1,4 +1,4 @@
-"""Ranks of native DDP that multiprocessing starts: they leave their job when they end, however started."""
+"""Ranks of native DDP that multiprocessing starts leave their job when they end, for every start method."""
 
 from __future__ import annotations
 

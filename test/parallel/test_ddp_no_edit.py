@@ -1,4 +1,4 @@
-"""Plain DDP scripts run compressed in each of the ways that leave them as they are: fewer bytes travel."""
+"""Plain DDP scripts run compressed in each of the ways that need no edit: fewer bytes travel."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Job = Callable[[dict[str, str]], "subprocess.CompletedProcess[str]"]
 
 
 class Place:
-    """Where scripts run with this package installed, and each process tells how many bytes it has written."""
+    """A place in which scripts have this package installed, and each process reports the bytes it wrote."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -55,7 +55,7 @@ class Place:
         self.output = ""
 
     def torchrun(self, *argv: str, np: int = 2, **variables: str) -> int:
-        """Runs a job by torchrun; returns the bytes that its processes have written, to sockets above all."""
+        """Run a job with torchrun; return the bytes that its processes wrote, mainly to sockets."""
         return self._bytes(lambda env: run_torchrun(np, list(argv), JOB_LIMIT, env), variables)
 
     def python(self, *argv: str, **variables: str) -> int:
@@ -82,7 +82,7 @@ def torchrun_script() -> str:
 
 @pytest.fixture(scope="module")
 def plain_bytes(place: Place, torchrun_script: str) -> int:
-    """What the script's two ranks write when nobody compresses anything."""
+    """Return the bytes that the script's two ranks write without compression."""
     written = place.torchrun(torchrun_script)
     assert "Test set: Average loss" in place.output
     assert written > 16 * 2 * 4_800_000  # steps, ranks, bytes of gradients
@@ -90,7 +90,7 @@ def plain_bytes(place: Place, torchrun_script: str) -> int:
 
 
 def edited(place: Place, script: str, old: str, new: str) -> str:
-    """A copy of a script in which one thing was replaced."""
+    """Return a copy of a script with one replacement."""
     text = (SCRIPTS / script).read_text()
     assert text.count(old) == 1
     copy = place.folder / script
@@ -137,7 +137,7 @@ def test_ranks_that_the_script_spawns(place: Place) -> None:
 
 @pytest.mark.slow
 def test_a_recipe_for_imagenet_on_dummy_data(place: Place) -> None:
-    """Two epochs of four steps each, of accumulated gradients; resumed for a third."""
+    """Two epochs of four steps each, with accumulated gradients; resumed for a third."""
     script, checkpoint = str(SCRIPTS / "imagenet_dummy.py"), place.folder / "imagenet.pt"
     plain = place.torchrun(script)
     assert plain > 8 * 2 * 4_830_860  # steps, ranks, bytes of gradients
@@ -172,7 +172,7 @@ def run_command(place: Place, command: str) -> int:
     variables = dict(words.pop(0).split("=") for word in list(words) if re.match("[A-Z_]+=", word))
     words = [str(place.folder / word) if word.startswith("train") else word for word in words]
     if words[0] == "torchrun":
-        words[:1] = ["-m", "torch.distributed.run", "--standalone"]  # at a port of its own
+        words[:1] = ["-m", "torch.distributed.run", "--standalone"]  # at its own port
     else:
         assert words.pop(0) == "python"
     return place.python(*words, **variables)

@@ -1,8 +1,8 @@
 """horovod.torch.ddp with real ranks, started as torchrun does: the files of ddp_ranks/, with one to four.
 
-They run one after the other in one job, since starting ranks costs more than most of them. Ranks stop at
-what fails first; to run one file by itself see ddp_jobs.py. Every change is tested with two ranks. CI has
-each file with one rank, too, and half of them with three; `slow` are all with three and four.
+They run one after the other in one job, because starting ranks costs more than most of them. Ranks stop at
+the first failure; ddp_jobs.py says how to run one file by itself. Every change is tested with two ranks. CI
+also has each file with one rank, and half of them with three; `slow` tests are all files with three and four.
 """
 
 from pathlib import Path

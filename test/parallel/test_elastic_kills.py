@@ -1,7 +1,7 @@
 """Workers that are killed (SIGKILL) at chosen points; the others train on in their processes.
 
-Here a store and this process stand for the launcher: it sees who has ended, and says which workers form the
-next world when all that are left have asked for one.
+A store and this process replace the launcher: it sees which workers have ended, and defines the next world
+when all remaining workers have requested one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Job:
         )
 
     def run(self) -> None:
-        """Until all workers have ended."""
+        """Wait until all workers have ended."""
         deadline = busy.limit(PATIENCE)
         while running := [name for name, each in self.processes.items() if each.poll() is None]:
             assert time.monotonic() < deadline, self.said()
@@ -128,13 +128,13 @@ def test_the_others_train_on(
     with capsys.disabled():
         texts = ", ".join(f"{each:.2f} s" for each in took)
         print(f"\n[{deaths}] from a kill to the next finished collective: {texts}")
-    limit = LONGEST + (3 if "meeting" in deaths else 0)  # that long the others wait in this test's store
+    limit = LONGEST + (3 if "meeting" in deaths else 0)  # the others wait so long in this test's store
     assert max(took) < limit, job.said()
     check_bits(job, alive, tmp_path / "undisturbed", started)
 
 
 def check_ends(job: Job, dead: list[str], alive: list[str]) -> None:
-    """Who was killed was; the others ended in order, with as many resets as there were worlds."""
+    """Check that the victims were killed, and that the others ended with a reset for each world."""
     codes = {name: process.returncode for name, process in job.processes.items()}
     assert codes == {name: -signal.SIGKILL if name in dead else 0 for name in WORKERS}, job.said()
     assert job.worlds[0] == WORKERS and job.worlds[-1] == alive and len(alive) == 2
@@ -146,14 +146,14 @@ def check_ends(job: Job, dead: list[str], alive: list[str]) -> None:
 
 
 def seconds_of(job: Job, dead: list[str], alive: list[str]) -> list[float]:
-    """From each death until the first collective of the others was finished."""
+    """Return the seconds from each death until the first collective of the others was finished."""
     on = sorted(event["time"] for name in alive for event in job.events(name, "goes on"))
     killed = [float(job.store.get(f"dies/{name}")) for name in dead]
     return [next(when for when in on if when > each) - each for each in killed]
 
 
 def check_bits(job: Job, alive: list[str], folder: Path, started: list[Job]) -> None:
-    """Survivors end as a job of their number that was started from where they went on last."""
+    """Survivors end like a job of their number that was started from the state at their last reset."""
     last = len(job.worlds)
     again = Job(["u0", "u1"], folder, ELASTIC_TEST_START=str(job.folder / f"start.{last}"))
     started.append(again)

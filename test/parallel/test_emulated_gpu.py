@@ -1,6 +1,7 @@
-"""All that horovod.torch does on GPUs, with real ranks, on emulated ones: over NCCL, and by the host.
+"""horovod.torch's functions on GPUs, with real ranks on emulated GPUs: over NCCL, and through the host.
 
-What test/gpu runs on a real GPU is run here; and other tests of the CPU, with tensors that count as a GPU's.
+The files that test/gpu runs on a real GPU run here, and more tests of the CPU, with tensors that count as a
+GPU's.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from gpu_jobs import ALONE, FILES, emulated_gpus
 from rank_jobs import run_ranks, run_test_files
 
 HERE = Path(__file__).parent
-LIMIT = 400.0  # seconds: kernels run by threads of the host, several ranks on two cores
+LIMIT = 400.0  # seconds: threads of the host run kernels, for several ranks on two cores
 
 
 @pytest.mark.timeout(LIMIT + 30)
@@ -50,7 +51,7 @@ def test_ranks_that_share_a_gpu_go_by_the_host(file: str) -> None:
     [("nccl", ["api_complex"]), ("host", ["state", "api_complex"])],
 )
 def test_what_runs_on_a_cpu(transport: str, names: list[str]) -> None:
-    """The CPU's own tests, of tensors in host memory that count as a GPU's."""
+    """The CPU's tests, with tensors in host memory that count as a GPU's."""
     files = [HERE / "ranks" / f"test_{name}.py" for name in names]
     run_test_files(2, files, LIMIT, **emulated_gpus(), HOROVOD_GPU_TRANSPORT=transport)
 
@@ -85,7 +86,7 @@ except hvd.HorovodInternalError as error:
 """
 
 
-# mpirun ends the others as soon as it sees one of its processes end: not before they have said what they see.
+# mpirun ends the others as soon as one of its processes ends: each waits until all have printed their lines.
 AFTER_THE_OTHERS = """
 "$@"; code=$?; tries=0
 until [ -e "$OTHERS"0 ] && [ -e "$OTHERS"2 ] || [ $((tries += 1)) -gt 300 ]; do sleep 0.1; done

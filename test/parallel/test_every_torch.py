@@ -1,7 +1,7 @@
-"""The same results, bit for bit, whatever PyTorch, Python and build the ranks run: digests, recorded once.
+"""Results are equal, bit for bit, for every PyTorch, Python and build of the ranks: recorded digests.
 
-They change when the bytes on the wire or a codec's arithmetic are changed on purpose, and only then. Inputs
-are NumPy's, and the model's arithmetic is exact in any order: nothing here depends on PyTorch's own kernels.
+They change only when the bytes on the wire or a codec's arithmetic change on purpose. Inputs are NumPy's, and
+the model's arithmetic is exact in any order, so nothing here depends on PyTorch's kernels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every example, started in every way its documentation names: a few steps on data made here.
+"""Every example, started in every way its documentation names: a few steps on generated data.
 
 docs/textbook.md has runs on the real MNIST, with the textbook commands as they are typed.
 """
@@ -25,9 +25,9 @@ TWO_EPOCHS = [*STEPS, "--epochs", "2"]
 
 @pytest.fixture(scope="module")
 def mnist_of_stripes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As many images as MNIST has; the one of digit d is white in rows 2d and 2d + 1.
+    """Return as many images as MNIST has; rows 2d and 2d + 1 of digit d's image are white.
 
-    Labels are packed. Images are not: every rank would take longer to unpack them than to train.
+    Labels are compressed. Images are not: every rank would take longer to unpack them than to train.
     """
     folder = tmp_path_factory.mktemp("mnist")
     for name, count in (("train", 60_000), ("t10k", 10_000)):
@@ -51,7 +51,7 @@ def records(path: Path) -> list[dict[str, Any]]:
 
 
 def check_log(path: Path, ranks: int, compression: str, epochs: int = 1, steps: int = 3) -> None:
-    """The log holds every step, every epoch and one final record, all marked, and ranks ended equal."""
+    """Check that the log has each step and epoch and a final record, and that ranks ended equal."""
     found = records(path)
     marks = {"dataset": "mnist", "compression": compression, "ranks": ranks, "seed": 1}
     assert all(record.items() >= marks.items() for record in found)
@@ -84,13 +84,13 @@ def test_serial_and_both_logs(mnist_of_stripes: Path, tmp_path: Path) -> None:
     for row, record in zip(rows, found, strict=True):
         filled = {name: value for name, value in row.items() if value != ""}
         assert filled.keys() == record.keys()
-        for name in record.keys() - {"seconds"}:  # each run has its own
+        for name in record.keys() - {"seconds"}:  # it differs between runs
             assert filled[name] == str(record[name])
 
 
 @pytest.fixture
 def logged(mnist_of_stripes: Path, tmp_path: Path) -> Logged:
-    """Runs a script, and returns its log, which is checked."""
+    """Run a script; check its log and return it."""
 
     def run_and_check(launcher: str, *script: str, compression: str = "none") -> list[dict[str, Any]]:
         log = tmp_path / f"{launcher}.jsonl"
@@ -136,8 +136,8 @@ def test_process_sets_need_two_ranks() -> None:
     assert "start it with 2 ranks or more" in ended.stderr
 
 
-# What 46,730 gradients take with 2 ranks: an exact one is sent once (half as partial sums, half as results);
-# 45,568 of them are in parameters large enough for a codec, and their codes are sent once.
+# Bytes of 46,730 gradients with 2 ranks. An exact gradient is sent once (half as partial sums, half as
+# results). 45,568 of them are in parameters large enough for a codec, and their codes are sent once.
 BYTES_SENT = {
     "none": 46_730 * 4,
     "fp16": 46_730 * 2,
@@ -155,7 +155,7 @@ def test_compress(compression: str, logged: Logged) -> None:
     assert final["bytes_sent"] == pytest.approx(3 * BYTES_SENT[compression], rel=0.01)
     assert final["tensor_bytes"] == 3 * 46_730 * 4
     waits = [record["wait_seconds"] for record in others if record["event"] == "step"]
-    assert all(waits)  # no step can do without the other rank
+    assert all(waits)  # each step needs the other rank
 
 
 def test_compression_by_horovodrun_and_the_larger_network(mnist_of_stripes: Path, tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_missing_data_is_said_once_and_ends_all_ranks(tmp_path: Path) -> None:
 
 def test_digits_without_data_and_network(tmp_path: Path) -> None:
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
-    # A copy elsewhere, so that no MNIST lies beside it; the proxy is a port where nobody listens.
+    # A copy elsewhere, so that no MNIST lies beside it; no server listens at the proxy's port.
     shutil.copytree(EXAMPLES, tmp_path / "copy" / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     log = tmp_path / "log.jsonl"
     options = ["--allow-digits", "--no-cuda", "--log-file", str(log)]

@@ -1,4 +1,4 @@
-"""examples/pytorch_ddp.py: started in each of its ways, ended and resumed; its figures are one process'."""
+"""examples/pytorch_ddp.py: started in each of its ways, ended and resumed; its figures equal one process'."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_each_way_to_start_it_learns_a_bit_of_mnist(way: str) -> None:
 
 # Ended and resumed
 
-RESUMED = {  # -> ranks. Three of them add up in an order that depends on DDP's buckets, where they are exact
+RESUMED = {  # -> ranks. Three ranks add in an order that depends on DDP's buckets, if gradients are exact
     "none": 3,
     "int4:error_feedback=1": 2,
 }
@@ -90,7 +90,7 @@ def recipe(compression: str, checkpoint: Path) -> list[str]:
 
 
 def kill_a_rank_after_the_first_epoch(command: list[str], checkpoint: Path) -> None:
-    """As the kernel does when memory runs out: no farewell. The launcher ends the others."""
+    """Kill a rank as the kernel does when memory runs out. The launcher ends the others."""
     with started(command, **ONE_THREAD) as process:
         wait_for_checkpoint(process, checkpoint, TIME_LIMIT)
         ranks = [child for child in psutil.Process(process.pid).children() if child.is_running()]
@@ -100,7 +100,7 @@ def kill_a_rank_after_the_first_epoch(command: list[str], checkpoint: Path) -> N
 
 
 @needs_mnist
-@pytest.mark.cold  # it kills a child of torchrun, as the next does
+@pytest.mark.cold  # it kills a child of torchrun, as the next test does
 @pytest.mark.timeout(3 * TIME_LIMIT)
 @pytest.mark.parametrize("compression", RESUMED)
 def test_a_resumed_run_ends_with_the_same_model(compression: str, tmp_path: Path) -> None:
@@ -120,8 +120,10 @@ def test_a_resumed_run_ends_with_the_same_model(compression: str, tmp_path: Path
 @pytest.mark.cold
 @pytest.mark.timeout(2 * TIME_LIMIT)
 def test_torchrun_restarts_it_where_it_was(tmp_path: Path) -> None:
-    """--resume goes with the first start, too: then there is nothing to go on from. The variable is that of
-    docs/ddp.md: in torchrun's store of all attempts the new ranks would find the dead ones' addresses.
+    """The first start has --resume too, but no checkpoint to resume from.
+
+    docs/ddp.md sets the variable: in torchrun's store of all attempts the new ranks would find the addresses
+    of the dead ones.
     """
     whole, broken = (recipe("bit8", tmp_path / name) for name in ("whole", "broken"))
     wanted = printed_by(launched(2, whole))
@@ -138,7 +140,7 @@ def test_torchrun_restarts_it_where_it_was(tmp_path: Path) -> None:
 
 
 def counted_by_hand(logits: torch.Tensor, targets: torch.Tensor, classes: int) -> tuple[float, float, int]:
-    """Accuracy and mean IoU with sets of places, as the definition says, and how many places are known."""
+    """Return accuracy and mean IoU by their definitions, from sets of places, and the known places."""
     predicted, known = logits.argmax(dim=1), targets >= 0
     places = range(targets.numel())
     is_known, true, said = known.flatten().tolist(), targets.flatten().tolist(), predicted.flatten().tolist()
@@ -153,10 +155,10 @@ def counted_by_hand(logits: torch.Tensor, targets: torch.Tensor, classes: int) -
 
 
 def test_counts_of_all_ranks_are_those_of_one_process() -> None:
-    """Shares of different lengths, and not each class on each rank: averages of the ranks' figures differ."""
+    """Shares differ in length, and in the classes on each rank, so the ranks' averages would be wrong."""
     torch.manual_seed(0)
     classes, logits = 6, torch.randn(7, 6, 5, 4)
-    targets = torch.randint(-1, 4, (7, 5, 4))  # class 5 occurs nowhere, unless it is said
+    targets = torch.randint(-1, 4, (7, 5, 4))  # class 5 occurs nowhere, unless specified
     targets[targets == -1] = scenes_data.UNKNOWN
     parts = [Confusion(classes) for _ in range(3)]
     for rank, part in enumerate(parts):
@@ -182,7 +184,7 @@ def test_a_class_that_nobody_says_and_nobody_is_does_not_count() -> None:
 
 
 def test_a_segmentation_has_the_figures_that_one_process_computes(tmp_path: Path) -> None:
-    """Three ranks test seven pictures; then this process tests them with the model that was saved."""
+    """Three ranks test seven pictures; then this process tests them with the saved model."""
     checkpoint = tmp_path / "model.pt"
     amounts = ["--train-images", "12", "--test-images", "7", "--checkpoint", str(checkpoint), "--aux"]
     printed = printed_by(spawning(3, [*SCENES, *amounts]))
@@ -194,7 +196,7 @@ def test_a_segmentation_has_the_figures_that_one_process_computes(tmp_path: Path
         for picture, classes in scenes_data.GeneratedScenes(7, 33, first=12):  # type: ignore[attr-defined]
             wanted.add(model(picture[None]), classes[None])
     ((_, *_, loss, accuracy, correct, total, mean_iou),) = EPOCH.findall(printed)
-    # Convolutions of two pictures at once may round otherwise than of one: a pixel may change sides.
+    # Convolutions of two pictures at once may round differently: a pixel may change its class.
     assert int(total) == wanted.total and int(correct) == pytest.approx(wanted.correct, abs=2)
     assert float(accuracy) == pytest.approx(100 * wanted.accuracy, abs=0.05)
     assert float(mean_iou) == pytest.approx(100 * wanted.mean_iou, abs=0.05)
@@ -252,7 +254,7 @@ def test_a_scene() -> None:
     assert {scenes_data.UNKNOWN, 0} < values <= {scenes_data.UNKNOWN, *range(scenes_data.CLASSES)}
 
 
-# Another order in each epoch, and other images on each rank
+# Order and images: a new order in each epoch, other images on each rank
 
 ORDERS = """
 import os

@@ -1,4 +1,4 @@
-"""The examples' networks have the published sizes and names, and every parameter of them is trained."""
+"""The examples' networks have the published sizes and names, and every one of their parameters is trained."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_published_sizes(name: str) -> None:
 
 
 def test_published_names() -> None:
-    """Of torchvision's state dictionaries: a few of each part."""
+    """Names in torchvision's state dictionaries: a few of each part."""
     with torch.device("meta"):
         names = {*deeplab.deeplabv3_resnet101(aux=True).state_dict()}
         of_vgg, of_resnet = ({*model.state_dict()} for model in (vgg.vgg16(), resnet.build("resnet50")))
@@ -53,7 +53,7 @@ def test_published_names() -> None:
 
 
 def test_the_backbone_keeps_an_eighth_of_the_resolution() -> None:
-    """By gaps in kernels instead of strides: those of torchvision's backbone."""
+    """Dilated kernels replace strides, as in torchvision's backbone."""
     backbone = resnet.build("resnet50", output_stride=8)
     gaps = [block.conv2.dilation[0] for block in (*backbone.layer3, *backbone.layer4)]
     assert gaps == [1, 2, 2, 2, 2, 2, 2, 4, 4]
@@ -63,7 +63,7 @@ def test_the_backbone_keeps_an_eighth_of_the_resolution() -> None:
 
 
 def test_a_gap_leaves_the_weights_of_a_resnet_in_place() -> None:
-    """A published ResNet fits in, whatever its resolution: gaps change no shape."""
+    """A published ResNet's weights fit, at any resolution: dilation changes no shape."""
     ordinary, dilated = (resnet.build("resnet18", output_stride=stride).state_dict() for stride in (32, 8))
     shapes = [{name: tensor.shape for name, tensor in one.items()} for one in (ordinary, dilated)]
     assert shapes[0] == shapes[1]

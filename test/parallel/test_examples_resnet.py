@@ -58,13 +58,13 @@ EPOCH = re.compile(r"epoch (\d+)/\d+  train loss ([\d.]+) .*  validation loss ([
 
 
 def recipe(folder: Path, epochs: int, images: int, *options: str) -> list[str]:
-    """The command of a run of 2 ranks that has its checkpoints in `folder`."""
+    """Return the command of a run of 2 ranks that has its checkpoints in `folder`."""
     numbers = ["--epochs", str(epochs), "--train-images", str(images)]
     return [*job(2), *RECIPE, *numbers, "--checkpoint-format", f"{folder}/{{epoch}}.pth.tar", *options]
 
 
 def end_after_first_epoch(command: list[str], folder: Path) -> None:
-    """Starts a run of three epochs, and ends it once the first checkpoint is there."""
+    """Start a run of three epochs, and end it when the first checkpoint exists."""
     with started(command) as process:
         wait_for_checkpoint(process, folder / "1.pth.tar", 60)
         process.send_signal(signal.SIGTERM)  # horovodrun ends its ranks

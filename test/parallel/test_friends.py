@@ -1,4 +1,4 @@
-"""Lightning, Accelerate and Trainer, as docs/ddp.md has them, and in scripts without a word of ours."""
+"""Lightning, Accelerate and Trainer, as docs/ddp.md has them, and in scripts without this package."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECTION = "Lightning, Accelerate, Trainer"
 CALLBACK, STRATEGY, AFTER_PREPARE, ON_TRAIN_BEGIN = blocks("docs/ddp.md", "python", SECTION)
 RUN = [sys.executable, "-m", "horovod.runner", "-np", "2", "--ddp"]
 
-# Every script trains alike, three steps of one layer, and prints the SHA-256 of what each way has made of it.
+# Every script trains alike, three steps of one layer, and prints the SHA-256 of each way's parameters.
 COMMON = """
 import hashlib, json, os, sys
 import torch
@@ -144,14 +144,14 @@ def need(library: str) -> None:
 
 @lru_cache
 def checksums(folder: Path, script: str, *command: str) -> dict[str, str]:
-    """What a script of two ranks, which must agree, prints."""
+    """Return the output of a script of two ranks, which must agree."""
     found = told(folder, script, *command)[0]
     assert len(found) == 2 and found[0] == found[1], found
     return found[0]
 
 
 def told(folder: Path, script: str, *command: str) -> tuple[list[dict[str, str]], str]:
-    """What each rank of a script prints, and what all complain of."""
+    """Return the output of each rank of a script, and the errors of all."""
     for name, text in (("common.py", COMMON), ("model.py", LIGHTNING), ("script.py", script)):
         (folder / name).write_text(text)
     packages = folder / "packages"
@@ -170,14 +170,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_lightning(folder: Path) -> None:
-    """The callback and the strategy's own way are the same, and are no exact training."""
+    """The callback and the strategy's own way give equal results, which differ from exact training."""
     need("lightning")
     found = checksums(folder, LIGHTNING_SAYS_IT, *RUN, sys.executable)
     assert found["plain"] != found["callback"] == found["strategy"]
 
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-COMMANDS = {  # of a script that says nothing -> what of LIGHTNING_SAYS_IT it must train as. CI has the first
+COMMANDS = {  # a script without compression -> its equal in LIGHTNING_SAYS_IT. CI has the first
     "horovodrun": ([*RUN, "--compression", "bit8", sys.executable], "callback"),
     "torchrun": ([*TORCHRUN, "-m", "horovod.torch.ddp", "--compression", "bit8"], "callback"),
     "plain": ([*RUN, sys.executable], "plain"),
@@ -204,7 +204,7 @@ def test_hugging_face(library: str, script: str, folder: Path) -> None:
 
 
 def test_each_works_with_one_process(folder: Path) -> None:
-    """`python script.py`: all three in one, as their imports take longest."""
+    """`python script.py`: all three in one, because their imports take longest."""
     for library in ("lightning", "accelerate", "transformers"):
         need(library)
     scripts = {"accelerate": ACCELERATE, "trainer": TRAINER, "lightning": LIGHTNING_SAYS_IT}

@@ -1,6 +1,6 @@
-"""Benchmarks of GPUs, on the emulated one: bytes and sums are right, tables complete. Speed is never checked.
+"""Benchmarks of GPUs on the emulated GPU: bytes and sums are right, tables complete. Speed is never checked.
 
-And what docs/benchmarks.md says of them: its commands are ones that the programs understand.
+The commands of docs/benchmarks.md must be valid for the programs.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from emulated_cuda import build as emulation
 from on_gpus import codec_twin
 
 CODECS = ["bit8/128", "int8/128/stochastic", "int4/128/hadamard/lloyd", "bit16"]
-LIMIT = 200.0  # seconds: kernels run by threads of the host
+LIMIT = 200.0  # seconds: threads of the host run kernels
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 
 
 @pytest.fixture(scope="module")
 def emulated() -> dict[str, str]:
-    """The environment of ranks whose tensors count as those of emulated GPUs."""
+    """Return the environment of ranks whose tensors count as those of emulated GPUs."""
     mpirun()
     return {**emulated_gpus(), "BENCHMARK_PLACE": "emulated_place"}
 
@@ -116,12 +116,12 @@ def test_training_steps(device: str, request: pytest.FixtureRequest, tmp_path: P
     assert len(cells(done.stdout)) == len(rows)
     for row in rows:
         assert row["seconds"] > 0 and row["samples_per_second"] > 0
-        if row["contender"] != "alone":  # which has at most a barrier's time
+        if row["contender"] != "alone":  # it has at most a barrier's time
             assert row["collective_seconds"] > 0
 
 
 def commands() -> list[str]:
-    """Of the page docs/benchmarks.md, those with GPUs."""
+    """Return the commands of docs/benchmarks.md for GPUs."""
     lines = page_blocks.commands("docs/benchmarks.md", "On GPUs")
     return [line.partition("  #")[0].strip() for line in lines]
 

@@ -1,6 +1,6 @@
-"""benchmarks/gpu_report.py: its parts, their ends, what is resumed, what is carried, and what is shown.
+"""benchmarks/gpu_report.py: its parts, their ends, the resumed and carried files, and the tables.
 
-The whole of it runs on the emulated GPU, is killed in the middle, and goes on. Speed is never checked.
+The whole program runs on the emulated GPU, is killed in the middle, and continues. Speed is never checked.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def chosen(folder: Path, *words: str) -> argparse.Namespace:
 
 @pytest.fixture
 def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Part]:
-    """Three parts: one that is done, one that is over its time, one that fails."""
+    """Three parts: one is done, one exceeds its time, one fails."""
     table = [
         script(tmp_path, "good", PRINTS_AND_WRITES),
         script(tmp_path, "slow", STARTS_ANOTHER, minutes=STARTED_SECONDS / 60),
@@ -70,7 +70,7 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Part]:
 
 
 def is_running(pid: int) -> bool:
-    """False also of one that has ended and that nobody has asked for its exit code."""
+    """Return whether it runs; False also for a zombie."""
     command = Path(f"/proc/{pid}/cmdline")
     return command.exists() and command.read_bytes() != b""
 
@@ -237,7 +237,7 @@ def test_the_commit_is_told_or_git_knows_it(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def environment(mark: str) -> dict[str, str]:
-    """Of programs that take host memory for an emulated GPU's, which all ranks share."""
+    """Return the environment of programs that take host memory for an emulated GPU's, shared by ranks."""
     mpirun()
     more = {"HOROVOD_TEST_SHARED_GPU": "1", "BENCHMARK_PLACE": "emulated_place", "OMP_NUM_THREADS": "1"}
     more["BENCHMARK_DEVICE_LIBRARY"] = str(emulation.library_path())
@@ -247,7 +247,7 @@ def environment(mark: str) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # where the emulated CUDA has to be built; seconds otherwise
+@pytest.mark.timeout(600)  # seconds, unless the emulated CUDA has to be built
 def test_on_the_emulated_gpu_it_is_killed_and_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "out"
     names = ["codec", "host", "nccl"]

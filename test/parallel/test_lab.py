@@ -1,4 +1,4 @@
-"""The lab as a whole: it does all runs and reports, goes on after any end, and names what failed."""
+"""The lab as a whole: it does all runs and reports, resumes after any end, and names what failed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RUN = re.compile(r"^run \d+ of \d+: ([\w-]+)$", re.MULTILINE)
 
 
 def short(name: str) -> str:
-    """A run's name without what all have in common here."""
+    """Return a run's name without the part that all have in common here."""
     return name.partition("-epochs1")[0]
 
 
@@ -48,11 +48,11 @@ def test_all_runs_and_a_report(tmp_path: Path) -> None:
 
     assert f"python -m horovod.lab {' '.join(TWO)} {script}" in (tmp_path / "out" / "report.md").read_text()
 
-    said = done(tmp_path, *TWO, str(script), "--seeds", "2")  # again: nothing but the report
+    said = done(tmp_path, *TWO, str(script), "--seeds", "2")  # again: only the report
     assert started(said) == [] and "4 of 4 runs are done already" in said
     script.write_text(script.read_text() + "# edited\n")
     said = done(tmp_path, *TWO, str(script), "--seeds", "1")
-    assert started(said) == ["serial-seed1", "np2-none-seed1"]  # what another text did does not count
+    assert started(said) == ["serial-seed1", "np2-none-seed1"]  # another script's runs do not count
 
 
 def end(process: subprocess.Popen[str], how: signal.Signals) -> str:
@@ -73,7 +73,7 @@ def test_ended_in_the_middle(how: signal.Signals, tmp_path: Path) -> None:
     if how != signal.SIGKILL:
         assert f"stopped by {how.name}; the same command goes on where it was" in said
         assert not launching.processes_of(mark)
-    launching.all_end(mark, 120)  # nobody is left to wait for them
+    launching.all_end(mark, 120)  # no process is left to wait for them
     assert not list(tmp_path.glob("out/report.*"))
     before = {path: path.stat().st_mtime_ns for path in running.glob("serial*/log.jsonl")}
     assert len(before) == 1
@@ -97,7 +97,7 @@ def test_a_run_that_fails(tmp_path: Path) -> None:
     rounds = [(1, both), (2, both[::-1]), (3, both)]
     assert started(said) == [f"{kind}-seed{seed}" for seed, kinds in rounds for kind in kinds]
     assert re.search(r"np2-none-seed1-\S+ FAILED. .*: it ended with exit code 3\. The end", said)
-    # The script's last words, and horovodrun's.
+    # The last words of the script, and horovodrun's.
     assert "the data is gone" in said and re.search("rank [01] on host", said)
     assert re.search(r"serial-seed2-\S+ FAILED. .*log.jsonl, line 1: ranks is 7, but the plan", said)
     assert re.search(r"np2-none-seed2-\S+ FAILED. .*line 5: the final record is missing", said)
@@ -173,7 +173,7 @@ def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
     while True:
         try:
             part = os.read(ours, 1 << 16)
-        except OSError:  # Linux's way to say that nobody has the other end any more
+        except OSError:  # Linux reports the closed other end this way
             break
         said += part
     os.close(ours)

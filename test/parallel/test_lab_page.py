@@ -1,4 +1,4 @@
-"""docs/lab.md: its script takes part in the lab, and `make lab` does what it says."""
+"""docs/lab.md: its script takes part in the lab, and `make lab` works as described."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def test_the_script_of_the_page(tmp_path: Path) -> None:
         assert len(steps) == 2 * 80 / records[0]["ranks"]
         assert (records[0]["ranks"] > 1) == any(step["wait_seconds"] for step in steps)
         assert all(0 <= step["wait_seconds"] <= step["seconds"] for step in steps)
-        assert records[-2]["accuracy"] > 0.85  # always saying "inside" is right in half of the cases
+        assert records[-2]["accuracy"] > 0.85  # always answering "inside" is right in half of the cases
         assert records[-1]["identical"] is True
     none, bit8 = (
         next(records[-1] for name, records in found.items() if name.startswith(f"np2-{kind}"))
         for kind in ("none", "bit8")
     )
-    # The 8192 weights travel in 8 bits, and the 2050 biases as they are.
+    # The 8192 weights travel in 8 bits, and the 2050 biases exactly.
     assert none["bytes_sent"] / bit8["bytes_sent"] == pytest.approx(4 * 10242 / (8192 + 4 * 2050), rel=0.02)
     assert (tmp_path / "lab-results" / "report.html").exists()
 
@@ -47,7 +47,7 @@ def test_the_script_of_the_page(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 @pytest.mark.parametrize("command", [line for line in commands(PAGE) if line.startswith("make")])
 def test_make_lab(command: str, tmp_path: Path) -> None:
-    """In a virtual environment that is this one under another name, where nothing is left to install."""
+    """A virtual environment that is this one under another name, in which nothing is left to install."""
     made = tmp_path / "venv"
     python = made / "bin" / "python"
     python.parent.mkdir(parents=True)

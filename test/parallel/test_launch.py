@@ -1,4 +1,4 @@
-"""horovodrun with real processes: what it starts, shows and writes."""
+"""horovodrun with real processes: how it starts them, and how it shows and writes their output."""
 
 import os
 import sys
@@ -50,7 +50,7 @@ def test_options_reach_the_ranks(tmp_path: Path) -> None:
 
 
 def test_output_stays_whole() -> None:
-    """Long lines of several ranks at once, bytes that are no UTF-8, a last line without an end."""
+    """Long lines of several ranks at once, bytes that are not UTF-8, a last line without an end."""
     written = r"b'a' * 300000 + b'\n' + b'\xff\xfe\n' + b'b' * 5000 + b'\n' + b'end'"
     code = f"import sys; sys.stdout.buffer.write({written})"
     result = horovodrun("-np", "3", sys.executable, "-c", code)

@@ -1,4 +1,4 @@
-"""Whom horovodrun blames when a rank takes others along, and the exit code. On hosts: test_blame_on_hosts."""
+"""The rank that horovodrun blames when others fail with it; the exit code. On hosts: test_blame_on_hosts."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`horovodrun --compression`: a script sends fewer bytes that says nothing of compression, or none."""
+"""`horovodrun --compression`: a script that sets no compression, or Compression.none, sends fewer bytes."""
 
 import re
 import sys
@@ -54,7 +54,7 @@ def test_what_nobody_knows_ends_the_job_and_names_the_variable(tmp_path: Path) -
 
 
 def test_scripts_of_horovod_as_they_are(tmp_path: Path) -> None:
-    """They pass Compression.none where nobody asks them for fp16: nearly four times fewer bytes travel."""
+    """They pass Compression.none without their fp16 option: nearly four times fewer bytes travel."""
     both = tmp_path / "both.py"
     scripts = [str(PLAIN / name) for name in ("mnist.py", "synthetic.py")]
     both.write_text(f"import runpy\nfor each in {scripts}:\n    runpy.run_path(each, run_name='__main__')\n")

@@ -1,4 +1,4 @@
-"""`horovodrun --ddp` with real processes: scripts of torch.distributed, which know nothing of Horovod."""
+"""`horovodrun --ddp` with real processes: scripts of torch.distributed, which do not use Horovod."""
 
 import json
 import os

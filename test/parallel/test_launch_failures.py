@@ -1,4 +1,4 @@
-"""horovodrun when something goes wrong: who is named, which exit code, and that nothing is left."""
+"""horovodrun after a failure: the name of the failed rank, the exit code, and no process left."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from launching import HOST, all_end, fresh_mark, horovodrun, processes_of
 
 
 def only_rank(rank: int, action: str) -> list[str]:
-    """A shell command: one rank does something, the others would wait for minutes."""
+    """Return a shell command: one rank does something, the others wait for minutes."""
     return ["sh", "-c", f"if [ $HOROVOD_RANK = {rank} ]; then sleep 0.3; {action}; else sleep 300; fi"]
 
 
@@ -33,7 +33,7 @@ def test_a_rank_that_is_killed(number: signal.Signals) -> None:
 
 
 def test_a_rank_that_cannot_report_is_no_success() -> None:
-    """A wrapper that is killed cannot report: that is no success, the job ends, and the rank is named."""
+    """A killed wrapper cannot report: that is no success, the job ends, and the rank is named."""
     mark = fresh_mark()
     process = launching.start(["-np", "2", "sh", "-c", "echo $PPID; sleep 300"], mark)
     assert process.stdout is not None
@@ -66,7 +66,7 @@ WAITING = ["sh", "-c", "trap '' TERM INT; echo here; sleep 300 & wait; wait"]
 
 
 def pid_of(mark: str, word: str) -> int:
-    """Of the one process of a job whose command line has this word."""
+    """Return the id of the only process of a job whose command line has this word."""
     found = [line for line in processes_of(mark) if word in line.split(" -c ")[0]]
     assert len(found) == 1, found
     return int(found[0].partition(":")[0])
@@ -77,7 +77,7 @@ def pid_of(mark: str, word: str) -> int:
     [("agents/agent.py", 1, f"ranks 0, 1 on host {HOST} were lost"), ("horovod.runner", -9, "")],
 )
 def test_nothing_outlives_what_is_killed(word: str, code: int, said: str) -> None:
-    """Ranks that heed no signal, and have children, too."""
+    """Ranks that ignore signals, and have children that do, end too."""
     mark = fresh_mark()
     job = launching.start(["-np", "2", *WAITING], mark)
     assert job.stdout is not None
@@ -101,7 +101,7 @@ def test_a_reader_that_goes_away_ends_the_job() -> None:
 
 
 def test_a_host_that_does_not_answer_in_time(tmp_path: Path) -> None:
-    """As one behind a firewall."""
+    """A host behind a firewall."""
     ssh = tmp_path / "ssh"
     ssh.write_text("#!/bin/sh\nsleep 300\n")
     ssh.chmod(0o755)

@@ -1,6 +1,6 @@
 """Ranks that mpirun starts: by itself, for `horovodrun --launcher mpi`, and for scripts that import mpi4py.
 
-What mpirun says is its own affair: here its command line runs, and exit codes and signals are passed.
+mpirun's messages are not tested: its command line runs, and exit codes and signals are passed.
 """
 
 import importlib.util
@@ -76,7 +76,7 @@ def test_a_script_that_imports_mpi4py_is_started_by_mpirun_and_one_line_says_so(
 
 @needs_mpi4py
 def test_mpi4py_under_agents_is_refused_on_every_rank(tmp_path: Path) -> None:
-    """Where its import is in another file: each rank would be alone in its world."""
+    """The import is in another file: each rank would be alone in its world."""
     (tmp_path / "helper.py").write_text("from mpi4py import MPI\n")
     words = script_of(tmp_path, "import helper, horovod.torch as hvd\nhvd.init()\nprint('in')\n")
     done = horovodrun("-np", "2", *words, limit=60)
@@ -112,7 +112,7 @@ def test_ranks_by_mpirun_meet(tmp_path: Path) -> None:
 
 
 def test_more_ranks_than_cores() -> None:
-    """They yield while they wait."""
+    """They yield the core while they wait."""
     many = len(os.sched_getaffinity(0)) + 2
     ask = "echo $OMPI_COMM_WORLD_RANK $OMPI_MCA_mpi_yield_when_idle"
     result = horovodrun(*MPI, "--verbose", "-np", str(many), "-H", f"localhost:{many}", "sh", "-c", ask)

@@ -1,4 +1,4 @@
-"""horovodrun's standard streams and files: input for rank 0, and output that is full, closed or not read."""
+"""horovodrun's standard streams and files: input for rank 0, and output that is full, closed or unread."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ FULL = "cannot be written: No space left on device (ENOSPC); all ranks were ende
 
 
 def shell(script: str, limit: float = 60, **streams: int) -> subprocess.CompletedProcess[bytes]:
-    """A script in which `horovodrun` is this package's. Nothing of it may be left."""
+    """Run a shell script in which `horovodrun` is this package's. No process of it may be left."""
     mark = fresh_mark()
     script = f'horovodrun() {{ {sys.executable} -m horovod.runner "$@"; }}; {script}'
     environment = launching.environment(mark)
@@ -40,7 +40,7 @@ def shell(script: str, limit: float = 60, **streams: int) -> subprocess.Complete
 @pytest.mark.quick
 @pytest.mark.parametrize("given", ["cat {data} | {job}", "{job} < {data}"], ids=["pipe", "file"])
 def test_standard_input_is_rank_0s_to_its_end(tmp_path: Path, given: str) -> None:
-    """Whatever the bytes."""
+    """All bytes pass unchanged."""
     data = random.Random(0).randbytes(3_000_001)
     (tmp_path / "data").write_bytes(data)
     script = given.format(data=tmp_path / "data", job="horovodrun -np 2 md5sum")
@@ -75,7 +75,7 @@ def test_output_on_a_full_disk_ends_the_job(tmp_path: Path) -> None:
 
 
 def writes_in_vain(process: int) -> bool:
-    """Whether one of its threads waits for room in a pipe."""
+    """Return whether one of its threads waits for space in a pipe."""
     waits = [path.read_text() for path in Path(f"/proc/{process}/task").glob("*/wchan")]
     return bool({"pipe_write", "anon_pipe_write"}.intersection(waits))
 

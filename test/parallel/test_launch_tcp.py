@@ -1,4 +1,4 @@
-"""Ranks that horovodrun's agents start on this host, without an MPI: their ends, and that nothing is left."""
+"""Ranks that horovodrun's agents start on this host, without MPI: their ends, and no process left."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_ddp_tells_ranks_their_place() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals(number: signal.Signals) -> None:
-    """To all of the group, as Ctrl-C: ranks hear SIGINT once, and have time to clean up."""
+    """The whole group gets the signal, as on Ctrl-C: ranks receive it once, and have time to clean up."""
     code = """
 import signal, sys, time
 def heed(number, frame):
@@ -133,7 +133,7 @@ time.sleep(300)
 
 
 def test_the_default_without_an_mpi(tmp_path: Path) -> None:
-    """An installation that was built without MPI has another record of its build, and starts jobs."""
+    """A build without MPI has another build record, and starts jobs."""
     package = Path(horovod.__file__).parent
     without = shutil.ignore_patterns("libhorovod_mpi*", "native", "__pycache__")
     shutil.copytree(package, tmp_path / "horovod", ignore=without)

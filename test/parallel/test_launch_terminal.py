@@ -1,4 +1,4 @@
-"""horovodrun at a terminal: rank 0's streams are terminals as its own are, and the other ranks' are pipes."""
+"""horovodrun at a terminal: rank 0's streams are terminals like horovodrun's; the other ranks' are pipes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if sys.stdout.isatty():
 
 
 def at_terminal(command: Sequence[str], streams: str = "oe") -> tuple[int, str, str]:
-    """(exit code, what the terminal shows, what the other stream has); `streams` are at the terminal."""
+    """Return (exit code, the terminal's text, the other stream's); `streams` are at the terminal."""
     ours, theirs = pty.openpty()
     os.set_blocking(ours, False)
     subprocess.run(["stty", "cols", "133"], stdin=theirs, check=True)
@@ -40,7 +40,7 @@ def at_terminal(command: Sequence[str], streams: str = "oe") -> tuple[int, str, 
                 shown.extend(os.read(ours, 1 << 16))
             except BlockingIOError:
                 return False
-            except OSError:  # nobody has its other end any more
+            except OSError:  # the program has closed its end
                 return True
             return False
 
@@ -74,7 +74,7 @@ def test_a_stream_that_goes_elsewhere_is_none() -> None:
 
 
 def test_long_output_through_a_terminal_is_whole_and_the_exit_code_its_own() -> None:
-    """What is left in a terminal when its program has ended is read, too."""
+    """The rest in a terminal is read after its program has ended."""
     code, shown, _ = at_terminal(
         ["-np", "1", sys.executable, "-c", "for i in range(20000): print(f'{i:050d}')\nraise SystemExit(5)"]
     )

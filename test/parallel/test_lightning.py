@@ -25,7 +25,7 @@ PAGE = "docs/lightning.md"
 STRATEGY, CALLBACK = blocks(PAGE, "python")
 RUN = [sys.executable, "-m", "horovod.runner", "-np", "2"]
 
-# What both ranks print: checksums of what was trained, and what the strategy's collectives answered.
+# Both ranks print checksums of the parameters, and the results of the strategy's collectives.
 SCRIPT = """
 import hashlib, json, tempfile
 import lightning, torch
@@ -158,7 +158,7 @@ def test_the_strategy(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_release_before_the_newest(tmp_path: Path) -> None:
-    """Beside the newest, so that no environment is made for it."""
+    """Installed beside the newest, so that no environment is made for it."""
     major, minor = version("lightning").split(".")[:2]
     packages = tmp_path / "packages"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(packages)]

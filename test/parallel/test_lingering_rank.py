@@ -1,4 +1,4 @@
-"""Ranks that do nothing when all others have ended: horovodrun waits --exit-timeout, and ends them."""
+"""Ranks that are idle after all others have ended: horovodrun waits --exit-timeout, and ends them."""
 
 import sys
 from pathlib import Path

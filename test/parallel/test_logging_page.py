@@ -1,6 +1,6 @@
-"""docs/logging.md: its scripts with two ranks, its commands, and what they have written.
+"""docs/logging.md: its scripts with two ranks, its commands, and the files that they write.
 
-TensorBoard is the real one. wandb is a stand-in here, and the page says so: it notes calls.
+TensorBoard is the real one. A stand-in for wandb, as the page says, records calls.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ def init(project, mode, config):
 
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the page's training was run."""
     pytest.importorskip("tensorboard", reason="TensorBoard is not installed: pip install tensorboard")
     folder = tmp_path_factory.mktemp("logged")
     (folder / "logged.py").write_text(WITH_TENSORBOARD)
@@ -61,7 +60,7 @@ def test_rank_0_alone_has_written_figures_of_all(logged: Path) -> None:
 
 def test_tensorboard_shows_it(logged: Path) -> None:
     environment = launching.environment(launching.fresh_mark())
-    words = [*SHOW.split(), "--port", "0"]  # any: others may have the usual one
+    words = [*SHOW.split(), "--port", "0"]  # a free port: others may use the default
     with subprocess.Popen(words, cwd=logged, env=environment, stderr=subprocess.PIPE, text=True) as server:
         try:
             said = iter(server.stderr or ())

@@ -1,4 +1,4 @@
-"""Pages say what there is: tables are those of the code, figures measured, messages in the sources."""
+"""Pages match the sources: tables those in the code, figures the measurements, messages the texts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from horovod import _native as native
 from horovod.lab import logs
 from horovod.lab.command_line import parse
 
-sys.path.append(str(ROOT))  # last: a sanitized build may stand before this folder
+sys.path.append(str(ROOT))  # last, because a sanitized build may precede this folder
 
 from build_support.requirements import BuildError, check_requested_features
 
@@ -38,7 +38,7 @@ def rows(page: str, pattern: str) -> list[Any]:
     return re.findall(pattern, text_of(page), re.MULTILINE)
 
 
-# What a page says, and what there is
+# Tables of pages, compared with the code
 
 
 def counters() -> tuple[Any, Any]:
@@ -181,7 +181,7 @@ def test_questions_point_at_code_that_is_there(page: str) -> None:
 
 
 def test_the_chinese_guide_is_the_english_one() -> None:
-    """The same commands and code, the same questions pointing at the same code, section for section."""
+    """The same commands and code, the same questions with links to the same code, section for section."""
     theirs, own = ([block[:2] for block in blocks_of(page)] for page in GUIDES)
     assert own == theirs
     bodies = [BLOCK.sub("", text_of(page)) for page in GUIDES]
@@ -198,7 +198,7 @@ def test_the_chinese_guide_is_the_english_one() -> None:
 
 @cache
 def said_by_the_sources() -> str:
-    """All text in the Python sources, with ... for what is filled in, and the C++ sources."""
+    """Return all text in the Python sources, with ... for inserted values, and the C++ sources."""
     said = [(ROOT / "scripts" / "check_prerequisites.sh").read_text()]
     for folder in ("horovod", "build_support"):
         for path in (ROOT / folder).rglob("*.py"):
@@ -214,7 +214,7 @@ def said_by_the_sources() -> str:
     return re.sub(r"\{\w+[^{}\n]*\}", "...", "\n".join(said))
 
 
-QUOTED = {  # messages that are named in text, tables and lists; ... stands for what differs
+QUOTED = {  # messages named in text, tables and lists; ... stands for parts that differ
     "docs/gpu.md": [
         "this horovod was built without CUDA",
         "CUDA does not work on this machine",
@@ -284,7 +284,7 @@ def test_a_page_shows_a_diagram(diagram: Path) -> None:
 
 @pytest.mark.parametrize("diagram", ASSETS, ids=lambda path: path.name)
 def test_a_diagram_is_readable(diagram: Path) -> None:
-    """It has a description, type that is legible at 400 pixels, and colours for both schemes."""
+    """It has a description, text that is legible at 400 pixels, and colours for both schemes."""
     root = ElementTree.parse(diagram).getroot()
     title, description = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
     assert title is not None and title.text and description is not None

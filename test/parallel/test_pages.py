@@ -1,4 +1,4 @@
-"""Every command and all Python on the pages is run as their metadata says (page_runs.py), or by others."""
+"""Every command and all Python on the pages run as their metadata says (page_runs.py), or in other tests."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_nothing_on_a_page_is_left_out(page: str) -> None:
 @pytest.mark.quick
 @pytest.mark.parametrize("page", with_blocks())
 def test_what_others_run_is_run_there(page: str) -> None:
-    """A test that runs a command names it, or the page, unless there is a reason."""
+    """A test that runs a command names the command or the page, unless the metadata gives a reason."""
     data = metadata(page)
     runs = [run for run in runs_of(page) if "by" in run.row] if "same as" not in data else []
     named = [(test, [], "") for test in data.get("python", {})]
@@ -69,7 +69,7 @@ def test_what_others_run_is_run_there(page: str) -> None:
 
 
 def missing(run: Run, line: str) -> str:
-    """Why it cannot be run here."""
+    """Return why it cannot be run here; "" if it can."""
     needs = listed(run.says("needs"))
     if re.search(r"\bmpirun\b|--launcher mpi", line):
         try:
@@ -124,7 +124,7 @@ def test_a_run(runs: list[Run], tmp_path: Path) -> None:
     )
     for run in runs:
         page_runs.check(run, done.returncode, done.stdout, done.stderr, tmp_path)
-    launching.all_end(mark, 20)  # a host's commits are let go of by a process that looks now and then
+    launching.all_end(mark, 20)  # a process that polls frees a host's commits
 
 
 WRONG: list[dict[str, Any]] = [

@@ -1,6 +1,6 @@
 """horovod.run with real ranks of this host."""
 
-# private: _reducer: which rules count is seen there, without a reduction
+# private: _reducer: shows which rules count, without a reduction
 
 import os
 import signal
@@ -69,7 +69,7 @@ def test_horovod_inside() -> None:
 
 
 def test_megabytes_in_and_out() -> None:
-    data = os.urandom(1 << 20) * 8  # every byte there is
+    data = os.urandom(1 << 20) * 8  # all byte values
     first, second = horovod.run(lambda: data + bytes([int(os.environ["HOROVOD_RANK"])]), num_proc=2)
     assert first == data + b"\0" and second == data + b"\1"
 
@@ -139,7 +139,7 @@ def test_another_python(tmp_path: Path) -> None:
 
 @pytest.mark.quick
 def test_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No file, and no process but those that are the caller's own."""
+    """It leaves no file, and only the caller's processes."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     mine = subprocess.Popen(["sleep", "300"])
     try:

@@ -1,4 +1,4 @@
-"""benchmarks/scaling.py of docs/benchmarks.md trains tiny models with everyone. Speed is never checked."""
+"""benchmarks/scaling.py of docs/benchmarks.md trains tiny models with every contender, at any speed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
 
 
 def figures(path: Path, *words: str) -> dict[str, dict[str, Any]]:
-    """The rows of the one job that these words ask for, by contender."""
+    """Return the rows of the only job of these arguments, by contender."""
     done = run(*words, "--out", str(path))
     (job,) = document(path)["runs"]
     for row in job["rows"]:
@@ -40,12 +40,12 @@ def figures(path: Path, *words: str) -> dict[str, dict[str, Any]]:
     return {row["contender"]: row for row in job["rows"]}
 
 
-@pytest.mark.timeout(300)  # some 30 s on two cores that have nothing else to do
+@pytest.mark.timeout(300)  # some 30 s on two idle cores
 def test_everyone_trains_in_two_processes_of_one_host(tmp_path: Path) -> None:
     rows = figures(tmp_path / "out.json", "--models", "vgg16")
     assert list(rows) == EVERYONE
     for name in COMPRESSIONS:
-        # The same bytes by either way but for what goes around them: packets, acknowledgements, sizes.
+        # Both ways send the same bytes except overhead: packets, acknowledgements, sizes.
         assert rows[f"Horovod {name}"]["sent"] < rows["DDP"]["sent"]
         assert rows[f"ddp.compress {name}"]["sent"] < rows["DDP"]["sent"]
     assert rows["ddp.compress bit8"]["sent"] < 0.5 * rows["DDP"]["sent"]

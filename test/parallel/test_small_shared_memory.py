@@ -1,4 +1,4 @@
-"""Jobs where /dev/shm is small, as in a container: each in a mount namespace with a /dev/shm of its own."""
+"""Jobs with a small /dev/shm, as in a container: each in a mount namespace with its own /dev/shm."""
 
 import re
 import subprocess
@@ -13,7 +13,7 @@ APART = ["unshare", "--mount", "sh", "-ec", _MOUNT, "sh"]
 if subprocess.run([*APART, "1m", "true"], capture_output=True, check=False).returncode != 0:
     pytest.skip("a /dev/shm of one's own needs root, and unshare of util-linux", allow_module_level=True)
 
-# Rank 0 takes what is left of /dev/shm, as workers of a DataLoader do, after init() and before the operation.
+# Rank 0 fills /dev/shm, as workers of a DataLoader do, after init() and before the operation.
 PROGRAM = """
 import sys
 import horovod.torch as hvd, torch
@@ -56,7 +56,7 @@ def job(size: str, folder: Path, *options: str, **more: str) -> "subprocess.Comp
 
 @pytest.mark.quick
 def test_ranks_of_agents_need_none_of_it(tmp_path: Path) -> None:
-    """Their memory is in no folder."""
+    """Their memory has no file in /dev/shm."""
     done = job("1m", tmp_path, HOROVOD_TRANSPORT="shared_memory")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("added 100 MB") == 2

@@ -1,4 +1,4 @@
-"""Ranks that a signal stops (SIGSTOP): those that wait for them say so, and end at the limit."""
+"""Ranks that a signal stops (SIGSTOP): the ranks that wait for them report it, and end at the limit."""
 
 import re
 import sys
@@ -13,7 +13,7 @@ ENDS = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=3"
 
 
 def test_who_waits_for_a_stopped_rank_warns_and_ends(tmp_path: Path) -> None:
-    """Inside an operation, over shared memory and over MPI, and for the answer of rank 0."""
+    """It stops inside an operation, over shared memory and over MPI, and when rank 0's answer is due."""
     job = run_ranks(6, [sys.executable, str(PROGRAM), str(tmp_path)], env=LIMITS)
     assert job.returncode not in (0, TIMED_OUT), job.stdout
     told = dict(re.findall(r"<(\w+): [\d.]+ s: (.*?)>", job.stdout))

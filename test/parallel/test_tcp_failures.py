@@ -1,4 +1,4 @@
-"""Ranks that nobody watches over but the others: killed, stopped, or out of descriptors, over TCP."""
+"""Ranks without a launcher over TCP: killed, stopped, or out of descriptors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE = 60.0
 
 
 class Ranks:
-    """Processes that are told by the four variables of torch.distributed who they are."""
+    """Start processes that get their places from the four variables of torch.distributed."""
 
     def __init__(self, size: int, folder: Path, words: tuple[str, ...] = (), **variables: str) -> None:
         self.folder = folder

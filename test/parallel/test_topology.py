@@ -43,7 +43,7 @@ def test_a_terminal_without_boxes_and_a_forced_route() -> None:
 
 
 def test_python_m() -> None:
-    """The module by itself, where nobody says how many ranks."""
+    """The module by itself, without a number of ranks."""
     done = launching.subprocess.run(
         [sys.executable, "-m", "horovod.topology"],
         env=launching.environment("topology"),

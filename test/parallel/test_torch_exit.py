@@ -1,4 +1,4 @@
-"""How a job of real ranks ends: in order, by an exception on one rank, by exit codes; never by hanging."""
+"""The end of a job of real ranks: regular, by an exception on one rank, by exit codes; it never hangs."""
 
 import re
 import sys
@@ -115,7 +115,7 @@ def test_mpi4py_beside_it() -> None:
 
 @pytest.mark.parametrize("transport", ["shared_memory", "mpi"])
 def test_a_rank_that_cannot_go_on_takes_the_others_out_of_their_wait(transport: str) -> None:
-    """Rank 1 has no memory for the result; rank 0 is in the middle of the same operation."""
+    """Rank 1 lacks memory for the result while rank 0 is in the middle of the same operation."""
     code, output = run(
         2,
         """
@@ -140,7 +140,7 @@ def test_a_rank_that_cannot_go_on_takes_the_others_out_of_their_wait(transport: 
 
 @pytest.mark.parametrize("transport", ["shared_memory", "mpi"])
 def test_a_rank_that_gives_up_in_the_middle_of_an_allreduce(transport: str) -> None:
-    """Rank 1 has agreed and does nothing; the others' transfers are under way, and their memory goes."""
+    """Rank 1 has agreed and stops; the others' transfers are in progress, and their memory is freed."""
     code, output = run(
         3,
         """
@@ -203,9 +203,10 @@ def test_a_signal_is_served_while_a_rank_waits() -> None:
 
 
 def test_ranks_with_different_settings_do_not_start() -> None:
-    """With other routes they would wait for ever; and what rank 0 decides for all is not what all asked for.
+    """Different routes would wait forever; and rank 0's settings for all may differ from a rank's variables.
 
-    What each rank may have for itself is no reason, nor is another set of instructions. One job tries it all.
+    Settings that ranks may have for themselves are no error, nor is another instruction set. One job tries
+    all.
     """
     apart = {
         "HOROVOD_DETERMINISTIC": ("0", "1"),

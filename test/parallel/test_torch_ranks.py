@@ -1,7 +1,7 @@
 """horovod.torch with real ranks: every file of ranks/, by memory and by messages, with two or four.
 
-Ranks are threads where that is enough, and else processes, which is slower by what it takes to import torch.
-Every change is tested with two ranks. CI has each kind of world with two or four; the others are `slow`.
+Ranks are threads if possible; otherwise processes, which take longer to import torch. Every change is tested
+with two ranks. CI has each kind of world with two or four; the others are `slow`.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from threads_as_ranks import run_thread_test_files
 
 RANKS = Path(__file__).parent / "ranks"
 QUICK, LATER = pytest.mark.quick, pytest.mark.slow
-# What needs a process for each rank, and why.
+# Files that need a process for each rank, with the reason.
 PROCESSES = {
     "test_api_lifecycle.py": "MPI, forks, and what init() is told by a launcher",
     "test_api_habits.py": "threads and children of the script's own; and the memory of a process",
@@ -36,7 +36,7 @@ ALONE = {
     "test_random_programs.py": "what is in flight in shared memory when a program ends",
     "test_random_scripts.py": "os.environ, by which jobs are tuned; ranks leave the job and begin others",
 }
-# Random ones find more with more ranks; test/single has them with threads, too. The first number is CI's.
+# Random tests find more with more ranks; test/single has them with threads, too. The first number is CI's.
 RANDOM = {"test_random_programs.py": [4, 2], "test_random_scripts.py": [3, 2, 4]}
 ALONE_SIZES = [
     *(pytest.param(file, 2, marks=QUICK) for file in ALONE if file not in RANDOM),
@@ -64,7 +64,7 @@ def test_in_threads(np: int) -> None:
     ids=["operations-2", "2", "4"],
 )
 def test_in_threads_over_tcp(np: int, about: tuple[str, ...]) -> None:
-    """Operations and codecs: what optimizers and states make of them is alike over memory."""
+    """Operations and codecs; optimizers and states make the same use of them over memory."""
     alone = [f"test/parallel/ranks/{test}" for test in PROCESSES if "::" in test]
     files = [file for file in files_for_threads() if file.name.startswith(tuple(f"test_{a}" for a in about))]
     run_thread_test_files(np, files, alone, 300.0, "tcp")
@@ -83,7 +83,7 @@ def test_in_processes_of_its_own(file: str, np: int) -> None:
 
 
 def unused_memory() -> set[str]:
-    """Files of shared memory that no process has mapped. Jobs of other tests come and go meanwhile."""
+    """Return unmapped files of shared memory. Jobs of other tests come and go in the meantime."""
     names = set(os.listdir("/dev/shm"))
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with contextlib.suppress(OSError):  # that process has ended
@@ -96,7 +96,7 @@ def test_nothing_is_left_in_shared_memory() -> None:
     code = "import torch, horovod.torch as hvd; hvd.init(); hvd.allreduce(torch.ones(10**6))"
     for end in ("; hvd.shutdown()", "", "; raise SystemExit(3)"):
         run_ranks(2, [sys.executable, "-c", code + end])
-        deadline = busy.limit(5)  # of another job, a file that is being made
+        deadline = busy.limit(5)  # another job may be creating a file
         while (left := unused_memory() - before) and time.monotonic() < deadline:
             time.sleep(0.1)
         assert not left

@@ -1,4 +1,4 @@
-"""Jobs of processes that are killed, or saved and started again, in the middle of tuning."""
+"""Jobs whose processes are killed, or saved and started again, in the middle of tuning."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def run(np: int, program: str, folder: Path, **more: str) -> tuple[int, str, str
 
 
 def told(output: str, when: str) -> list[list[str]]:
-    """Digest and phase of each rank that told."""
+    """Return digest and phase of each rank that reported."""
     words = (line.partition(f"<{when} ")[2].partition(">")[0] for line in output.splitlines())
     return [text.split(" ", 2)[1:] for text in words if text]
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("at", [6, 41])  # before anything is tried, and in the middle
+@pytest.mark.parametrize("at", [6, 41])  # before the first trial, and in the middle
 def test_a_killed_rank_is_named(at: int, tmp_path: Path) -> None:
     code, output, error = run(
         3,

@@ -2,9 +2,9 @@
 
     run_thread_test_files(np, files)      pytest files, in one job of `np` threads over memory
 
-In such a process pytest runs once. Each test is called in every rank's thread, and so are its fixtures: all
-of them, whatever their scope, for each test anew. What threads share (torch's random generator, warnings,
-os.environ, the process itself) is not for such tests; test_torch_ranks.py lists those that are about it.
+In such a process pytest runs once. Every rank's thread calls each test and its fixtures, all of which are
+made again for each test, whatever their scope. Threads share torch's random generator, warnings, os.environ
+and the process itself: tests of these need processes, and test_torch_ranks.py lists them.
 
 By hand: HOROVOD_TEST_THREADS=2 python -m pytest test/parallel/ranks/test_contract.py
 """
@@ -33,15 +33,15 @@ from horovod.common import jobs
 from horovod.common.rendezvous.meeting import OpenWorld
 
 VARIABLE = "HOROVOD_TEST_THREADS"
-OVER = "HOROVOD_TEST_OVER"  # what their bytes travel over: "tcp", by the loopback device; else memory
-COUNT = int(os.environ.get(VARIABLE, "0"))  # of ranks in this process; 0: it is a rank itself, or none
+OVER = "HOROVOD_TEST_OVER"  # their transport: "tcp", over the loopback device; otherwise memory
+COUNT = int(os.environ.get(VARIABLE, "0"))  # ranks in this process; 0: it is a single rank, or none
 OF_PYTEST = ("request", "monkeypatch", "tmp_path", "tmp_path_factory", "capfd", "capsys", "caplog", "recwarn")
 
 
 def run_thread_test_files(
     np: int, files: Sequence[Path], without: Sequence[str] = (), timeout: float = TIME_LIMIT, over: str = ""
 ) -> None:
-    """Fails unless all tests of these files, without some, pass with ``np`` threads as ranks."""
+    """Fail unless all tests of these files, without some, pass with ``np`` threads as ranks."""
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--color=no", "--tb=short"]
     argv += ["-o", f"faulthandler_timeout={max(timeout - 30, 20)}", *map(str, files)]
     argv += [word for test in without for word in ("--deselect", test)]
@@ -51,11 +51,11 @@ def run_thread_test_files(
 
 
 class ThreadRanks:
-    """Threads that are the ranks of one job for as long as no test fails; then of a new one."""
+    """Threads that are the ranks of one job while tests pass; after a failure, of a new one."""
 
     def __init__(self, size: int) -> None:
         self.size = size
-        if size:  # or threads that need them at once would wait for each other: they import each other
+        if size:  # these import each other: threads that need them at once would wait for each other
             importlib.import_module("torch._dynamo.config")
         self._jobs: list[jobs.Job] = []
         self._worlds: list[native.World] = []
@@ -69,7 +69,7 @@ class ThreadRanks:
 
     def _opening(self, rank: int) -> OpenWorld:
         def open_world(settings: native.Settings, ranks: list[int]) -> native.World:
-            self._meeting.wait()  # until all have called init(), each time
+            self._meeting.wait()  # all call init(), each time
             return self._worlds[rank]
 
         return open_world
@@ -91,7 +91,7 @@ class ThreadRanks:
                     work()
                 except BaseException as error:
                     errors.append(error)
-                    hvd.shutdown()  # the others may wait for this one
+                    hvd.shutdown()  # the others may wait for this rank
 
         threads = [threading.Thread(target=rank, args=(job,), daemon=True) for job in self._jobs]
         for thread in threads:
@@ -111,7 +111,7 @@ class ThreadRanks:
 
 
 def call_in_rank(item: pytest.Function) -> None:
-    """Call a test in this thread, with fixtures that are made here."""
+    """Call a test in this thread, with fixtures made here."""
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     definitions = item._fixtureinfo.name2fixturedefs
     values: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Runs a page's commands as a reader would type them, with this copy of the package."""
+"""Run a page's commands as readers type them, with this copy of the package."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def run(
     mark: str = "",
     **more: str,
 ) -> subprocess.CompletedProcess[str]:
-    """A command line, in a folder that has what the page tells to save; horovodrun is on the PATH.
+    """Run a command line in a folder with the files that the page lists; horovodrun is on the PATH.
 
-    imports_from_it: with the folder on PYTHONPATH.
-    mark: in the environment, by which the processes of it are found.
+    imports_from_it: with the folder on PYTHONPATH. mark: in the environment, to find the processes of the
+    command.
     """
     program = folder / "bin" / "horovodrun"
     if not program.exists():
@@ -39,7 +39,7 @@ def run(
 
 
 def output_of(command: str, folder: Path, limit: float = LIMIT, **more: str) -> str:
-    """What a command that must succeed prints."""
+    """Return the output of a command that must succeed."""
     done = run(command, folder, limit=limit, **more)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Types commands on a minimal Debian with python3-venv, in a chroot. Usage: bare_machine.sh FOLDER COMMAND...
 #
-# FOLDER becomes the root of that system with the first call; later ones go on with it. Commands are typed in its /tmp, where
-# the environment venv counts as activated. MNIST_DATA_DIR, where it is set, is there too.
+# FOLDER becomes the root of that system with the first call; later calls use it again. Commands are typed in its /tmp, where
+# the environment venv counts as activated. MNIST_DATA_DIR, if it is set, is available there too.
 set -euo pipefail
 root=$(realpath -m "$1")
 shift

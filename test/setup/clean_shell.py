@@ -1,4 +1,4 @@
-"""A shell line as a person would type it: clean environment, this interpreter; and a copy of the sources."""
+"""Run shell lines as a person types them: clean environment, this interpreter; and copy the sources."""
 
 import os
 import shutil
@@ -14,10 +14,11 @@ TEXTBOOK = (
 
 
 def clean_environment(**changes: str) -> dict[str, str]:
-    """This environment without what steers a build, and with this interpreter as `python`.
+    """Return this environment without settings of a build, and with this interpreter as `python`.
 
-    CUDA is left out, also where a GPU is: it takes minutes, and scripts/check_cuda.py compiles it once.
-    Whether warnings are errors stays, since ccache then has most of what `make` compiled.
+    CUDA is left out, even on a machine with a GPU: it takes minutes, and scripts/check_cuda.py compiles it
+    once. The setting that makes warnings errors stays, so that ccache has most of the files that `make`
+    compiled.
     """
     drop = ("HOROVOD_", "OMPI_", "PMIX_", "PRTE_", "MPICC", "CXX", "PYTHONPATH")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(drop)}
@@ -27,7 +28,7 @@ def clean_environment(**changes: str) -> dict[str, str]:
 
 
 def run_shell(command: str, cwd: Path, **changes: str) -> "subprocess.CompletedProcess[str]":
-    """Run one line as a person would type it; stdout and stderr come back together."""
+    """Run one line as a person types it; stdout and stderr come back together."""
     return subprocess.run(
         ["bash", "-c", command],
         cwd=cwd,
@@ -41,14 +42,14 @@ def run_shell(command: str, cwd: Path, **changes: str) -> "subprocess.CompletedP
 
 
 def typed(command: str, cwd: Path, **changes: str) -> str:
-    """Runs a line that must succeed; returns its output."""
+    """Run a line that must succeed; return its output."""
     run = run_shell(command, cwd, **changes)
     assert run.returncode == 0, f"{command}\n{run.stdout[-4000:]}"
     return run.stdout
 
 
 def copy_sources(target: Path) -> Path:
-    """What git would hand to a fresh clone, uncommitted changes included."""
+    """Copy the files of a fresh clone, with uncommitted changes."""
     command = ["git", "ls-files", "-co", "--exclude-standard"]
     names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     for name in names:

@@ -1,4 +1,4 @@
-"""What tests of the build share: a copy of the sources, and one build of it."""
+"""Fixtures for tests of the build: a copy of the sources, and one build of it."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def textbook_build(sources: Path) -> tuple[Path, str]:
-    """The folder to put on PYTHONPATH after the textbook command, and what the command printed."""
+    """The folder to put on PYTHONPATH after the textbook command, and the command's output."""
     said = typed(TEXTBOOK, sources)
     (library,) = (sources / "build").glob("lib.*")
     return library, said

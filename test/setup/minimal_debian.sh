@@ -1,7 +1,7 @@
 # A minimal Debian in a chroot. Sourced by fresh_machine.sh and bare_machine.sh, which set `root`, its folder.
 #
-# What this machine's package clients need (name service, certificates, pip's settings and the local folders these name)
-# is taken along; no compiler, no Python, nothing else is. What is mounted there is so only while a command runs.
+# The settings of this machine's package clients are copied (name service, certificates, pip's settings and their local
+# folders); no compiler, no Python, nothing else is. Mounts in the system last only while a command runs.
 suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-bookworm}")
 mirror=$({ cat /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources} 2>/dev/null || true; } |
   sed -nE 's/^(URIs:|deb) +(\[[^]]*\] +)?(https?:[^ ]+).*/\3/p' | awk 'NR == 1')

@@ -17,13 +17,13 @@ import make_wheels
 COMPILER = "aarch64-linux-gnu-g++-12"
 BUILDER = make_wheels.find_interpreter(make_wheels.STABLE)
 pytestmark = [
-    pytest.mark.slow,  # compiles all for it; then each instruction is translated
+    pytest.mark.slow,  # compiles all files, and qemu translates each instruction
     pytest.mark.timeout(3600),
     pytest.mark.skipif(aarch64_python.qemu() is None, reason="no qemu-aarch64-static on this machine"),
     pytest.mark.skipif(make_wheels.shutil.which(COMPILER) is None, reason=f"no {COMPILER} on this machine"),
     pytest.mark.skipif(BUILDER is None, reason=f"no Python {make_wheels.STABLE} on this machine"),
 ]
-# What needs neither torch nor another process: the codecs byte by byte against their NumPy twins.
+# Tests without torch and other processes: the codecs byte by byte against their NumPy twins.
 TESTS = (
     *("codec/test_codec_native", "codec/test_codec_tails", "codec/test_codec_stochastic"),
     *("collective/test_draws", "collective/test_feedback"),
@@ -43,7 +43,7 @@ def place() -> Path:
 def run(place: Path, *words: str) -> str:
     done = subprocess.run(
         aarch64_python.command(place, *words),
-        cwd=ROOT / "test",  # whose parent has a horovod of another machine
+        cwd=ROOT / "test",  # its parent folder has a horovod of another machine
         env=aarch64_python.environment(place),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -1,7 +1,7 @@
 """A released wheel on a minimal Debian with Python: no compiler, and no MPI until a test installs one.
 
-One such machine, a chroot, serves all tests here, in their order: to make one takes minutes.
-`pytest -m slow -rP test/setup/test_bare_machine.py` says how long the wheel takes to install.
+All tests here share one such machine, a chroot, in their order, because making one takes minutes. `pytest -m
+slow -rP test/setup/test_bare_machine.py` prints how long the wheel takes to install.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ pytestmark = [
 ABSENT = "gcc g++ cc c++ clang ld make cmake nvcc mpirun mpiexec mpicc"
 INSTALL, CHECK = blocks("docs/installing.md", "sh")[1].splitlines()
 MNIST = "python pytorch_mnist_compress.py --bit8-allreduce --epochs 1 --max-steps 20"
-# Without what Python keeps of modules that have been imported, of other packages too.
+# Without Python's compiled modules, also those of other packages.
 LIST = "find venv -not -name __pycache__ -not -name '*.pyc' | sort"
 ALLREDUCE = """
 import hashlib, os, re
@@ -55,7 +55,7 @@ class Machine:
     root: Path
 
     def type(self, *commands: str) -> str:
-        """What they print. The first call makes the machine."""
+        """Type commands; return their output. The first call makes the machine."""
         run = subprocess.run(
             ["bash", str(ROOT / "test" / "setup" / "bare_machine.sh"), str(self.root), *commands],
             env=clean_environment(),
@@ -68,7 +68,7 @@ class Machine:
         return run.stdout
 
     def allreduce(self) -> list[tuple[str, str]]:
-        """Of both ranks: the result's digest, and the files of the MPIs that are loaded."""
+        """Return for both ranks the result's digest, and the files of the loaded MPIs."""
         said = self.type("horovodrun -np 2 python allreduce.py")
         seen = sorted(re.findall(r"rank (\d) of 2: (\w+) by (.+)$", said, re.MULTILINE))
         assert [rank for rank, *_ in seen] == ["0", "1"], said
@@ -81,12 +81,12 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     try:
         yield machine
     finally:
-        shutil.rmtree(machine.root, ignore_errors=True)  # PyTorch is large, and pytest keeps three of them
+        shutil.rmtree(machine.root, ignore_errors=True)  # PyTorch is large; pytest keeps three folders
 
 
 @pytest.fixture(scope="module")
 def with_torch(bare: Machine) -> Machine:
-    """With PyTorch, a wheel for its Python in a folder, and the scripts."""
+    """The machine with PyTorch, a wheel for its Python in a folder, and the scripts."""
     wheel = wheel_for(bare.type("python3 --version"))
     home = bare.root / "tmp"
     (home / "dist").mkdir()
@@ -99,7 +99,7 @@ def with_torch(bare: Machine) -> Machine:
 
 
 def wheel_for(said: str) -> Path:
-    """As `make wheels` builds it, without code for GPUs; in a folder that is kept, as ccache knows paths."""
+    """Return a wheel built like `make wheels`, without code for GPUs, in a permanent folder, for ccache."""
     found = re.search(r"^Python 3\.(\d+)", said, re.MULTILINE)
     assert found, said
     if int(found[1]) < 10:
@@ -115,7 +115,7 @@ def wheel_for(said: str) -> Path:
 @dataclass(frozen=True)
 class Installed:
     machine: Machine
-    said: str  # when it was installed
+    said: str  # output of the installation
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def test_there_is_neither_a_compiler_nor_an_mpi(bare: Machine) -> None:
 
 
 def test_it_is_installed_within_seconds(installed: Installed) -> None:
-    """How many is printed, and not judged: that depends on the network, and on what else runs."""
+    """The time is printed, and not checked: it depends on the network, and on other programs."""
     took = re.search(rf"^== {re.escape(INSTALL)} took (\d+) s$", installed.said, re.MULTILINE)
     assert took and "Successfully installed " in installed.said, installed.said
     print(f"{INSTALL}: {took[1]} s, at a load of {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
@@ -154,7 +154,7 @@ def test_mnist_trains(installed: Installed) -> None:
 
 @pytest.fixture(scope="module")
 def without(installed: Installed) -> list[tuple[str, str]]:
-    """What both ranks say where agents start them."""
+    """The results of both ranks, started by agents without an MPI."""
     return installed.machine.allreduce()
 
 
@@ -188,7 +188,7 @@ def test_an_mpi_that_is_installed_later_is_used(
     installed: Installed,
     without: list[tuple[str, str]],
 ) -> None:
-    """The same installation of the wheel; by each the same bytes as without any."""
+    """With the same installed wheel, each MPI gives the same bytes as none."""
     machine = installed.machine
     install, show, remove = (command.format(package) for command in commands)
     try:
@@ -201,14 +201,14 @@ def test_an_mpi_that_is_installed_later_is_used(
         for digest, libraries in machine.allreduce():
             assert digest == without[0][0]
             (library,) = re.findall(r"'([^']+)'", libraries)  # a single MPI
-            assert library.startswith(found[2])  # what it says is a link to it
+            assert library.startswith(found[2])  # the message names a link to it
     finally:
         machine.type(remove)
     assert "MPI: none here" in machine.type(CHECK)
 
 
 def test_nothing_is_left_when_it_is_uninstalled(installed: Installed) -> None:
-    """The last test here. When what it has brought is uninstalled too, nothing in the environment is new."""
+    """The last test here. After all its packages are uninstalled, the environment has nothing new."""
     brought = re.search(r"^Successfully installed (.+)$", installed.said, re.MULTILINE)
     assert brought, installed.said
     others = " ".join(sorted({each.rpartition("-")[0] for each in brought[1].split()} - {"horovod"}))
@@ -220,7 +220,7 @@ def test_nothing_is_left_when_it_is_uninstalled(installed: Installed) -> None:
 
 
 def named_horovod(machine: Machine) -> list[str]:
-    """Folders of it that have something of this name, other than the examples, and not that of another."""
+    """Return the machine's folders that have something named horovod, except the examples."""
     found = machine.type("find / -xdev -iname '*horovod*' -not -path '/tmp/examples/*' >named")
     paths = (machine.root / "tmp" / "named").read_text().splitlines()
     assert paths, found

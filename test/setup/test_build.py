@@ -1,4 +1,4 @@
-"""`python setup.py build`: the textbook command, no MPI, and how it says that something is missing."""
+"""`python setup.py build`: the textbook command, no MPI, and messages about missing prerequisites."""
 
 import json
 import re
@@ -55,7 +55,7 @@ def test_a_world_of_one_loads_no_mpi(textbook_build: tuple[Path, str], tmp_path:
 
 
 def test_the_native_module_knows_no_framework(textbook_build: tuple[Path, str]) -> None:
-    """One build serves every torch release: nothing of torch, or of MPI, is linked or left undefined."""
+    """One build serves every torch release: it links no symbol of torch or MPI, and leaves none undefined."""
     (module,) = (textbook_build[0] / "horovod").glob("_native.*.so")
     read = ["readelf", "--wide", "--dynamic", "--dyn-syms", str(module)]
     report = subprocess.run(read, capture_output=True, text=True, check=True).stdout
@@ -83,7 +83,7 @@ def test_libmpi_is_found_from_site_packages(textbook_build: tuple[Path, str]) ->
 
 
 def test_kernels_share_no_symbols_with_the_rest(textbook_build: tuple[Path, str], sources: Path) -> None:
-    """A weak function compiled for AVX-512 may be the one that the linker keeps for everybody: SIGILL."""
+    """The linker may keep a weak function that was compiled for AVX-512, for all callers: SIGILL."""
     objects = [p for p in (sources / "build").rglob("*_kernels.cc.o") if "kernels_x86_64" in str(p)]
     if not objects:
         pytest.skip("this compiler builds the baseline kernels only")
@@ -119,7 +119,7 @@ def test_without_mpi(textbook_build: tuple[Path, str], sources: Path, tmp_path: 
 
 
 def only_the_sentence(run: "subprocess.CompletedProcess[str]", beginning: str) -> str:
-    """The message of a build that ended early: the last line or two, and no traceback."""
+    """Return the message of a build that ended early: the last line or two, and no traceback."""
     assert run.returncode == 1, run.stdout
     assert "Traceback" not in run.stdout
     said = run.stdout[run.stdout.index("horovod: ") :]
@@ -128,7 +128,7 @@ def only_the_sentence(run: "subprocess.CompletedProcess[str]", beginning: str) -
 
 
 def test_missing_build_requirements_end_with_the_pip_line(sources: Path) -> None:
-    # -S hides site-packages: to the build it is an environment with nothing installed.
+    # -S hides site-packages: the build sees an environment with nothing installed.
     said = only_the_sentence(
         run_shell(TEXTBOOK.replace("python", "python -S"), sources), "build requirements are missing"
     )

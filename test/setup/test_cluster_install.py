@@ -1,4 +1,4 @@
-"""docs/cluster_install.md: one wheel, which another environment installs without a network or a compiler."""
+"""docs/cluster_install.md: one wheel, which other environments install without a network or a compiler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from page_blocks import blocks
 _, BUILD, INSTALL = blocks("docs/cluster_install.md", "sh")
 
 
-@pytest.mark.slow  # it compiles all
+@pytest.mark.slow  # it compiles all files
 @pytest.mark.timeout(1800)
 def test_the_wheel_is_built_here_and_installed_there(tmp_path: Path) -> None:
     builder, host = tmp_path / "builder", tmp_path / "host"

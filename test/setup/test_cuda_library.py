@@ -1,4 +1,4 @@
-"""libhorovod_cuda.so as scripts/check_cuda.py built it: what it links and says without a driver."""
+"""libhorovod_cuda.so as scripts/check_cuda.py built it: its links, and its error without a driver."""
 
 import importlib.util
 import json
@@ -41,7 +41,7 @@ print((library.device_count(ctypes.byref(count)) or b"it works").decode())
 
 
 def disassembler() -> Path:
-    """That of the nvidia-cuda-nvdisasm package, of whichever CUDA."""
+    """Return the disassembler of the nvidia-cuda-nvdisasm package, of any CUDA."""
     spec = importlib.util.find_spec("nvidia")
     folders = [Path(folder) for folder in spec.submodule_search_locations or []] if spec else []
     found = [path for folder in folders for path in folder.glob("*/bin/nvdisasm")]
@@ -52,7 +52,7 @@ def disassembler() -> Path:
 
 @pytest.fixture(scope="module")
 def package() -> Path:
-    """The package with CUDA: minutes, and seconds where the sources are as they were."""
+    """The package with CUDA: a build of minutes, or seconds if the sources are unchanged."""
     run = subprocess.run([sys.executable, check_cuda.__file__], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout[-4000:]
     return check_cuda.PACKAGE
@@ -65,7 +65,7 @@ def test_what_the_build_recorded(package: Path) -> None:
 
 
 def test_it_needs_no_cuda_to_be_loaded(package: Path) -> None:
-    """The runtime is inside, NCCL and the driver are opened at run time, and nothing is left undefined."""
+    """The runtime is linked statically, NCCL and the driver open at run time, no symbol is undefined."""
     library = str(package / "libhorovod_cuda.so")
     dynamic = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout
     needed = re.findall(r"NEEDED.*\[(.+)\]", dynamic)
@@ -89,11 +89,11 @@ def test_without_a_driver_it_says_so(package: Path) -> None:
     assert "nvidia-smi" in run.stdout
 
 
-@pytest.mark.parametrize("kernels", ["sixteen_bit", "plain"])  # as it was with these two
+@pytest.mark.parametrize("kernels", ["sixteen_bit", "plain"])  # the bug occurred in these two
 def test_an_h100s_code_takes_no_minimums_flag_for_equality(kernels: str, tmp_path: Path) -> None:
-    """What ptxas 13.0 did with `min(max(n, 0), 1024) == 1024`: parts of tiles were written as whole ones.
+    """ptxas 13.0 miscompiled `min(max(n, 0), 1024) == 1024`: parts of tiles were written as whole tiles.
 
-    No emulation shows that, as the PTX is right. See own_tile() in kernels/tile.cuh.
+    An emulation cannot show it, because the PTX is right. See own_tile() in kernels/tile.cuh.
     """
     nvdisasm, nvcc = disassembler(), find_nvcc()
     cubin = tmp_path / "kernels.cubin"

@@ -12,7 +12,7 @@ import pytest
 from clean_shell import ROOT, copy_sources, run_shell, typed
 
 pytestmark = pytest.mark.timeout(900)
-INSTALLS = pytest.mark.slow  # compiles all in a new environment
+INSTALLS = pytest.mark.slow  # compiles all files in a new environment
 
 WHO_AM_I = """
 import os
@@ -55,7 +55,7 @@ DEBIANS_MPIRUN = Path("/usr/bin/mpirun.openmpi")
 def editable(
     sources: Path, textbook_build: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """An environment with what `pip install -e .` makes; it is quick where these sources were built."""
+    """An environment after `pip install -e .`, which is quick if these sources were built."""
     home = tmp_path_factory.mktemp("editable")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home / "venv")], check=True)
     code = f"from build_support import backend; backend.build_editable('{home}')"
@@ -68,7 +68,7 @@ def editable(
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new environment in which nothing but `pip install .` was typed."""
+    """A new environment in which only `pip install .` was typed."""
     home = tmp_path_factory.mktemp("installed")
     subprocess.run([sys.executable, "-m", "venv", str(home / "venv")], check=True)
     (home / "sources").mkdir()
@@ -102,7 +102,7 @@ def test_only_what_belongs_there_is_installed(installed: Path) -> None:
 @INSTALLS
 @pytest.mark.parametrize("how", ["installed", "editable"])
 def test_a_users_script_has_types(how: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """With PyTorch from this environment, whose own horovod stands behind the one that is installed."""
+    """PyTorch comes from this environment, whose own horovod comes after the installed one."""
     torch, home = find_spec("torch"), request.getfixturevalue(how)
     if torch is None or torch.origin is None:
         pytest.skip("there is no PyTorch here")
@@ -132,9 +132,9 @@ def test_two_ranks_find_the_environments_libmpi(installed: Path) -> None:
 @INSTALLS
 @pytest.mark.skipif(not DEBIANS_MPIRUN.exists(), reason="Debian's openmpi-bin is not installed")
 def test_debians_mpirun_first_on_the_path(installed: Path, tmp_path: Path) -> None:
-    """The mpirun of one MPI, the library of another: one job or a refusal, never two worlds of one.
+    """The mpirun of one MPI, the library of another: one job or a refusal, never two worlds of one rank.
 
-    Open MPI 4.1 and 5 understand each other's start-up where their PMIx versions agree, as in Debian 12.
+    Open MPI 4.1 and 5 can start each other's ranks if their PMIx versions agree, as in Debian 12.
     """
     (tmp_path / "mpirun").symlink_to(DEBIANS_MPIRUN)
     version = in_environment(installed, "mpirun --version", f"{tmp_path}{os.pathsep}").stdout
@@ -154,7 +154,7 @@ def test_debians_mpirun_first_on_the_path(installed: Path, tmp_path: Path) -> No
     "launcher", ["OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0", "PMI_SIZE=2 PMI_RANK=0"]
 )
 def test_a_launcher_that_the_library_does_not_hear_is_a_named_error(installed: Path, launcher: str) -> None:
-    """As under MPICH's mpirun, or that of an Open MPI too far away: MPI says 1, the launcher 2."""
+    """Under MPICH's mpirun, or a too different Open MPI: MPI reports size 1, the launcher 2."""
     run = in_environment(installed, f"{launcher} python who.py")
     assert run.returncode != 0, run.stdout
     assert launcher.split()[0] in run.stdout
@@ -168,7 +168,7 @@ def assert_refusal_names_both(said: str, installed: Path) -> None:
 
 
 def test_the_sources_are_all_tracked() -> None:
-    """An sdist or a clone has what the build reads: nothing that it needs is ignored by git."""
+    """An sdist or a clone has all files that the build reads: git ignores none of them."""
     ignored = ["git", "ls-files", "-o", "-i", "--exclude-standard", "horovod/native", "build_support"]
     listed = subprocess.run(ignored, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     assert not [name for name in listed if not name.endswith(".pyc")]

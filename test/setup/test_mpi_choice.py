@@ -1,4 +1,4 @@
-"""The choice of MPI: what a system's compiler wrapper says, and the mpirun that belongs to it."""
+"""The choice of MPI: the output of a system's compiler wrapper, and the mpirun that belongs to it."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ def program(path: Path, says: str) -> Path:
 
 
 def system_mpi(prefix: Path, suffix: str, library: str, mpirun_says: str) -> Path:
-    """An installed MPI as Debian has it: mpicc -> mpicc.<suffix>, a versioned library, its own mpirun."""
+    """An installed MPI as in Debian: mpicc -> mpicc.<suffix>, a versioned library, its own mpirun."""
     (prefix / "lib").mkdir(parents=True)
     (prefix / "empty.c").write_text("")
     real = prefix / "lib" / f"lib{library}.so.12.3.4"
@@ -108,7 +108,7 @@ def test_no_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_any_mpi_takes_links_to_the_headers_of_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the message says: an sdist has no script that fetches them."""
+    """The error's remedy works in an sdist too, which lacks the script that fetches the headers."""
     monkeypatch.setenv("HOROVOD_MPI", "any")
     monkeypatch.setenv("HOROVOD_MPI_HEADERS", str(tmp_path / "headers"))
     with pytest.raises(

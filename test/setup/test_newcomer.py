@@ -1,7 +1,7 @@
 """README and the quick start as a newcomer reads them: in a clone, in order, every command as printed.
 
-The package that these sources were built to stands for what `pip install .` makes, which takes a minute; the
-slow variant types that too, in an environment of its own.
+The package built from these sources replaces the result of `pip install .`, which takes a minute; the slow
+variant types that too, in a separate environment.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import horovod
 INSTALL = "pip install ."
 # test/cluster/test_pages_on_hosts.py has the hosts for it.
 ELSEWHERE = "horovodrun -np 4 -H node1:2,node2:2 python train.py"
-VARIES = re.compile(r"(?<=loss )[\d.]+|\d+(?= % of the time)")  # test_pages.py compares digits of the loss
+VARIES = re.compile(r"(?<=loss )[\d.]+|\d+(?= % of the time)")  # test_pages.py compares the loss
 PAGES = [("docs/index.md", ""), ("README.md", "Use it in your own environment")]
 HOROVODRUN = f"""#!{sys.executable}
 import sys
@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
     clone: Path
     variables: dict[str, str]
-    installs: bool  # or is installed before
+    installs: bool  # or the package is installed before
 
 
 def environment(*programs: Path, **more: str) -> dict[str, str]:
@@ -46,7 +46,7 @@ def environment(*programs: Path, **more: str) -> dict[str, str]:
 
 
 def installed(folder: Path) -> Place:
-    """What horovodrun imports does not lie beside it, nor in the current folder: as of any console script."""
+    """Check that horovodrun imports neither from its folder nor the current one, like any console script."""
     programs = folder / "bin"
     programs.mkdir()
     (programs / "horovodrun").write_text(HOROVODRUN)
@@ -57,7 +57,7 @@ def installed(folder: Path) -> Place:
 
 
 def to_install(folder: Path) -> Place:
-    """An environment with PyTorch, and no horovod: what is typed finds this environment's PyTorch behind."""
+    """An environment with PyTorch and without horovod; commands find this environment's PyTorch after it."""
     subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
     torch = find_spec("torch")
     assert torch is not None and torch.origin is not None
@@ -80,7 +80,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def file_to_save(page: str, section: str) -> str:
-    """The name that the page has for its script."""
+    """Return the page's name for its script."""
     text = (ROOT / page).read_text()
     (name,) = re.findall(r"Save it as `(\w+\.py)`", text[text.index(f"## {section}") if section else 0 :])
     return str(name)

@@ -1,7 +1,7 @@
-"""A wheel for everybody, as `make wheels` builds it: its content, its bytes, and how it is installed.
+"""A wheel for all users, as `make wheels` builds it: its content, its bytes, and its installation.
 
-Here it is built by this Python, for systems like this one: no other Python, no older Debian is fetched.
-`make test-nightly` builds those too.
+This Python builds it for systems like this one, without other Pythons or an older Debian. `make test-nightly`
+builds those too.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from build_support.native import version
 
 pytestmark = pytest.mark.timeout(600)
 PLAIN = make_wheels.Release(debian="")
-HERE = r"linux_\w+"  # the platform of a wheel that promises nothing about older systems
+HERE = r"linux_\w+"  # the platform of a wheel without a promise about older systems
 
 
 @pytest.fixture(scope="module")
 def work() -> Path:
-    """Kept between runs, so that ccache knows the paths."""
+    """A folder kept between runs, so that ccache knows the paths."""
     folder = ROOT / "build" / "test_wheels"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -53,7 +53,7 @@ def wheel(work: Path) -> Path:
 
 
 def rewritten(wheel: Path, target: Path, changes: dict[str, bytes]) -> Path:
-    """The same with other or further files, under the same name; RECORD stays as it is."""
+    """Write a wheel with other or more files, under the same name; RECORD stays unchanged."""
     target.mkdir()
     with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(target / wheel.name, "w") as new:
         for name in {*old.namelist(), *changes}:
@@ -62,7 +62,7 @@ def rewritten(wheel: Path, target: Path, changes: dict[str, bytes]) -> Path:
 
 
 def test_what_is_in_it(wheel: Path) -> None:
-    """Ours alone: no libmpi, no CUDA, no NCCL, and only what any system has is linked; RECORD is right."""
+    """Only our files: no libmpi, no CUDA, no NCCL; it links libraries of any system; RECORD is right."""
     assert problems(wheel, HERE) == []
     with zipfile.ZipFile(wheel) as archive:
         libraries = {Path(name).name.split(".")[0] for name in archive.namelist() if name.endswith(".so")}
@@ -94,7 +94,7 @@ def test_what_would_be_found(wheel: Path, tmp_path: Path) -> None:
 def test_the_script_says_whether_a_folder_may_be_published(
     wheel: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As the workflow of a tag runs it between the build and the release."""
+    """The workflow of a tag runs it between the build and the release."""
     assert wheel_content.main([str(tmp_path)]) == 1 and "there are no wheels" in capsys.readouterr().out
     released = wheel.name.replace("-linux_", "-manylinux_2_31_")
     shutil.copy(wheel, tmp_path / released)
@@ -107,14 +107,14 @@ def test_the_script_says_whether_a_folder_may_be_published(
     assert capsys.readouterr().out.startswith(f"{wheel.name}: {wheel.name} has other tags")
 
 
-@pytest.mark.slow  # compiles all once more, where no compiler's cache has it
+@pytest.mark.slow  # compiles all files once more, if no compiler cache has them
 def test_the_same_bytes_when_built_elsewhere(wheel: Path, work: Path) -> None:
     again = make_wheels.untagged_wheel(Path(sys.executable), PLAIN, work / "two")
     assert again.read_bytes() == wheel.read_bytes()
 
 
 def horovods_own(folder: Path) -> Path:
-    """A wheel that has the name and some of the modules of the original Horovod, and no content."""
+    """Make a wheel with the name and some of the modules of the original Horovod, without content."""
     files = {"horovod/__init__.py": b"__version__ = '0.28.1'\n", "horovod/tensorflow/__init__.py": b""}
     info = "horovod-0.28.1.dist-info"
     files[f"{info}/METADATA"] = b"Metadata-Version: 2.1\nName: horovod\nVersion: 0.28.1\n"
@@ -135,12 +135,12 @@ def digest(content: bytes) -> str:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One that had Horovod, and in which the wheel was installed then."""
+    """An environment that had Horovod, and in which the wheel was installed then."""
     home = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home / "venv"], check=True)
     for one in (horovods_own(home), wheel):
         pip(home, "install", "--no-deps", "--no-index", str(one))
-    # What it depends on comes from this environment, whose own horovod stands behind.
+    # Its dependencies come from this environment, whose own horovod comes after it.
     (package(home).parent / "behind.pth").write_text(f"{Path(yaml.__file__).parents[1]}\n")
     return home
 
@@ -155,7 +155,7 @@ def package(home: Path) -> Path:
 
 
 def test_the_page_installs_it(environment: Path, wheel: Path) -> None:
-    """docs/installing.md: what it types, but for PyTorch, and with no other packages fetched."""
+    """docs/installing.md: its commands, except PyTorch's, and with no other packages fetched."""
     torch, install, build = blocks("docs/installing.md", "sh")
     assert torch == "pip install torch\n" and build == "make wheels\n"  # test_make_wheels
     assert f'"horovod=={version()}{make_wheels.LABEL}"' in install
@@ -175,7 +175,7 @@ def test_horovod_is_removed_when_it_is_installed(environment: Path) -> None:
 
 
 def test_files_of_horovod_among_its_own_are_an_error(environment: Path) -> None:
-    """As where an installer that knows no RECORD has put one over the other."""
+    """An installer that knows no RECORD can put one package over the other."""
     left = package(environment) / "tensorflow"
     left.mkdir()
     (left / "__init__.py").touch()
@@ -200,7 +200,7 @@ def test_its_module_loads(environment: Path) -> None:
 
 
 def test_nothing_is_left_when_it_is_uninstalled(environment: Path) -> None:
-    """The last test here: it takes the fixture's package away."""
+    """The last test here: it removes the fixture's package."""
     site = package(environment).parent
     pip(environment, "uninstall", "-y", "horovod")
     assert not list(site.glob("horovod*"))
@@ -208,16 +208,17 @@ def test_nothing_is_left_when_it_is_uninstalled(environment: Path) -> None:
 
 
 def build_twice(folder: Path, *words: str) -> tuple[str, list[Path]]:
-    """What scripts/make_wheels.py says, and its wheels: without ccache, which would hide a difference."""
+    """Run make_wheels.py twice, without ccache, which would hide a difference; return output and wheels."""
     command = ["scripts/make_wheels.py", "--twice", "--out", f"{folder}/out", "--work", f"{folder}/work"]
     said = typed(shlex.join(["python", *command, *words]), ROOT, CCACHE_DISABLE="1")
     return said, list((folder / "out").glob("*.whl"))
 
 
-@pytest.mark.slow  # compiles all, six times
+@pytest.mark.slow  # compiles all files, six times
 @pytest.mark.timeout(3600)
 def test_make_wheels(tmp_path: Path) -> None:
-    """As typed: three Pythons, an older Debian, each twice.
+    """As typed: three Pythons and an older Debian, each twice.
+
     Without code for GPUs, which takes minutes and is the same for all Pythons.
     """
     missing = [name for name in make_wheels.PYTHONS if not make_wheels.find_interpreter(name)]
@@ -237,7 +238,7 @@ def test_make_wheels(tmp_path: Path) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.skipif(find_nvcc() is None, reason="no nvcc on this machine")
 def test_a_wheel_with_code_for_gpus(tmp_path: Path) -> None:
-    """Against the older Debian's C library too; it links no CUDA, and is the same when built again."""
+    """With the older Debian's C library too, it links no CUDA, and is the same when built again."""
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     said, (wheel,) = build_twice(tmp_path, "--cuda", "yes", "--python", python)
     assert said.count("the same bytes when built again") == 1
@@ -255,7 +256,7 @@ def test_a_wheel_with_code_for_gpus(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_headers_are_fetched_by_a_python_without_pip(tmp_path: Path) -> None:
-    """As Debian's is where only what README names was installed."""
+    """As Debian's is if only the packages in README were installed."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
     folders = f"--headers {tmp_path}/headers --work {tmp_path}/work"
     typed(f"{tmp_path}/bare/bin/python scripts/make_wheels.py {folders}", ROOT)
@@ -264,7 +265,7 @@ def test_headers_are_fetched_by_a_python_without_pip(tmp_path: Path) -> None:
 
 
 def test_a_python_is_found_by_its_path() -> None:
-    """As `make test-nightly` names it."""
+    """`make test-nightly` names it this way."""
     assert make_wheels.find_interpreter(sys.executable) == sys.executable
 
 
@@ -284,7 +285,7 @@ def test_a_wheel_that_should_have_code_for_gpus_and_has_none(wheel: Path) -> Non
 
 
 def test_an_sdist_has_all_that_a_build_needs(tmp_path: Path) -> None:
-    """Every file of the core, of the build and of the package; a wheel of it is built in the slow tests."""
+    """All files of the core, of the build and of the package; the slow tests build a wheel of it."""
     sources = tmp_path / "sources"
     archive = make_wheels.build_sdist(Path(sys.executable), tmp_path, tmp_path / "out")
     shutil.unpack_archive(archive, tmp_path / "unpacked")
@@ -301,7 +302,7 @@ def test_an_sdist_has_all_that_a_build_needs(tmp_path: Path) -> None:
 
 
 def test_an_sdist_does_not_tell_when_and_by_whom_it_was_made(tmp_path: Path) -> None:
-    """The same bytes from another folder, where the files are newer."""
+    """The bytes are the same from another folder with newer files."""
     first = make_wheels.build_sdist(Path(sys.executable), tmp_path / "a", tmp_path / "a" / "out")
     again = make_wheels.build_sdist(Path(sys.executable), tmp_path / "b", tmp_path / "b" / "out")
     assert first.name == again.name == f"horovod-{version()}{make_wheels.LABEL}.tar.gz"
@@ -312,7 +313,7 @@ def test_an_sdist_does_not_tell_when_and_by_whom_it_was_made(tmp_path: Path) -> 
     assert {(member.uid, member.gid, member.uname, member.gname) for member in members} == {(0, 0, "", "")}
 
 
-@pytest.mark.slow  # compiles all
+@pytest.mark.slow  # compiles all files
 @pytest.mark.timeout(1800)
 def test_a_wheel_of_the_sdist(tmp_path: Path) -> None:
     archive = make_wheels.build_sdist(Path(sys.executable), tmp_path, tmp_path)

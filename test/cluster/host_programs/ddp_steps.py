@@ -1,5 +1,6 @@
-"""Steps of native DDP with 8-bit gradients of 8 MB: `.. FOLDER`. When all ranks are under way each writes a
-file there, and waits for `go`; another when it is done.
+"""Steps of native DDP with 8-bit gradients of 8 MB: `.. FOLDER`.
+
+When all ranks are under way each writes a file there, and waits for `go`; it writes another when it is done.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""Trains on MNIST for some steps with 8-bit gradients, and prints a digest of what came of it: `.. STEPS`.
+"""Train on MNIST for some steps with 8-bit gradients, and print a digest of the parameters: `.. STEPS`.
 
-With a number that is never reached it trains until something fails, prints that and the time, and ends. Where
-there is no MNIST it takes scikit-learn's digits.
+With a number that is never reached it trains until an operation fails, prints the error and the time, and
+ends. If there is no MNIST it uses scikit-learn's digits.
 """
 
 import hashlib
@@ -45,5 +45,5 @@ except HorovodInternalError as error:
 trained = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
 world = hvd.size(), hvd.local_size(), hvd.cross_size()
 line = f"{hvd.rank()} of {world}: {hashlib.sha256(trained).hexdigest()}\n"
-os.write(1, line.encode())  # at once: torchrun's ranks share a pipe
+os.write(1, line.encode())  # one write, because torchrun's ranks share a pipe
 hvd.shutdown()

@@ -1,4 +1,4 @@
-"""Prints which of the ports at an address take a connection: `knock.py ADDRESS PORT..`."""
+"""Print the ports at an address that accept a connection: `knock.py ADDRESS PORT..`."""
 
 import socket
 import sys

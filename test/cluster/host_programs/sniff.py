@@ -1,4 +1,4 @@
-"""Writes all that passes an interface to a file: `sniff.py INTERFACE FILE`, until it is ended."""
+"""Write all traffic of an interface to a file until the program is ended: `sniff.py INTERFACE FILE`."""
 
 import socket
 import sys

@@ -1,7 +1,7 @@
 """A rank of test_collectives_on_hosts.py: trains a small layer under every compression at the same time.
 
-Every compression has a layer of its own, chosen by a rule, and all layers are one model: their reductions
-overlap, which takes little longer than those of one, because a step this small is spent on waiting.
+A rule chooses a separate layer for every compression, and all layers are one model. Their reductions overlap,
+which takes little longer than the reductions of one layer, because a step this small mostly waits.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ COMPRESSIONS = {
 
 
 class Layers(torch.nn.Module):
-    """A layer for each compression, all alike; each learns the same function by itself."""
+    """Equal layers, one for each compression; each learns the same function independently."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def main(folder: Path, steps: int) -> None:
     layers = Layers()
     torch.manual_seed(2)
     teacher = torch.randn(SHAPE)
-    torch.manual_seed(3 + hvd.rank())  # every rank has data of its own
+    torch.manual_seed(3 + hvd.rank())  # other data on each rank
     optimizer = torch.optim.SGD(layers.parameters(), lr=0.5, momentum=0.5)
     optimizer = hvd.DistributedOptimizer(optimizer, layers.named_parameters(), compression=COMPRESSIONS)
     digests, losses = {}, []

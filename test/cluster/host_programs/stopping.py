@@ -18,7 +18,7 @@ for name in ("slow", "last"):
     began = time.monotonic()
     handle = member.engine.allreduce(name, [view], _native.Reduction())
     if name == "last" and member.world.rank == 1:
-        while member.engine.counters()["buckets"] < 2:  # it has begun, and takes seconds
+        while member.engine.counters()["buckets"] < 2:  # the operation has begun, and takes seconds
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGSTOP)
     try:

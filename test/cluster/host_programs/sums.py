@@ -1,4 +1,4 @@
-"""A rank of test_collectives_on_hosts.py: sums under every compression, and counts what crosses the cable."""
+"""A rank of test_collectives_on_hosts.py: sums under every compression, and counts the bytes on the cable."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ def main(folder: Path, count: int, names: list[str]) -> None:
     for name in names:
         compression = getattr(hvd.Compression, name)
         counts = []
-        for _ in range(3):  # TCP may send a segment twice on a busy machine: the least counts
+        for _ in range(3):  # TCP may send a segment twice on a busy machine, so the least counts
             work = source.clone()
             hvd.barrier()
             before = int(SENT.read_text())

@@ -1,6 +1,6 @@
-"""A rank that joins the job, says what it was given, and waits until a file is there: `waiting_rank.py FILE`.
+"""A rank that joins the job, prints its place, and waits until a file exists: `waiting_rank.py FILE`.
 
-A barrier has a name that whoever reads the network sees.
+Its barrier has a name, which is visible in the network's traffic.
 """
 
 import os

@@ -1,5 +1,5 @@
-// A stand-in for CUDA's header of this name: the part of the runtime that horovod uses, over host memory. Kernels are C++
-// functions that run on the CPU; see emulated/threads.h for how a block's threads do.
+// Replaces CUDA's header of this name: the part of the runtime that horovod uses, over host memory. Kernels are C++ functions
+// that run on the CPU; emulated/threads.h describes a block's threads.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
-// A block runs on one thread of the CPU from beginning to end, so that thread's variables are the block's.
+// A block runs on one thread of the CPU from start to end, so a variable of that thread belongs to the block.
 #define __shared__ thread_local
 
 #include "emulated/api.h"

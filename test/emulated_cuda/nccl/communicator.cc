@@ -61,7 +61,7 @@ void Communicator::join() {
   }
 }
 
-// Rank 0 judges, as all must come to the same.
+// Only rank 0 compares, so that all ranks get the same result.
 void Communicator::wait_for_all() {
   int idle = 0;
   for (int joined = 0; joined < size_ && !is_aborted_; pause_a_little(idle)) {
@@ -81,7 +81,7 @@ Result Communicator::submit(Operation operation) {
   shared_->ranks[rank_].has_called = 1;
   if (is_blocking_) return launch(std::move(operation));
   std::lock_guard lock(mutex_);
-  if (!pending_.empty()) return kInvalidUsage;  // the call before has not been waited for
+  if (!pending_.empty()) return kInvalidUsage;  // the previous call has not been waited for
   pending_.push_back(std::move(operation));
   was_asked_ = false;
   return kInProgress;
@@ -132,7 +132,7 @@ Result Communicator::launch(Operation operation) {
   return kUnhandledCudaError;
 }
 
-// On the stream's thread. After an error the stream stays here until the communicator is aborted, as a GPU's does.
+// Runs on the stream's thread. After an error the stream stays here until the communicator is aborted, as on a GPU.
 void Communicator::run(Operation& operation, uint64_t ticket) {
   int idle = 0;
   while (finished_ != ticket && !is_aborted_) pause_a_little(idle);
@@ -168,7 +168,7 @@ void Communicator::carry_out(Operation& operation) {
   for (const auto& finish : operation.afterwards) finish();
 }
 
-// Whether some bytes have moved.
+// Returns whether some bytes have moved.
 bool Communicator::advance(Message& message) {
   const auto ring = [&](int from, int to) -> Ring& { return shared_->rings[from][to]; };
   size_t moved = 0;
@@ -208,7 +208,7 @@ bool Communicator::is_connected(const Operation& operation) const {
 
 void Communicator::set_error(Result error, const std::string& why) {
   std::lock_guard lock(mutex_);
-  if (error_ != kSuccess && error_ != kInProgress) return;  // the first one counts
+  if (error_ != kSuccess && error_ != kInProgress) return;  // the first error counts
   why_ = why;
   error_ = error;
 }

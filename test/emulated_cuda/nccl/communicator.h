@@ -1,4 +1,4 @@
-// An emulated communicator: what its handle stands for, and what it runs on streams.
+// An emulated communicator: the state behind its handle, and its operations on streams.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ namespace emulated_nccl {
 
 using hvd::nccl::Result;
 
-// What the two ends of a message must agree on.
+// The fields on which both ends of a message must agree.
 struct Header {
   uint32_t operation;  // Kind
   uint32_t type;
@@ -34,12 +34,12 @@ struct Message {
   void* data;
   size_t bytes;
   Header header;
-  // How far it is.
+  // The progress of the message.
   Header heard{};
   size_t header_done = 0, done = 0;
 };
 
-// A collective or a group: messages, and what is to be done when all are there.
+// A collective or a group: messages, and the work to do when all have arrived.
 struct Operation {
   std::vector<Message> messages;
   std::vector<std::function<void()>> afterwards;
@@ -53,10 +53,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  void join();  // begins, and in blocking mode waits for all
-  // Runs on the stream, after what was submitted before. Non-blocking: only once somebody has asked for the state.
+  void join();  // begins; in blocking mode also waits for all ranks
+  // Runs on the stream, after all earlier submissions. Non-blocking: only after a query of the state.
   Result submit(Operation operation);
-  Result state();  // as ncclCommGetAsyncError gives it
+  Result state();  // the result of ncclCommGetAsyncError
   void abort();
   void wait_for_operations();
   bool has_operations() const { return submitted_ != finished_ || has_pending(); }

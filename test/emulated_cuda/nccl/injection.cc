@@ -23,7 +23,7 @@ Result async_error_in(const std::string& words, int rank, uint64_t operation) {
   for (std::string word; std::getline(all, word, ',');) {
     int of_rank = 0, error = 0;
     unsigned long long of_operation = 0;
-    if (std::sscanf(word.c_str(), "%d:%llu:%d", &of_rank, &of_operation, &error) != 3) continue;  // half written, perhaps
+    if (std::sscanf(word.c_str(), "%d:%llu:%d", &of_rank, &of_operation, &error) != 3) continue;  // perhaps half written
     if (of_rank == rank && of_operation == operation) return static_cast<Result>(error);
   }
   return hvd::nccl::kSuccess;

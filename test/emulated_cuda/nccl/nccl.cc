@@ -30,7 +30,7 @@ Live& live() {
   return *all;
 }
 
-// Null for one that was never made, or destroyed or aborted.
+// Null for a handle that was never made, or was destroyed or aborted.
 Handle find(Comm comm) {
   std::lock_guard lock(live().mutex);
   const auto found = live().communicators.find(comm);
@@ -52,7 +52,7 @@ Result refuse(Result result, const std::string& why) {
   return result;
 }
 
-// What the thread has said since ncclGroupStart, by communicator.
+// The thread's calls since ncclGroupStart, by communicator.
 struct Group {
   int depth = 0;
   Result error = kSuccess;
@@ -80,7 +80,7 @@ bool is_device_memory(const void* memory) {
   return cudaPointerGetAttributes(&attributes, memory) == cudaSuccess && attributes.type != cudaMemoryTypeUnregistered;
 }
 
-// Adds what `make` gives to the group, which may be that of this call alone.
+// Adds the result of `make` to the group, which consists of this call alone if there is no ncclGroupStart.
 template <typename Make>
 Result add(Comm comm, cudaStream_t stream, Make make) {
   const Handle handle = find(comm);
@@ -288,7 +288,7 @@ NCCL_API Result ncclAllReduce(const void* source, void* destination, size_t coun
   });
 }
 
-// For tests: how many communicators this process has made, and neither destroyed nor aborted.
+// For tests: the number of communicators that this process has made, and neither destroyed nor aborted.
 NCCL_API int emulatedNcclCommunicators() {
   std::lock_guard lock(live().mutex);
   return static_cast<int>(live().communicators.size());

@@ -8,8 +8,8 @@
 
 namespace emulated_nccl {
 
-size_t size_of(hvd::nccl::DataType type);  // 0: there is no such type
-// Of one contribution for each rank, in that order; 16-bit floats in float32, rounded at the end.
+size_t size_of(hvd::nccl::DataType type);  // 0 for an invalid type
+// Sums one contribution of each rank, in rank order; 16-bit floats in float32, rounded at the end.
 void reduce(const std::vector<const void*>& contributions, void* result, size_t count, hvd::nccl::DataType type,
             hvd::nccl::RedOp op);
 

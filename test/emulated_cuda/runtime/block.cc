@@ -42,7 +42,7 @@ void Block::enter() {
   block.leave();
 }
 
-// To the next lane of the warp that can go on, else to another warp's; to the caller if there is none.
+// Switches to the next lane of the warp that can run, else to another warp's; to the caller if none can.
 void Block::go_on_elsewhere(Fiber& from) {
   for (size_t tried = 0; tried < warp_count_; ++tried) {
     Warp& warp = warps_[warp_];
@@ -64,7 +64,7 @@ void Block::leave() {
   warp.gone |= 1u << lane_number_;
   warp.ready &= ~(1u << lane_number_);
   ++gone_;
-  // Those that wait for this one wait no longer.
+  // The lanes that wait for this one wait no longer.
   for (unsigned waiting = warp.meeting; waiting != 0;) {
     const unsigned mask = warp.lanes[std::countr_zero(waiting)].mask;
     waiting &= ~mask;
@@ -76,7 +76,7 @@ void Block::leave() {
 
 void Block::fail(const std::string& why) {
   error_ = why;
-  switch_fibers(lane_->fiber, caller_);  // for good
+  switch_fibers(lane_->fiber, caller_);  // does not return
 }
 
 void Block::barrier() {

@@ -1,4 +1,4 @@
-// One block of a launch under way: its threads as coroutines, in warps of 32.
+// A block of a running launch: its threads as coroutines, in warps of 32.
 #pragma once
 
 #include <cstdint>
@@ -17,27 +17,27 @@ struct Lane {
   Coordinates where{0, 0, 0};
   Meeting operation;
   unsigned mask;
-  uint64_t value;   // brought to a meeting
-  int source;       // whose value is asked for
+  uint64_t value;   // this lane's value for the others
+  int source;       // the lane whose value is read
   uint64_t result;
 };
 
 struct Warp {
   Lane lanes[32];
-  unsigned existing = 0;  // lanes that the block has
-  unsigned ready = 0;     // that can go on
-  unsigned meeting = 0;   // that wait for lanes of their mask
+  unsigned existing = 0;  // lanes of the block
+  unsigned ready = 0;     // lanes that can run
+  unsigned meeting = 0;   // lanes that wait for lanes of their mask
   unsigned at_barrier = 0;
-  unsigned gone = 0;      // that have returned
+  unsigned gone = 0;      // lanes that have returned
 };
 
 class Block {
  public:
-  // Runs a block after the other, all with the same function. Kept by each stream's thread for its stacks.
-  // Gives what was wrong, or nothing.
+  // Runs one block after the other, all with the same function. Each stream's thread keeps it, for its stacks. Returns the
+  // error, or "".
   std::string run(const std::function<void()>& one_thread, dim3 block, dim3 block_size, size_t shared_bytes);
 
-  // For the running coroutine.
+  // For the running coroutine:
   const Coordinates& here() const { return lane_->where; }
   std::byte* shared() { return shared_.data(); }
   int lane_number() const { return lane_number_; }
@@ -45,7 +45,7 @@ class Block {
   void barrier();
 
  private:
-  static void enter();  // every coroutine's function
+  static void enter();  // the function of every coroutine
   void prepare(dim3 block, dim3 block_size);
   void leave();
   void go_on_elsewhere(Fiber& from);
@@ -66,7 +66,7 @@ class Block {
   std::string error_;
 };
 
-// Of this thread of the CPU, while it runs one.
+// The block that this thread of the CPU runs.
 inline thread_local Block* running __attribute__((tls_model("initial-exec"))) = nullptr;
 
 }  // namespace emulated_cuda

@@ -5,7 +5,7 @@
 
 using namespace emulated_cuda;
 
-// Pageable memory is read, and written, during the call, as CUDA's is: whoever relies on the opposite is found out.
+// Pageable memory is read and written during the call, as CUDA does: code that relies on the opposite fails.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
   EMULATED_CUDA_ENTER();
   CUstream_st* real = usable(stream);

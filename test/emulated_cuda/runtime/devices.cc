@@ -29,7 +29,7 @@ std::vector<int> visible_devices(int installed) {
   std::istringstream words(text);
   for (std::string word; std::getline(words, word, ',');) {
     const int index = word.empty() ? -1 : std::atoi(word.c_str());
-    if (index < 0 || index >= installed) break;  // as CUDA does: what follows an invalid one is not seen
+    if (index < 0 || index >= installed) break;  // like CUDA, ignore all after an invalid one
     visible.push_back(index);
   }
   return visible;
@@ -66,7 +66,7 @@ struct Injections {
   }
 };
 
-// The same for every process of a host, and another for a host made of namespaces, which has a name of its own.
+// Equal for all processes of a host, and different for a made host, which has another host name.
 uint64_t host_id() {
   std::string boot, name(256, '\0');
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
@@ -130,7 +130,7 @@ cudaError_t cudaGetDevice(int* device) {
 cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= static_cast<int>(devices().size())) return leave(cudaErrorInvalidDevice);
   current = device;
-  current_device_state().has_context = true;  // as CUDA does since 12.0
+  current_device_state().has_context = true;  // as in CUDA since 12.0
   return cudaSuccess;
 }
 // For tests: whether this process has a context on the GPU, which takes some 500 MB there.

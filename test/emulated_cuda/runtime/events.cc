@@ -31,7 +31,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 
-// An event that was never recorded has come.
+// An event that was never recorded counts as complete.
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   EMULATED_CUDA_ENTER();
   if (event == nullptr) return leave(cudaErrorInvalidResourceHandle);

@@ -25,7 +25,8 @@ void Stack::forget_frames() const { ASAN_UNPOISON_MEMORY_REGION(bottom_, kBytes)
 
 #if defined(__x86_64__)
 
-// What a called function must leave as it was, by the System V ABI, goes to the old stack and comes from the new one.
+// Pushes the registers that a called function must preserve by the System V ABI to the old stack, and pops them from the new
+// one.
 asm(R"(
 .text
 .globl emulated_cuda_switch
@@ -55,7 +56,7 @@ void Fiber::prepare(const Stack& stack, void (*function)()) {
   stack.forget_frames();
   auto** top = reinterpret_cast<void**>(stack.bottom() + Stack::kBytes);
   *--top = nullptr;                               // the return address: a function begins 8 bytes off a multiple of 16
-  *--top = reinterpret_cast<void*>(function);     // where `ret` goes
+  *--top = reinterpret_cast<void*>(function);     // the target of `ret`
   for (int i = 0; i < 6; ++i) *--top = nullptr;   // the registers
   stack_pointer = top;
 }

@@ -1,5 +1,5 @@
-// Coroutines with stacks of their own. Switching is a handful of instructions where we know the processor, because kernels
-// switch at every operation of a warp; elsewhere ucontext does it, with a system call each time.
+// Coroutines with separate stacks. On x86-64 switching takes a few instructions, because kernels switch at every operation of a
+// warp; other processors use ucontext, with a system call each time.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace emulated_cuda {
 
-// Memory for the stack of one coroutine, with a page below it that nobody may touch.
+// Memory for the stack of one coroutine, with an inaccessible page below it.
 class Stack {
  public:
   static constexpr size_t kBytes = 128 << 10;
@@ -19,7 +19,7 @@ class Stack {
   Stack(const Stack&) = delete;
   Stack& operator=(const Stack&) = delete;
   char* bottom() const { return bottom_; }
-  // Tells AddressSanitizer that nothing lives there: a coroutine ends without leaving its functions.
+  // Tells AddressSanitizer that the stack is unused: a coroutine ends without leaving its functions.
   void forget_frames() const;
 
  private:
@@ -29,7 +29,7 @@ class Stack {
 
 class Fiber {
  public:
-  // Where it goes on. A fiber without a stack is the thread that switches first.
+  // The point at which it resumes. A fiber without a stack is the thread that switches first.
 #if defined(__x86_64__)
   void* stack_pointer = nullptr;
 #else

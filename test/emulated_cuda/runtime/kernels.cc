@@ -19,8 +19,8 @@ void block_barrier() { running->barrier(); }
 
 namespace {
 
-// A block with its stacks, for whichever stream launches next: streams live as long as the process, and each stack takes
-// two of the mappings that a process may have.
+// A block with its stacks, for the next stream that launches: streams live as long as the process, and each stack takes two of
+// the mappings that a process may have.
 class LentBlock {
  public:
   LentBlock() {
@@ -40,7 +40,7 @@ class LentBlock {
   Block* get() const { return block_.get(); }
 
  private:
-  // Never destroyed: streams' threads may run until the process ends.
+  // Never destroyed, because streams' threads may run until the process ends.
   static std::mutex& mutex() {
     static auto& all = *new std::mutex;
     return all;

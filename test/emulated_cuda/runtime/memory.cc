@@ -1,5 +1,5 @@
-// GPU memory is host memory with a page behind it that nobody may touch, and is unmapped when freed: who reads beyond an
-// end, or what has been freed, crashes as on a GPU. Fresh memory holds 0xA5 in every byte, so that nobody relies on zeros.
+// GPU memory is host memory with an inaccessible page behind it, and is unmapped when freed: an access beyond its end, or after
+// it was freed, crashes as on a GPU. Fresh memory holds 0xA5 in every byte, so that code cannot rely on zeros.
 #include "memory.h"
 
 #include <sanitizer/asan_interface.h>
@@ -20,7 +20,7 @@ constexpr size_t kAlignment = 256;
 struct Block {
   size_t bytes;
   MemoryKind kind;
-  bool is_registered;  // pinned, but somebody else's
+  bool is_registered;  // pinned, but not allocated here
   int device;
   void* mapping;
   size_t mapped;
@@ -45,7 +45,7 @@ void* allocate(size_t bytes, MemoryKind kind, int device) {
   if (mprotect(static_cast<char*>(mapping) + pages, page, PROT_NONE) != 0) return nullptr;
   char* start = static_cast<char*>(mapping) + (pages - rounded);
   std::memset(start, 0xA5, rounded);
-  ASAN_POISON_MEMORY_REGION(start + bytes, rounded - bytes);  // what the page behind it does not see
+  ASAN_POISON_MEMORY_REGION(start + bytes, rounded - bytes);  // up to the page behind it
   std::lock_guard lock(memory().mutex);
   memory().blocks[start] = {bytes, kind, false, device, mapping, pages + page};
   return start;
@@ -56,7 +56,7 @@ void unmap(const Block& block) {
   munmap(block.mapping, block.mapped);
 }
 
-// Takes the block at that address out, if it is of the kind and registered or not, as asked.
+// Removes and returns the block at that address, if its kind and its registration match.
 bool take(void* address, MemoryKind kind, bool is_registered, Block* block) {
   std::lock_guard lock(memory().mutex);
   const auto found = memory().blocks.find(static_cast<char*>(address));
@@ -79,7 +79,7 @@ bool overlaps(const char* address, size_t bytes) {
 }  // namespace
 
 bool kind_of(const void* address, size_t bytes, MemoryKind* kind, int* device) {
-  // For programs whose tensors are somebody else's, torch's on the CPU: memory that nobody knows is then a GPU's.
+  // For programs with foreign tensors, such as torch's on the CPU: unknown memory then counts as a GPU's.
   static const bool any_is_device = std::getenv("EMULATED_CUDA_ANY_MEMORY") != nullptr;
   const char* begin = static_cast<const char*>(address);
   *kind = any_is_device ? MemoryKind::kDevice : MemoryKind::kPageable;
@@ -91,7 +91,7 @@ bool kind_of(const void* address, size_t bytes, MemoryKind* kind, int* device) {
   if (begin >= end) return true;
   *kind = found->second.kind;
   if (device != nullptr) *device = found->second.device;
-  // Beyond the end of somebody else's registered memory there may be more of theirs.
+  // Beyond the end of registered foreign memory the same owner may have more.
   return found->second.is_registered || begin + bytes <= end;
 }
 
@@ -120,7 +120,7 @@ cudaError_t cudaFree(void* address) {
   if (!take(address, MemoryKind::kDevice, false, &block)) return leave(cudaErrorInvalidValue);
   const int before = current_device();
   cudaSetDevice(block.device);
-  const cudaError_t result = cudaDeviceSynchronize();  // CUDA's does too
+  const cudaError_t result = cudaDeviceSynchronize();  // like CUDA's
   cudaSetDevice(before);
   devices()[static_cast<size_t>(block.device)].used -= block.bytes;
   unmap(block);
@@ -133,7 +133,7 @@ cudaError_t cudaHostAlloc(void** address, size_t bytes, unsigned) {
   return leave(bytes != 0 && *address == nullptr ? cudaErrorMemoryAllocation : cudaSuccess);
 }
 
-// Of the process, without what it has registered.
+// Allocated by the process, without registered memory.
 EMULATED_CUDA_API size_t emulatedCudaPinnedBytes() {
   std::lock_guard lock(memory().mutex);
   size_t bytes = 0;

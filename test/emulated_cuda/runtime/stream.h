@@ -1,4 +1,4 @@
-// A stream is a thread that does its tasks one by one; an event is what a task of it has reached.
+// A stream is a thread that does its tasks one by one; an event marks a point in its queue.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 
 namespace emulated_cuda {
 
-// One record of an event. Whoever waits for it holds it, so that recording the event again changes nothing for them.
+// One record of an event. A waiting stream holds it, so that recording the event again does not affect the wait.
 struct Moment {
   std::mutex mutex;
   std::condition_variable reached;
@@ -31,9 +31,9 @@ struct CUstream_st {
   const int device;
 
   void enqueue(std::function<void()> task);
-  std::shared_ptr<emulated_cuda::Moment> mark();  // comes when everything so far is done
-  bool is_idle();                                 // all it was given is done
-  void end();                                     // after what is in the queue; frees the stream
+  std::shared_ptr<emulated_cuda::Moment> mark();  // is reached when all earlier tasks are done
+  bool is_idle();                                 // all tasks are done
+  void end();                                     // ends after the tasks in the queue; frees the stream
 
  private:
   void run();
@@ -54,7 +54,7 @@ struct CUevent_st {
 
 namespace emulated_cuda {
 
-// The stream itself, or the current device's default stream for null. Null if it is another device's.
+// The stream itself, or for null the current device's default stream. Null if it belongs to another device.
 CUstream_st* usable(cudaStream_t stream);
 
 }  // namespace emulated_cuda

@@ -110,7 +110,7 @@ void CUstream_st::run() {
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
   EMULATED_CUDA_ENTER();
-  if (flags != cudaStreamNonBlocking) return leave(cudaErrorNotSupported);  // that would wait for the default stream
+  if (flags != cudaStreamNonBlocking) return leave(cudaErrorNotSupported);  // it would wait for the default stream
   *stream = make_stream(current_device());
   return cudaSuccess;
 }

@@ -1,4 +1,4 @@
-// How C functions tell a test what was thrown.
+// C functions report exceptions to a test this way.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// device/device.h as C functions, for tests in Python. Each gives null, or what went wrong: the kind of the error and its words.
+// device/device.h as C functions, for tests in Python. Each returns null, or an error: its kind and its message.
 #include <map>
 #include <mutex>
 
@@ -79,7 +79,7 @@ TRIAL const char* device_allocate(int index, size_t bytes, int is_pinned, void**
   });
 }
 TRIAL void device_free(void* address) {
-  hvd::DeviceMemory memory;  // freed without the lock: that may wait
+  hvd::DeviceMemory memory;  // freed without the lock, because that may wait
   std::lock_guard lock(mutex);
   memory = std::move(memories.at(address));
   memories.erase(address);

@@ -1,4 +1,4 @@
-// device/device_kernels.h as C functions, for tests in Python. As in device.cc, each gives null, or what went wrong.
+// device/device_kernels.h as C functions, for tests in Python. As in device.cc, each returns null, or an error.
 #include <vector>
 
 #include "attempt.h"
@@ -12,7 +12,7 @@ hvd::DeviceKernels& kernels(int index) { return hvd::device_library().at(index).
 
 hvd::DType dtype_of(int number) { return static_cast<hvd::DType>(number); }
 
-// A codec as tests hand it over.
+// A codec in the form that tests pass.
 struct Codec {
   int format;
   int is_stochastic;

@@ -1,11 +1,11 @@
-// Kernels that tests launch, each with a C function: what they compute is known in advance.
+// Kernels that tests launch, each with a C function: their results are known in advance.
 #include "cuda/launch.h"
 
 namespace {
 
 constexpr unsigned kAll = 0xffffffffu;
 
-// The sum of a block's elements by shuffles in warps, and by shared memory across them.
+// The sum of a block's elements, by shuffles in warps and by shared memory across warps.
 __global__ void __launch_bounds__(256) sum_blocks(const float* values, int count, float* sums) {
   __shared__ float of_warps[32];
   const int index = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(256) sum_blocks(const float* values, int count
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-// One of each operation of a warp, with what it gave: rows of 8 numbers by thread.
+// One of each operation of a warp, with its result: rows of 8 numbers by thread.
 __global__ void ask_warp(unsigned* answers) {
   const unsigned lane = threadIdx.x % 32;
   unsigned* row = answers + threadIdx.x * 8;
@@ -29,18 +29,18 @@ __global__ void ask_warp(unsigned* answers) {
   row[3] = static_cast<unsigned>(__shfl_sync(kAll, 1ull << 40 | lane, 2) >> 32);
   row[4] = __ballot_sync(kAll, lane % 3 == 0);
   row[5] = static_cast<unsigned>(__any_sync(kAll, lane == 7));
-  // Two halves go their own ways and meet among themselves.
+  // The two halves take different branches and meet among themselves.
   row[6] = lane < 16 ? __ballot_sync(0x0000ffffu, lane == 1) : __ballot_sync(0xffff0000u, lane == 17);
   row[7] = threadIdx.x + blockDim.x * 1000;
 }
 
-// The sum, and the largest of what the blocks add.
+// The sum and the maximum of the blocks' values.
 __global__ void count_up(unsigned* counters, unsigned add) {
   atomicAdd(&counters[0], add);
   atomicMax(&counters[1], blockIdx.x * add);
 }
 
-// Adds when the host has raised a flag in pinned memory: a kernel that is not done before the test wants it.
+// Adds when the host has raised a flag in pinned memory: the test decides when the kernel ends.
 __global__ void add_when_raised(float* values, int count, float add, const volatile int* flag) {
   while (*flag == 0) continue;
   for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) values[i] += add;
@@ -53,7 +53,7 @@ __global__ void reverse_in_shared(const int* from, int* to) {
   to[threadIdx.x] = held[blockDim.x - 1 - threadIdx.x];
 }
 
-// What a kernel must not do: half of the lanes never come, or come to something else.
+// Forbidden in a kernel: half of the lanes never arrive, or arrive at another operation.
 __global__ void never_meet(int way) {
   if (way == 0 && threadIdx.x < 16) __syncthreads();
   if (way == 0 && threadIdx.x >= 16) __shfl_sync(kAll, 1, 0);

@@ -1,4 +1,4 @@
-// device/communicator.h as C functions, for tests in Python, as those of device.cc.
+// device/communicator.h as C functions, for tests in Python, like device.cc.
 #include <cstring>
 #include <vector>
 

@@ -1,4 +1,4 @@
-"""Every test in a rank starts together with the other ranks', with a GPU: a real one, or the emulated one."""
+"""Every test in a rank starts together with the other ranks', with a GPU: a real or an emulated one."""
 
 import sys
 from pathlib import Path

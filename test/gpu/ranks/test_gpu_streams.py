@@ -1,4 +1,4 @@
-"""The core waits for what a caller's stream does before, that stream for the core, no host for either."""
+"""Order on CUDA streams: the core waits for the caller's stream, and that stream for the core."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ def on_a_gpu(place: Place) -> None:
 
 @pytest.fixture
 def side(place: Place) -> Iterator[int | torch.cuda.Stream]:
-    """A stream of the caller's own, current inside the test."""
+    """The caller's own stream, current inside the test."""
     if place.emulated is None:
         stream = torch.cuda.Stream()
         with torch.cuda.stream(stream):
@@ -42,7 +42,6 @@ def current(place: Place) -> int | torch.cuda.Stream:
 
 
 def use(place: Place, stream: int | torch.cuda.Stream) -> None:
-    """Makes a stream the current one."""
     if place.emulated is None:
         assert isinstance(stream, torch.cuda.Stream)
         torch.cuda.set_stream(stream)
@@ -52,7 +51,7 @@ def use(place: Place, stream: int | torch.cuda.Stream) -> None:
 
 
 def made_later(place: Place, value: float, count: int = LARGE) -> torch.Tensor:
-    """A tensor that has its values only when the current stream has made them, some copies from now."""
+    """Return a tensor that receives its values only when the current stream has done some copies."""
     final = place.put(torch.full((count,), value))
     tensor = place.put(torch.full((count,), -1.0))
     if place.emulated is None:
@@ -90,7 +89,7 @@ def test_gathered_and_sent_rows_are_made_later_too(place: Place, side: object, r
 
 
 def test_memory_is_not_given_away_too_early(place: Place, rank: int, size: int) -> None:
-    """Tensors are dropped when synchronize returns, and others are made at once where they were."""
+    """Tensors are dropped when synchronize returns, and others are allocated at once in their memory."""
     for _ in range(20):
         handles = [
             hvd.allreduce_async(place.put(torch.full((100_000,), float(rank + i))), op=hvd.Sum)
@@ -126,7 +125,7 @@ def test_started_on_one_stream_and_synchronized_on_another(place: Place, rank: i
 
 
 def test_the_host_does_not_wait_in_steady_state(place: Place, rank: int) -> None:
-    """torch raises at any call of its own that waits for the GPU."""
+    """In the block, torch raises at each of its calls that waits for the GPU."""
     if place.emulated is not None or hvd.size() > 1:
         pytest.skip("one rank and a real GPU")
     model = torch.nn.Linear(64, 64).to(place.device)
@@ -157,7 +156,7 @@ def test_operations_refuse_to_be_captured(place: Place) -> None:
 
 
 def test_a_group_waits_for_the_streams_of_all_its_gradients(place: Place, rank: int, size: int) -> None:
-    """The first gradient is made slowly on one stream, the last at once on another: its hook starts both."""
+    """One stream makes the first gradient slowly, another the last one at once: its hook starts both."""
     if size == 1:
         pytest.skip("alone the optimizer waits for nothing: gradients are its caller's")
     parameters = [torch.nn.Parameter(place.put(torch.zeros(LARGE))) for _ in range(2)]
@@ -171,7 +170,7 @@ def test_a_group_waits_for_the_streams_of_all_its_gradients(place: Place, rank: 
 
     before = current(place)
     for parameter in parameters:
-        parameter.register_post_accumulate_grad_hook(make)  # before the optimizer's own
+        parameter.register_post_accumulate_grad_hook(make)  # before the optimizer's hook
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(parameters, lr=0.1), [(f"p{i}", p) for i, p in enumerate(parameters)], groups=1
     )

@@ -1,7 +1,7 @@
-"""Every test in a rank starts together with the other ranks', in a process group (gloo) that was made once.
+"""Every test in a rank starts together with the other ranks', in a process group (gloo) made once.
 
-What a rank waits for in vain ends after TIMEOUT with torch's own error. With HOROVOD_TEST_EMULATED_GPU in the
-environment tensors count as those of an emulated GPU: see ../emulated_torch.py.
+An operation that waits in vain fails after TIMEOUT with torch's own error. With HOROVOD_TEST_EMULATED_GPU in
+the environment tensors count as those of an emulated GPU: see ../emulated_torch.py.
 """
 
 import datetime

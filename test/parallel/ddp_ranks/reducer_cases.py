@@ -1,6 +1,6 @@
-"""Gradients of all ranks, and what must become of them: what engines make of them, or Python step by step.
+"""Gradients of all ranks, and the expected results: computed by engines, or in Python step by step.
 
-Every rank can compute every rank's gradients, so each finds out by itself what is right.
+Every rank can compute every rank's gradients, and so the expected result.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Buckets = list[list[torch.Tensor]]  # of one step: by rank, then by gradient
 
 
 def gradient(rank: int, place: int, step: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Numbers of many sizes, so that codecs have something to lose and sums depend on their order."""
+    """Return numbers of many magnitudes, so that codecs lose precision and sums depend on their order."""
     generator = torch.Generator().manual_seed(10_000 * rank + 100 * place + step)
     values = torch.randn(shape, generator=generator, dtype=torch.float64)
     return (values * torch.rand(shape, generator=generator, dtype=torch.float64) ** 4).to(dtype)
@@ -49,7 +49,7 @@ def buckets(size: int, shapes: Shapes = SHAPES, dtype: torch.dtype = torch.float
 
 
 def new_reducer(group: dist.ProcessGroup | None = None, algorithm: str | None = None) -> GroupReducer:
-    """Of gradients that say themselves how they travel."""
+    """Return a reducer; each gradient specifies its own compression."""
     return GroupReducer(Reduction(Rules("none")), group, algorithm=algorithm)
 
 
@@ -60,7 +60,7 @@ def reduced(
     op: int = Average,
     tag: str = "g",
 ) -> list[torch.Tensor]:
-    """Copies of the tensors, reduced as one bucket with one compressor, or one for each."""
+    """Reduce copies of the tensors as one bucket, with one compressor, or one for each."""
     each = compressors if isinstance(compressors, list) else [compressors] * len(tensors)
     copies = [tensor.clone() for tensor in tensors]
     names = [f"{tag}{i}" for i in range(len(copies))]
@@ -69,14 +69,14 @@ def reduced(
 
 
 def taken(algorithm: str, dtype: torch.dtype) -> str:
-    """The algorithm that a GPU's gradients take: the host adds slices, also of what kernels do not sum."""
+    """Return the algorithm for a GPU's gradients: the host adds slices, also for dtypes without a kernel."""
     return "scatter" if BY_HOST or (ON_GPU and dtype == torch.float64) else algorithm
 
 
 def engines_make(
     steps: Sequence[Buckets], compressor: Any, op: int, algorithm: str, has_feedback: bool = False
 ) -> list[list[torch.Tensor]]:
-    """What engines that exchange messages make of gradients, by step."""
+    """Return the results of engines that exchange messages, by step."""
     size = len(steps[0])
     codec = getattr(resolved(compressor), "codec", None)
 
@@ -102,7 +102,7 @@ def engines_make(
 
 
 def added(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The sum in rank order, in float32 or float64."""
+    """Return the sum in rank order, in float32 or float64."""
     total = tensors[0].to(torch.promote_types(tensors[0].dtype, torch.float32), copy=True)
     for tensor in tensors[1:]:
         total += tensor
@@ -110,7 +110,7 @@ def added(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def rounds_make(compressor: Any, tensors: Sequence[torch.Tensor], states: Sequence[Any]) -> torch.Tensor:
-    """The sum that a compressor with rounds makes of all ranks' tensors; ``states``: by rank."""
+    """Return a compressor's sum of all ranks' tensors, if it works in rounds; ``states``: by rank."""
     ranks = [compressor.rounds(x, state) for x, state in zip(tensors, states, strict=True)]
     yielded = [next(each) for each in ranks]
     while True:
@@ -145,7 +145,7 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Doubles(Compressor):
-    """Sums: sends twice the values, in float64."""
+    """A compressor that is summed: it sends twice the values, in float64."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
@@ -157,7 +157,7 @@ class Doubles(Compressor):
 
 
 class Positives(Compressor):
-    """Gathers: of each tensor what is above zero, and where; as many as there are, which differs by rank."""
+    """A compressor that is gathered: the positive values and their places, whose number differs by rank."""
 
     combine = "gather"
 
@@ -176,7 +176,7 @@ class Positives(Compressor):
 
 
 class Halves(Compressor):
-    """Rounds: sums exactly, a half after the other, and counts the steps."""
+    """A compressor with rounds: it sums exactly, one half after the other, and counts the steps."""
 
     combine = "rounds"
 
@@ -192,7 +192,7 @@ class Halves(Compressor):
 
 
 def gathered_make(compressor: Any, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The sum of what a compressor that gathers leaves of all ranks' tensors, in float32 or float64."""
+    """Return the float32 or float64 sum of all ranks' tensors after a compressor that gathers."""
     wide = torch.promote_types(tensors[0].dtype, torch.float32)
     return added([compressor.decompress(*compressor.compress(x)).to(wide) for x in tensors])
 

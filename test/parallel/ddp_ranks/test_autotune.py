@@ -1,4 +1,4 @@
-"""Settings that change under native DDP: tuned, or buckets gathered; ranks keep the same parameters."""
+"""Settings that change under native DDP, by tuning or gathered buckets: parameters stay equal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def training(bucket_mb: float = 0.01, **options: Any) -> tuple[DistributedDataPa
 
 
 def steps(model: DistributedDataParallel, count: int) -> torch.Tensor:
-    """Makes them; all parameters in the end."""
+    """Train the steps; return all parameters at the end."""
     data = torch.Generator().manual_seed(dist.get_rank())
     for _ in range(count):
         model.zero_grad()
@@ -58,7 +58,7 @@ def test_ranks_stay_alike_while_it_tunes(tuned: None) -> None:
 
 
 def test_small_buckets_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same parameters, by fewer announcements; and at the end of a step nothing is left."""
+    """The parameters are the same with fewer announcements, and nothing is pending at the end of a step."""
     found = {}
     for mb in ("0", "0.02", "64"):
         monkeypatch.setenv("HOROVOD_DDP_BUCKET_MB", mb)
@@ -76,7 +76,7 @@ def test_small_buckets_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_pass_that_fails_leaves_nothing_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch refuses to go on with such a model; to close it does not wait for ever."""
+    """torch refuses to continue with such a model; closing it does not wait forever."""
     monkeypatch.setenv("HOROVOD_DDP_BUCKET_MB", "64")
     model, state = training()
     steps(model, 3)

@@ -1,4 +1,4 @@
-"""Large sums of a group of the backend "horovod" travel compressed, and give all ranks the same bits."""
+"""Large sums of a group of the backend "horovod" travel compressed, and all ranks get the same bits."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from horovod.torch_autoload import register_backend
 register_backend()
 
 TIMEOUT = datetime.timedelta(seconds=60)
-LARGE = 20_000  # elements: more than HOROVOD_BACKEND_MIN_ELEMENTS has by default
-STEP = 2.0**-3  # the largest relative error of bit8, which has 3 bits of mantissa, is half of it
+LARGE = 20_000  # elements: above the default of HOROVOD_BACKEND_MIN_ELEMENTS
+STEP = 2.0**-3  # bit8 has 3 bits of mantissa; its largest relative error is half of this
 
 MakeGroup = Callable[..., dist.ProcessGroup]
 
 
 @pytest.fixture
 def make(monkeypatch: pytest.MonkeyPatch, together: None) -> Iterator[MakeGroup]:
-    """Makes a group of all ranks under variables, without their prefix HOROVOD_."""
+    """Make a group of all ranks under variables, given without their prefix HOROVOD_."""
     groups: list[dist.ProcessGroup] = []
 
     def make_group(**variables: str) -> dist.ProcessGroup:
@@ -44,7 +44,7 @@ def make(monkeypatch: pytest.MonkeyPatch, together: None) -> Iterator[MakeGroup]
         return groups[-1]
 
     yield make_group
-    dist.barrier()  # gloo has no group that a rank leaves while another still connects
+    dist.barrier()  # no rank leaves the gloo group while another still connects
     for group in groups:
         dist.destroy_process_group(group)
 
@@ -59,11 +59,11 @@ def exact_sum(size: int, count: int = LARGE) -> torch.Tensor:
 
 
 def is_compressed(summed: torch.Tensor, exact: torch.Tensor, size: int) -> bool:
-    """Whether it has the errors of one or two quantisations; fails when they are larger, or ranks differ."""
+    """Return whether the error is that of one or two quantisations; fail if it is larger, or ranks differ."""
     assert all_equal(summed)
     error = ((summed.double() - exact) / exact).abs().max().item()
     assert error <= (1 + STEP / 2) ** 2 - 1
-    return error > 2.0**-9  # bfloat16's rounding is less
+    return error > 2.0**-9  # bfloat16's rounding is smaller
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
@@ -128,7 +128,7 @@ def test_how_large_is_large(make: MakeGroup, rank: int, size: int) -> None:
 
 
 def test_works_in_flight(make: MakeGroup, rank: int, size: int) -> None:
-    """Compressed ones and others, started in one order and waited for in another."""
+    """Compressed and other sums, started in one order and waited for in another."""
     group = make()
     large, small, last = values(rank), values(rank, 10), values(rank, 2 * LARGE)
     works = [dist.all_reduce(tensor, group=group, async_op=True) for tensor in (large, small, last)]
@@ -143,7 +143,7 @@ def test_works_in_flight(make: MakeGroup, rank: int, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["bit8", "fp16", "topk:error_feedback=0", "powersgd:error_feedback=0"])
 def test_sums_in_inference_mode(make: MakeGroup, rank: int, size: int, text: str) -> None:
-    """As Lightning validates. What torch makes in that mode nobody may write to in another."""
+    """As in Lightning's validation: tensors made in inference mode cannot be written to outside of it."""
     group = make(COMPRESSION=text)
     with torch.inference_mode():
         summed = values(rank).view(100, -1)
@@ -155,7 +155,7 @@ def test_sums_in_inference_mode(make: MakeGroup, rank: int, size: int, text: str
 
 
 def test_a_callback_may_wait_for_another_sum(make: MakeGroup, rank: int, size: int) -> None:
-    """As torch's PowerSGD hook does."""
+    """torch's PowerSGD hook does this."""
     group = make()
     first, second = values(rank), values(rank, 2 * LARGE)
 
@@ -170,11 +170,11 @@ def test_a_callback_may_wait_for_another_sum(make: MakeGroup, rank: int, size: i
 
 
 def test_callbacks_run_in_one_order_on_all_ranks(make: MakeGroup, rank: int, size: int) -> None:
-    """What they start themselves must meet the same of other ranks."""
+    """Operations that callbacks start must match those of other ranks."""
     if size == 1:
         pytest.skip("one rank's sums are gloo's: callbacks on its two threads may wait for each other")
     group = make()
-    # The first takes a while, and none ends before it: not before all have their callbacks.
+    # The first takes a while, so that none ends before all have their callbacks.
     firsts = [values(rank, 200 * LARGE), *(values(rank) for _ in range(7))]
     seconds = [torch.full((LARGE,), float(n)) for n in range(8)]
     order: list[int] = []
@@ -206,14 +206,14 @@ def test_coalesced_and_functional_sums(make: MakeGroup, rank: int, size: int) ->
 
 
 def test_fewer_bytes_travel(make: MakeGroup, rank: int, size: int) -> None:
-    """What this process writes, to sockets above all, for ten sums of a million elements."""
+    """Return the bytes that this process writes, mainly to sockets, for ten sums of a million elements."""
     if size == 1:
         pytest.skip("nothing travels")
     written = {}
     for compression in ("none", "bit8"):
         group = make(COMPRESSION=compression)
         tensor = values(rank, 1_000_000)
-        dist.all_reduce(tensor, group=group)  # connects, and agrees
+        dist.all_reduce(tensor, group=group)  # connects, and agrees on settings
         dist.barrier()
         before = bytes_written()
         for _ in range(10):
@@ -303,8 +303,8 @@ def test_every_compressor(make: MakeGroup, rank: int, size: int, text: str) -> N
         summed.copy_(values(rank, 2 * LARGE).view(200, 200))
         dist.all_reduce(summed, group=group)
     assert all_equal(summed)
-    if not text.startswith("powersgd"):  # whose four columns hold little of random numbers
-        # int4 has 7 steps to 1.5, of which half is lost of each value, and again of a reduced slice.
+    if not text.startswith("powersgd"):  # random numbers do not fit into its four columns
+        # int4 has 7 steps up to 1.5: each value loses up to half a step, and again in a reduced slice.
         assert (summed.flatten() - exact_sum(size, 2 * LARGE)).abs().max() < 2 * (1.51 / 7 / 2) * size
 
 

@@ -1,6 +1,6 @@
-"""What a script does with a gloo group works with one of the backend "horovod", with the same results.
+"""Scripts for a gloo group work with a group of the backend "horovod", with identical results.
 
-Exactly the same: without HOROVOD_COMPRESSION nothing is compressed, and with it only large sums are.
+Without HOROVOD_COMPRESSION nothing is compressed, and with it only large sums are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TIMEOUT = datetime.timedelta(seconds=60)
 
 @pytest.fixture(scope="module", params=["none", "bit8"])
 def group(job: None, request: pytest.FixtureRequest) -> Iterator[dist.ProcessGroup]:
-    """All values below are small, so that also with bit8 none is compressed."""
+    """A group. All tensors below are small, so that with bit8 none is compressed either."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("HOROVOD_COMPRESSION", request.param)
         made = dist.new_group(backend="horovod", timeout=TIMEOUT)
@@ -111,7 +111,7 @@ def test_all_to_all(group: dist.ProcessGroup, rank: int, size: int) -> None:
     received = torch.empty(size)
     dist.all_to_all_single(received, torch.arange(size) + 10.0 * rank, group=group)
     assert received.tolist() == [10.0 * n + rank for n in range(size)]
-    counts = [n + 1 for n in range(size)]  # to rank n go n + 1 elements
+    counts = [n + 1 for n in range(size)]  # n + 1 elements go to rank n
     uneven = torch.empty(size * (rank + 1))
     dist.all_to_all_single(
         uneven, torch.full((sum(counts),), float(rank)), [rank + 1] * size, counts, group=group
@@ -162,7 +162,7 @@ def test_objects(group: dist.ProcessGroup, rank: int, size: int) -> None:
 def test_barriers(group: dist.ProcessGroup) -> None:
     dist.barrier(group)
     dist.barrier(group, async_op=True).wait()
-    group.monitored_barrier(TIMEOUT)  # torch.distributed.monitored_barrier serves the name "gloo" only
+    group.monitored_barrier(TIMEOUT)  # torch.distributed.monitored_barrier serves only the name "gloo"
 
 
 def test_coalescing(group: dist.ProcessGroup, rank: int, size: int) -> None:

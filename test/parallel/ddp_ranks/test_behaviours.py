@@ -1,8 +1,8 @@
-"""What scripts do under native DDP holds with the hook, by the table of programs below.
+"""The behaviours of scripts under native DDP hold with the hook: a table of programs.
 
-With none gradients and parameters are plain DDP's, to the bit: the hook divides and sums likewise. With
-bit8 ranks end with the same bits, and gradients are plain DDP's but for the codes' error. Where gradients are
-views of buckets, DDP does not copy them, and they have the bits that they have where it does.
+With none, gradients and parameters are plain DDP's, to the bit: the hook divides and sums likewise. With
+bit8, ranks end with the same bits, and gradients differ from plain DDP's by the codes' error. Gradients that
+are views of buckets, which DDP does not copy, have the same bits as copied ones.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from horovod.torch import Compression, ddp
 from horovod.torch.ddp import originals
 
 BIT8 = Compression.bit8(min_elements=0)
-ERROR = 2.0**-4  # of e4m3, nearest: half a unit of 3 bits of mantissa, and as much for the scale's block
-Make = Callable[..., Training]  # a Training that is compressed in one way, with options of DDP
+ERROR = 2.0**-4  # of e4m3, to nearest: half a unit of 3 mantissa bits, and as much for the scale
+Make = Callable[..., Training]  # makes a Training, compressed in one way, with options of DDP
 Program = Callable[[Make], Training]  # the last step does not zero gradients afterwards
 
 
 class Branches(nn.Module):
-    """Which of its layers take part is the caller's choice, by rank and step."""
+    """A model of which the caller chooses the active layers, by rank and step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,8 +42,10 @@ class Branches(nn.Module):
 
 
 class Checkpointed(nn.Module):
-    """The same layer twice: DDP allows that in a static graph only. It learns the order in the first step,
-    whose buckets it reduces at its end. A reentrant one is a pass inside the pass.
+    """The same layer twice, which DDP allows in a static graph only.
+
+    DDP learns the order in the first step, and reduces that step's buckets at its end. A reentrant checkpoint
+    runs a pass inside the pass.
     """
 
     def __init__(self, reentrant: bool = False) -> None:
@@ -60,7 +62,7 @@ class Checkpointed(nn.Module):
 
 
 class Reentrant(nn.Module):
-    """The inner pass completes a bucket which the outer one has begun."""
+    """The inner pass completes a bucket that the outer one has begun."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +101,7 @@ class Cast(nn.Module):
 
 
 class TwoDtypes(nn.Module):
-    """DDP makes buckets of one dtype each."""
+    """DDP makes separate buckets for each dtype."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,7 +124,7 @@ def several_steps(make: Make) -> Training:
 
 
 def unused_parameters(make: Make) -> Training:
-    """One way is taken by some ranks only, and the last by none: it keeps having no gradient."""
+    """Only some ranks use one layer, and none uses the last layer, which keeps having no gradient."""
     training = make(make=Branches, find_unused_parameters=True)
     for step in range(4):
         training.model.module.way = (dist.get_rank() + step) % 2
@@ -132,7 +134,7 @@ def unused_parameters(make: Make) -> Training:
 
 
 def accumulated(make: Make) -> Training:
-    """Where a gradient lies when it is complete differs from step to step."""
+    """The place of a complete gradient differs from step to step."""
     training = make()
     for step in range(5):
         training.optimizer.zero_grad(set_to_none=step % 2 == 0)
@@ -153,7 +155,7 @@ def tied_and_frozen(make: Make) -> Training:
 
 
 def frozen_in_turns(make: Make) -> Training:
-    """Each step trains one part; what the other's last gradients were still lies in the buckets."""
+    """Each step trains one part; the other part's last gradients still lie in the buckets."""
     training = make(find_unused_parameters=True)
     for step in range(6):
         trained, frozen = training.model.module[step % 2 * 2], training.model.module[2 - step % 2 * 2]
@@ -166,7 +168,7 @@ def frozen_in_turns(make: Make) -> Training:
 
 
 def several_models(make: Make) -> Training:
-    """Trained in turns, and by one backward pass through both."""
+    """Trained in turn, and by one backward pass through both."""
     one, other = make(), make(seed=1)
     for step in range(3):
         one.run(range(step, step + 1))
@@ -181,7 +183,7 @@ def several_models(make: Make) -> Training:
 
 
 def uneven_inputs(initially: bool) -> Program:
-    """Rank r has r steps more than rank 0: the others go on without it, and end with one model."""
+    """Rank r has r steps more than rank 0: the others continue without it, and end with one model."""
 
     def program(make: Make) -> Training:
         training = make()
@@ -189,7 +191,7 @@ def uneven_inputs(initially: bool) -> Program:
             training.run(range(3 + dist.get_rank()))
         dist.barrier()
         for parameter in training.model.parameters():
-            parameter.grad = None  # a rank's own, of its last step
+            parameter.grad = None  # a rank's own gradient of its last step
         return training
 
     return program
@@ -209,7 +211,7 @@ def autocast(make: Make) -> Training:
 
 
 def scaled(make: Make) -> Training:
-    """One rank's overflow is seen everywhere: all leave the step out and halve the scale."""
+    """One rank's overflow reaches all ranks: all skip the step and halve the scale."""
     training = make()
     scaler, scales = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=2), []
     if training.state is not None:
@@ -269,20 +271,20 @@ def test_none_is_plain_ddp(name: str, is_view: bool) -> None:
 def test_bit8_is_near_plain_ddp(
     name: str, compression: Any, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the same bits where DDP does not copy gradients into buckets, all of which count as large here."""
+    """The bits are the same if DDP does not copy gradients into buckets; all count as large here."""
     monkeypatch.setattr(originals, "LEAST_BYTES", 4 * 90)
     plain = PROGRAMS[name](Training)
     hooked = PROGRAMS[name](lambda **how: Training(compression, **how))
     views = PROGRAMS[name](lambda **how: Training(compression, gradient_as_bucket_view=True, **how))
     assert all_equal(hooked.flat()) and all_equal(views.flat())
-    # Of a frozen parameter what still lies in the view of a bucket is reduced, as plain DDP does.
+    # The old value of a frozen parameter in the view of a bucket is reduced, as in plain DDP.
     assert torch.equal(views.flat(), hooked.flat()) or (name == "frozen in turns" and size > 1)
     assert (views.flat() - hooked.flat()).abs().max() < 0.2
     assert (hooked.flat() - plain.flat()).abs().max() < 0.2
     ours, theirs = hooked.gradients(), plain.gradients()
     assert ours.keys() == theirs.keys()
     for each in ours:
-        # Parameters differ too by now: an order of magnitude is left for what that does.
+        # Parameters differ by now: the tolerance is larger by an order of magnitude.
         assert (ours[each] - theirs[each]).abs().max() <= 10 * ERROR * theirs[each].abs().max(), each
 
 
@@ -300,7 +302,7 @@ def test_a_parameter_that_is_frozen_for_a_while() -> None:
     def trained(*compression: Any) -> torch.Tensor:
         training = Training()
         weight = training.model.module[0].weight
-        weight.requires_grad_(False)  # wrapped as trainable, and not when compression is said
+        weight.requires_grad_(False)  # trainable when wrapped, frozen when compression is set
         if compression:
             ddp.compress(training.model, *compression)
         weight.requires_grad_(True)
@@ -330,7 +332,7 @@ def test_sparse_gradients_are_reduced_as_ddp_does(compression: str, rank: int) -
 
 
 def test_a_model_over_some_of_the_ranks(rank: int, size: int) -> None:
-    """Its gradients go over its own process group; the other ranks know nothing of it."""
+    """Its gradients use its own process group, which the other ranks do not know."""
     members = list(range(0, size, 2))
     group = dist.new_group(members)
     if rank in members:
@@ -341,8 +343,9 @@ def test_a_model_over_some_of_the_ranks(rank: int, size: int) -> None:
 
 
 def test_ddps_own_mixed_precision_is_refused_with_what_to_do_instead() -> None:
-    """It has a communication hook of its own, and torch allows one. Torch itself wraps on the CPU, and fails
-    in the first step.
+    """It registers a communication hook, and torch allows only one.
+
+    Without the hook, torch wraps the model on the CPU too, and fails in the first step.
     """
     from torch.nn.parallel.distributed import _MixedPrecision
 
@@ -350,7 +353,7 @@ def test_ddps_own_mixed_precision_is_refused_with_what_to_do_instead() -> None:
         model = DistributedDataParallel(
             layers(), mixed_precision=_MixedPrecision(torch.bfloat16, torch.float32)
         )
-    except RuntimeError as error:  # no CPU build of torch serves it
+    except RuntimeError as error:  # no CPU build of torch has it
         assert "support" in str(error)
         model = DistributedDataParallel(layers())
         model.mixed_precision = _MixedPrecision(torch.bfloat16, torch.float32)

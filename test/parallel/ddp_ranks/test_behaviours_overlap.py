@@ -1,4 +1,4 @@
-"""Gradients travel while the backward pass goes on: the hook returns before its bucket is reduced."""
+"""Gradients travel during the backward pass: the hook returns before its bucket is reduced."""
 
 import threading
 from typing import Any, ClassVar
@@ -11,7 +11,7 @@ from horovod.torch.compression import Bit8Compressor
 
 
 class Patient(Bit8Compressor):
-    """Reads nobody's codes before somebody says so."""
+    """A codec whose decoding waits until the test releases it."""
 
     may_read = threading.Event()
     waited: ClassVar[list[bool]] = []
@@ -22,13 +22,11 @@ class Patient(Bit8Compressor):
 
 
 def test_the_backward_pass_goes_on_while_a_bucket_is_reduced(size: int) -> None:
-    """The last layer's bucket is not done before the first layer has its gradient: a hook that waited for it
-    would wait in vain.
-    """
+    """The last layer's bucket waits until the first layer has its gradient: a waiting hook would hang."""
     if size == 1:
         pytest.skip("a world of one compresses nothing")
     Patient.may_read.set()
-    training = Training({"4.weight": Patient(min_elements=0)}).run(range(2))  # buckets are rebuilt by now
+    training = Training({"4.weight": Patient(min_elements=0)}).run(range(2))  # after rebuilding buckets
     assert training.model._has_rebuilt_buckets
     Patient.may_read.clear()
     Patient.waited.clear()

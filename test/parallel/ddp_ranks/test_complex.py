@@ -1,4 +1,4 @@
-"""Complex parameters under native DDP, FSDP and the backend: ranks get what pairs of reals give."""
+"""Complex parameters under native DDP, FSDP and the backend: ranks get the results of pairs of reals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from horovod.torch_autoload import register_backend
 
 register_backend()
 
-COMPRESSIONS = {  # none for all has a test of its own: the order of DDP's sums depends on its buckets
+COMPRESSIONS = {  # none for all has its own test: the order of DDP's sums depends on its buckets
     "fp16": "fp16",
     "bit8": "bit8",
     "int4 with error feedback": "int4:error_feedback=1",
@@ -32,12 +32,12 @@ DTYPES = pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], i
 
 
 def trained(dtype: torch.dtype, is_complex: bool, compression: Any, **options: Any) -> list[torch.Tensor]:
-    """Three steps; what has the same name and dimensions is compressed alike, but for the bias of pairs."""
+    """Train three steps; parameters of one name and shape are compressed alike, except the pairs' bias."""
     model = DistributedDataParallel(Pairs(dtype, is_complex), **options)
     if compression is not None:
         rules = compression if isinstance(compression, dict) else {"bias": "none", "*": compression}
         ddp.compress(model, rules)
-    # Powers of two round nothing, be they multiplied with complex numbers or with reals.
+    # Powers of two are exact in products with complex numbers and with reals.
     optimizer = torch.optim.SGD(model.parameters(), lr=2**-7, momentum=0.5)
     for step in range(3):
         optimizer.zero_grad()
@@ -61,7 +61,7 @@ def test_they_are_compressed_as_pairs_of_reals(dtype: torch.dtype, compression: 
 @DTYPES
 @pytest.mark.parametrize("is_view", [False, True], ids=["own gradients", "views of buckets"])
 def test_none_is_plain_ddp(dtype: torch.dtype, is_view: bool) -> None:
-    """With three ranks too, where dividing is no exact multiplication."""
+    """Three ranks too, for which the division is not exact."""
     ours = trained(dtype, True, "none", gradient_as_bucket_view=is_view)
     plain = trained(dtype, True, None, gradient_as_bucket_view=is_view)
     assert all(map(torch.equal, ours, plain))
@@ -88,7 +88,7 @@ def test_the_backend_compresses_sums_of_complex_tensors(
 
 @pytest.mark.parametrize("compression", ["bit8", "fp16"])
 def test_fsdp(compression: str, rank: int, size: int) -> None:
-    """Each rank's shard of the mean, within the rounding of one quantisation."""
+    """Each rank's shard of the mean is within the rounding of one quantisation."""
 
     class Complex(nn.Module):
         def __init__(self) -> None:
@@ -109,6 +109,6 @@ def test_fsdp(compression: str, rank: int, size: int) -> None:
     own = torch.view_as_real(gradient.to_local())
     rows = -(-64 // size)
     want = x.mean(0)[rank * rows : (rank + 1) * rows]
-    # bit8 is off by at most 1/16 of each of the ranks' elements; fp16 by 2^-11, and the result once more.
+    # The error of bit8 is at most 1/16 of each rank's element; that of fp16 2^-11, and again for the result.
     bound = x.abs().mean(0)[rank * rows : (rank + 1) * rows] / 16 + 1e-3
     assert own.shape == want.shape and bool(((own - want).abs() <= bound).all())

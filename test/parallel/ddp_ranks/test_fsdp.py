@@ -1,4 +1,4 @@
-"""FSDP2 with compressed gradients, in every rank: what they must be by each rank's whole gradients."""
+"""FSDP2 with compressed gradients in every rank, compared with results computed from all whole gradients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MATRICES = ("0.weight", "2.weight")
 
 
 def network(width: int = 50) -> torch.nn.Sequential:
-    """Rows that no number of ranks but one divides; vectors beside them."""
+    """A matrix whose rows only a world of one divides evenly, and vectors."""
     torch.manual_seed(3)
     return torch.nn.Sequential(
         torch.nn.Linear(40, width), torch.nn.LayerNorm(width), torch.nn.Linear(width, 31, bias=False)
@@ -37,7 +37,6 @@ def loss_of(model: torch.nn.Module, rank: int, step: int = 0) -> torch.Tensor:
 
 
 def whole_gradients(rank: int, size: int, step: int = 0) -> list[dict[str, torch.Tensor]]:
-    """Every rank's, by parameter."""
     model = network()
     loss_of(model, rank, step).backward()
     mine = {name: parameter.grad for name, parameter in model.named_parameters()}
@@ -53,7 +52,7 @@ def sharded(size: int, **options: Any) -> torch.nn.Sequential:
 
 
 def shard_of(values: torch.Tensor, r: int, size: int) -> torch.Tensor:
-    """As FSDP pads it: rows of zeros behind."""
+    """Return a shard as FSDP pads it, with rows of zeros at the end."""
     rows = -(-values.shape[0] // size)
     padded = values.new_zeros(rows * size, *values.shape[1:])
     padded[: values.shape[0]] = values
@@ -63,7 +62,7 @@ def shard_of(values: torch.Tensor, r: int, size: int) -> torch.Tensor:
 def expected(
     gradients: list[dict[str, torch.Tensor]], name: str, compressor: Any, rank: int, size: int
 ) -> torch.Tensor:
-    """This rank's shard of the average, by the compressor's own methods."""
+    """Return this rank's shard of the average, by the compressor's own methods."""
     total = None
     for each in gradients:
         shard = shard_of(each[name], rank, size)
@@ -142,7 +141,7 @@ def test_reduction_in_bfloat16(rank: int, size: int) -> None:
 
 
 def test_modules_that_share_a_unit(rank: int, size: int) -> None:
-    """One call of fully_shard() with several of them, as for the norm and the head of a language model."""
+    """One call of fully_shard() with several modules, as for the norm and the head of a language model."""
     model = network()
     mesh = init_device_mesh("cpu", (size,))
     fully_shard([model[1], model[2]], mesh=mesh)
@@ -164,7 +163,7 @@ def test_a_frozen_parameter(rank: int, size: int) -> None:
 
 
 def test_beside_tensor_parallelism(size: int) -> None:
-    """Parameters are cut twice, and gradients are reduced among those ranks that share a part."""
+    """Parameters are sharded twice, and gradients are reduced among the ranks that share a part."""
     if size != 4:
         pytest.skip("two by two ranks")
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
@@ -189,7 +188,7 @@ def test_beside_tensor_parallelism(size: int) -> None:
 
 
 def check_exact_vectors(model: torch.nn.Module, rank: int, size: int) -> None:
-    """Matrices are compressed, vectors are not; and nobody is warned."""
+    """Matrices are compressed, vectors are not, and there is no warning."""
     compress_fsdp(model, Compression.bit8)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -208,7 +207,7 @@ def check_exact_vectors(model: torch.nn.Module, rank: int, size: int) -> None:
 
 
 def test_a_parameter_without_gradient(rank: int, size: int) -> None:
-    """Its shard is not there, and nobody says so: what is there is reduced, with a warning."""
+    """Its shard is missing without an error: the remaining gradient is reduced, with a warning."""
     model = network()
     model.unused = torch.nn.Parameter(torch.ones(60, 60))
     fully_shard(model, mesh=init_device_mesh("cpu", (size,)))
@@ -228,7 +227,7 @@ def test_a_parameter_without_gradient(rank: int, size: int) -> None:
 
 
 def test_what_is_refused(rank: int, size: int) -> None:
-    if size > 1:  # alone, a process is told that there is nothing to do
+    if size > 1:  # a single process gets the message that there is nothing to do
         with refused(errors.nothing_sharded):
             compress_fsdp(network(), Compression.bit8)
     model = sharded(size)
@@ -246,7 +245,7 @@ def test_ranks_that_disagree_hear_of_it(rank: int, size: int) -> None:
         return
     with refused(errors.ranks_disagree):
         compress_fsdp(model, Compression.bit8 if rank else Compression.int8)
-    compress_fsdp(model, Compression.bit8)  # and can go on
+    compress_fsdp(model, Compression.bit8)  # training can continue
     loss_of(model, rank).backward()
 
 

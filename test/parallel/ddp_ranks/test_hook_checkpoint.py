@@ -1,4 +1,4 @@
-"""Error feedback of native DDP: by parameter, through bucket rebuilds and checkpoints, in the loss' units."""
+"""Error feedback of native DDP: per parameter, through bucket rebuilds and checkpoints, in loss units."""
 
 import copy
 import pickle
@@ -30,7 +30,7 @@ def residuals(training: Training) -> dict[str, Any]:
 
 @EVERY
 def test_resumed_training_goes_on_as_if_nothing_had_been(compression: str, size: int) -> None:
-    """What one rank has saved, all load; DDP, which builds its first buckets anew, sorts them differently."""
+    """All ranks load the file of one; DDP rebuilds its first buckets, and sorts parameters differently."""
     root = size - 1
     whole, first = Training(compression).run(range(6)), Training(compression).run(range(3))
     assert first.state is not None
@@ -49,7 +49,7 @@ def test_resumed_training_goes_on_as_if_nothing_had_been(compression: str, size:
 
 
 def test_feedback_is_of_parameters_and_not_of_buckets(size: int) -> None:
-    """One bucket for all or several, rebuilt or not: the codes' errors stay with their parameters."""
+    """The codes' errors stay with their parameters, in one bucket or several, rebuilt or not."""
     compression = COMPRESSIONS["int4 stochastic"]
     several = Training(compression).run(range(5))
     single = Training(compression, find_unused_parameters=True).run(range(5))  # never rebuilds its buckets
@@ -71,7 +71,7 @@ def test_without_consolidation_the_others_begin_anew_and_are_told(rank: int, siz
 
 
 def test_a_checkpoint_may_be_loaded_before_there_are_ranks(size: int) -> None:
-    """As with the plain form, whose state is made before the process group is."""
+    """Also with the plain form, whose state is made before the process group."""
     compression = COMPRESSIONS["bit8"]
 
     def numbered(saved: Any = None) -> Training:
@@ -94,7 +94,7 @@ def test_a_checkpoint_may_be_loaded_before_there_are_ranks(size: int) -> None:
 
 
 def test_a_state_can_be_copied_and_pickled_with_its_model() -> None:
-    """As torch.save(model), AveragedModel(model) and launchers that spawn do. A copy is not at work."""
+    """torch.save(model), AveragedModel(model) and spawn copy the model; a copy does not reduce."""
     compression = COMPRESSIONS["bit8"]
     unused = pickle.loads(pickle.dumps(ddp.CompressionState(compression)))
     training, other = Training(compression).run(range(3)), Training()
@@ -119,7 +119,7 @@ def test_a_rank_that_is_none_of_the_models_cannot_be_given_everything(size: int)
 
 
 class Doubling:
-    """A loss scale that another step doubles: as a GradScaler, of which get_scale() is asked."""
+    """A loss scale that another step doubles, like a GradScaler with get_scale()."""
 
     def __init__(self) -> None:
         self.scale = 2.0**-3
@@ -130,7 +130,7 @@ class Doubling:
 
 @pytest.mark.parametrize("compression", ["bit8", "topk"])
 def test_residuals_follow_the_scale_of_the_loss(compression: str) -> None:
-    """Scales are powers of two, so that nothing but the units of what is lost can make a difference."""
+    """Scales are powers of two, so that only the units of the residuals could make a difference."""
     text = COMPRESSIONS[compression]
     plain, scaled, scaler = Training(text).run(range(6)), Training(text), Doubling()
     assert scaled.state is not None

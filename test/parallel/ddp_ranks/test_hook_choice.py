@@ -1,4 +1,4 @@
-"""may_turn_off: steps with and without compression are measured, and all ranks keep what was faster."""
+"""may_turn_off: steps with and without compression are measured, and all ranks keep the faster way."""
 
 import copy
 import logging
@@ -19,7 +19,7 @@ STEPS = len(WARM_UP) + len(MEASURED)
 
 
 def clock_of(compressed: float, plain: float) -> Any:
-    """A clock by which a step takes so many seconds, by its kind; every tenth one takes a minute."""
+    """A clock by which a step takes the given seconds for its kind; every tenth step takes a minute."""
 
     def ticks() -> Iterator[float]:
         now = 100.0
@@ -34,7 +34,7 @@ def clock_of(compressed: float, plain: float) -> Any:
 
 @pytest.fixture
 def said() -> Iterator[list[str]]:
-    """What the logger is told in a test."""
+    """The lines that the logger receives in a test."""
     lines: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
@@ -48,7 +48,7 @@ def said() -> Iterator[list[str]]:
 def test_the_slowest_ranks_medians_decide(
     compressed: float, plain: float, is_on: bool, rank: int, said: list[str]
 ) -> None:
-    """Each rank has other figures; all come to one choice, which rank 0 alone says."""
+    """Each rank has other figures; all reach the same choice, which only rank 0 logs."""
     group = dist.group.WORLD
     assert group is not None
     trial = Trial(group, clock_of(compressed / (rank + 1), plain / (rank + 1)))
@@ -66,7 +66,7 @@ def test_the_slowest_ranks_medians_decide(
 
 
 class Slow(Bit8Compressor):
-    """Takes its time: no codec of the core, so that what happens here counts."""
+    """A slow codec, not of the core, so that its Python methods determine the time."""
 
     def compress(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:  # type: ignore[override]
         time.sleep(0.05)
@@ -74,7 +74,7 @@ class Slow(Bit8Compressor):
 
 
 def test_compression_that_does_not_pay_is_left_out(size: int) -> None:
-    """From then on a step is plain DDP's, to the bit; and what feedback owed is given up."""
+    """From then on a step is plain DDP's, to the bit; the residuals are dropped."""
     if size == 1:
         pytest.skip("a world of one compresses nothing")
     slow = Slow(min_elements=0, error_feedback=True)
@@ -87,7 +87,7 @@ def test_compression_that_does_not_pay_is_left_out(size: int) -> None:
     assert choice is not None and not choice.is_compressed
     assert choice.compressed_seconds > 0.05 and gathered(choice) == [choice] * size
     assert training.state.state_dict() == {}
-    plain = Training().run(range(2))  # its buckets are rebuilt, too: at three ranks sums depend on them
+    plain = Training().run(range(2))  # also with rebuilt buckets: with three ranks sums depend on them
     plain.model.load_state_dict(training.model.state_dict())
     plain.optimizer.load_state_dict(copy.deepcopy(training.optimizer.state_dict()))
     assert torch.equal(training.run(range(5)).flat(), plain.run(range(5)).flat())

@@ -1,4 +1,4 @@
-"""Compressed gradients: the same bits on every rank, those of the engine, and exact where they are to be."""
+"""Compressed gradients: the same bits on every rank and as the engine's, and exact if they should be."""
 
 import re
 import sys
@@ -45,7 +45,7 @@ def test_all_ranks_get_the_same_bits(compression: Any) -> None:
 
 
 def by_engine(name: str, tensors: list[torch.Tensor], codec: Any, algorithm: str) -> torch.Tensor:
-    """What hvd's engine makes of ranks' gradients: its ranks are threads here, and exchange messages."""
+    """Return the engine's results of the ranks' gradients: its ranks are threads that exchange messages."""
     settings = local_ranks.predictable(algorithm)
     arrays = [tensor.numpy().copy() for tensor in tensors]
 
@@ -60,7 +60,7 @@ def by_engine(name: str, tensors: list[torch.Tensor], codec: Any, algorithm: str
 @pytest.mark.parametrize("algorithm", ["gather", "scatter"])
 @pytest.mark.parametrize("text", ["bit8", "int8", "int4:rounding=stochastic,rotation=hadamard,seed=3"])
 def test_gradients_are_the_engines(text: str, algorithm: str, size: int) -> None:
-    """Bit for bit, on the same route: the average is the same whoever carries the codes."""
+    """On the same route the average has the same bits, by the hook or by the engine."""
     if size == 1:
         pytest.skip("a world of one compresses nothing")
     alone, training = Training(), Training(text, how={"algorithm": algorithm})
@@ -76,7 +76,7 @@ def test_gradients_are_the_engines(text: str, algorithm: str, size: int) -> None
 
 
 def test_vectors_and_small_matrices_are_exact(rank: int, size: int) -> None:
-    """Sums of integers are exact in any order: these are compared to the bit, beside codes that are not."""
+    """Sums of integers are exact in any order: they are compared to the bit, and codes are not."""
     training = Training(
         "int4:min_elements=1000", make=lambda: nn.Sequential(nn.Linear(30, 40), nn.Linear(40, 3))
     )
@@ -98,7 +98,7 @@ def test_vectors_and_small_matrices_are_exact(rank: int, size: int) -> None:
 
 
 def test_rules_go_by_the_names_of_the_model_that_was_wrapped() -> None:
-    """What travels exactly beside codes is summed in another order than DDP's own; no code is as near."""
+    """Exact gradients beside codes are summed in another order than DDP's; codes are less accurate."""
     rules = {"0.*": "int4:min_elements=0", "*": Compression.none}
     training, plain = Training(rules).run(range(1)), Training().run(range(1))
     expected = plain.gradients()
@@ -109,7 +109,7 @@ def test_rules_go_by_the_names_of_the_model_that_was_wrapped() -> None:
 
 
 def test_the_plain_form_numbers_parameters_or_takes_a_model(size: int) -> None:
-    """register_comm_hook without compress(): the same bits, whatever parameters are called."""
+    """register_comm_hook without compress(): the same bits, for any names of parameters."""
     text = "bit8:error_feedback=1"
     expected = Training(text).run(range(4)).flat()
     for model in (None, "inner", "wrapped"):
@@ -160,7 +160,7 @@ def test_ranks_that_were_told_differently_all_hear_of_it(form: str, rank: int, s
 
 def test_what_cannot_be_compressed_is_refused_with_a_reason(size: int) -> None:
     wrapped = Training("none").model
-    if size > 1:  # alone it may be as a library leaves it: test/single/torch/ddp/test_ddp_alone.py
+    if size > 1:  # a library may leave one process unwrapped: test/single/torch/ddp/test_ddp_alone.py
         with refused(errors.not_wrapped, got="torch.nn.modules.container.Sequential") as caught:
             ddp.compress(layers(), "bit8")
         assert f" {size} ranks" in caught.value.facts["evidence"]
@@ -182,5 +182,5 @@ def test_what_cannot_be_compressed_is_refused_with_a_reason(size: int) -> None:
         ddp.compress(fresh, "bit8", algorithm="nowhere")
     fresh.register_comm_hook(ddp.CompressionState("bit8", layers()), ddp.compression_hook)
     told = re.escape(errors.unknown_parameter.remedy)
-    with pytest.raises((ValueError, RuntimeError), match=told):  # torch's C++ passes on the text alone
+    with pytest.raises((ValueError, RuntimeError), match=told):  # torch's C++ passes on only the text
         fresh(torch.zeros(2, 30)).sum().backward()

@@ -1,4 +1,4 @@
-"""A compressed DistributedDataParallel goes on from what an earlier version wrote."""
+"""A compressed DistributedDataParallel resumes from a checkpoint of an earlier version."""
 
 import sys
 import warnings

@@ -1,9 +1,9 @@
-"""Gradients that DDP does not copy into its buckets: the same bits as of those that it copies.
+"""Gradients that DDP does not copy into its buckets have the same bits as copied ones.
 
-test_behaviours.py compares both for everything that scripts do.
+test_behaviours.py compares both for every kind of script.
 """
 
-# private: _model, _originals: a state of another model; an end without measuring
+# private: _model, _originals: the state of another model; an end without measuring
 
 import copy
 import io
@@ -34,7 +34,7 @@ UNCOPIED = 1  # of the model's 6 parameters: the weight that is not in the first
 
 
 class Counted:
-    """How many gradients were reduced, and how many of them were not copied."""
+    """The number of reduced gradients, and how many of them were not copied."""
 
     def __init__(self) -> None:
         self.all = self.uncopied = 0
@@ -46,7 +46,7 @@ class Counted:
 
 @pytest.fixture(autouse=True)
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
-    """The model is small: here all of its weights are large."""
+    """The counts; all weights of the small model count as large here."""
     found, start = Counted(), GroupReducer.start
 
     def counting(self: GroupReducer, gradients: Sequence[Gradient], *more: Any, **named: Any) -> Any:
@@ -68,7 +68,7 @@ def test_the_result_is_that_of_copies(compression: Any, counted: Counted) -> Non
     assert counted.uncopied == 0
     before = counted.all
     uncopied = views(compression).run(range(6))
-    # Not in the first step, after which DDP rebuilds its buckets, nor in the next, which finds out where.
+    # Not in the first step, after which DDP rebuilds its buckets, nor in the next, which finds their places.
     assert counted.uncopied == 4 * UNCOPIED < counted.all - before
     assert torch.equal(uncopied.flat(), copied.flat())
     wanted = copied.gradients()
@@ -83,7 +83,7 @@ def test_gradients_that_were_kept_lie_in_the_bucket_already(counted: Counted) ->
 
 
 def test_who_looks_at_gradients_sees_them(counted: Counted) -> None:
-    """A hook of the parameter: its own rank's gradient, which is the same however it is reduced."""
+    """A hook of the parameter sees its own rank's gradient, which is equal for every way of reduction."""
     seen: dict[bool, list[torch.Tensor]] = {True: [], False: []}
     for is_view in seen:
         training = Training("bit8", gradient_as_bucket_view=is_view).run(range(3))
@@ -94,13 +94,13 @@ def test_who_looks_at_gradients_sees_them(counted: Counted) -> None:
 
         weight.register_post_accumulate_grad_hook(look)
         training.run(range(3, 6))
-    assert counted.uncopied == UNCOPIED  # before that hook was there
+    assert counted.uncopied == UNCOPIED  # before that hook was registered
     assert len(seen[True]) == 3
     assert all(map(torch.equal, seen[True], seen[False]))
 
 
 class Failure(torch.autograd.Function):
-    """The identity, whose backward fails when it is told to."""
+    """The identity, whose backward fails on request."""
 
     fails = False
 
@@ -135,7 +135,7 @@ class Interrupted(nn.Module):
 
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_a_pass_that_failed_leaves_nothing(set_to_none: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DDP itself is of no use afterwards: the model is wrapped again, with the same state."""
+    """DDP itself is unusable afterwards: the model is wrapped again, with the same state."""
     trained = []
     for fails in (True, False):
         training = views(make=Interrupted).run(range(4))
@@ -155,7 +155,7 @@ def test_a_pass_that_failed_leaves_nothing(set_to_none: bool, monkeypatch: pytes
 
 
 def test_a_bucket_that_is_never_complete() -> None:
-    """DDP says so in the next step. Until then gradients are the rank's own, as without this."""
+    """DDP reports it in the next step. Until then gradients are the rank's own, as without the hook."""
     own = []
     for training in (views(make=Interrupted), Training("bit8", make=Interrupted)):
         training.run(range(4))
@@ -167,7 +167,7 @@ def test_a_bucket_that_is_never_complete() -> None:
 
 
 def test_parameters_of_several_models(counted: Counted) -> None:
-    """Only one of them reduces a pass, and may be without a hook; or none does."""
+    """Only one of them reduces a pass, with or without a hook; or none does."""
     one = views().run(range(4))
     inner = one.model.module
     options = {"gradient_as_bucket_view": True, "bucket_cap_mb": BUCKET_MB}
@@ -186,7 +186,7 @@ def test_parameters_of_several_models(counted: Counted) -> None:
 
 
 def test_steps_with_and_without_compression() -> None:
-    """As may_turn_off alternates them; after the 24 steps that it measures ranks may choose either."""
+    """may_turn_off alternates them; after the 24 steps that it measures ranks may choose either."""
     trained = [
         Training("bit8", how={"may_turn_off": True}, gradient_as_bucket_view=is_view).run(range(24))
         for is_view in (True, False)
@@ -205,7 +205,7 @@ def test_a_model_can_be_copied_and_saved() -> None:
 
 
 def test_nothing_is_kept_once_it_is_closed(counted: Counted) -> None:
-    """As when compression turned out not to pay."""
+    """The same happens when compression turns out not to pay."""
     training = views().run(range(3))
     assert training.state is not None and counted.uncopied == UNCOPIED
     training.state._originals.stop()

@@ -1,6 +1,6 @@
-"""GroupReducer: what the engine makes of the same gradients, bit for bit, over a process group alone.
+"""GroupReducer gives the engine's results for the same gradients, bit for bit, over a process group alone.
 
-test_ddp_emulated_gpu.py runs this with gradients of GPUs, which have the bits of the CPU.
+test_ddp_emulated_gpu.py runs this with gradients on GPUs, which have the CPU's bits.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def test_equals_the_engine(
     if BY_NCCL and (text, algorithm) == ("none", "auto"):
         pytest.skip("NCCL adds in an order of its own")
     if "stochastic" in text:
-        by_algorithm = {algorithm: new_reducer(algorithm=algorithm)}  # what it draws depends on what it did
+        by_algorithm = {algorithm: new_reducer(algorithm=algorithm)}  # draws depend on earlier calls
     compressor = named(text)
     for dtype in FLOATS:
         for op in (Average, Sum):
@@ -96,7 +96,7 @@ def test_feedback_is_the_engines(text: str, rank: int, size: int) -> None:
 def test_casts_are_summed_as_the_engine_does(
     cast: str, dtype: torch.dtype, reducer: GroupReducer, rank: int, size: int
 ) -> None:
-    """In the core, what a cast makes smaller; else in torch, whose casts are added."""
+    """The core casts if that makes elements smaller; otherwise torch casts, and the casts are added."""
     ranks = buckets(size, dtype=dtype)
     if dtype in (torch.float32, torch.float64):
         wanted = engines_make([ranks], named(cast), Average, "auto")[0]
@@ -105,9 +105,9 @@ def test_casts_are_summed_as_the_engine_does(
         small = [[x.to(to) for x in own] for own in ranks]
         wanted = [x.to(dtype) for x in engines_make([small], Compression.none, Average, "auto")[0]]
     if size == 1:
-        wanted = ranks[0]  # nothing crosses a wire
+        wanted = ranks[0]  # nothing is sent
     got = reduced(reducer, ranks[rank], named(cast))
-    if not BY_NCCL:  # which adds what is cast in its own width
+    if not BY_NCCL:  # NCCL adds casts in their own width
         assert_same_bits(got, wanted, cast)
     assert_same_on_all_ranks(got)
 
@@ -141,7 +141,7 @@ def test_compressors_of_python(op: int, reducer: GroupReducer, rank: int, size: 
 
 
 def test_a_bucket_of_everything(reducer: GroupReducer, rank: int, size: int) -> None:
-    """Each gradient gets what it gets by itself, whatever travels with it."""
+    """Each gradient gets the same result as alone, with any other gradients in the bucket."""
     compressors = [
         Compression.bit8, Compression.none, Compression.fp16, named("int8:error_feedback=1"), Positives,
         Doubles, Halves, named("topk:ratio=0.05"), named("powersgd:rank=1"), named("int4:block_size=32"),
@@ -172,7 +172,7 @@ def test_integers_travel_as_they_are(reducer: GroupReducer, rank: int, size: int
 
 
 def test_many_buckets_under_way(reducer: GroupReducer, rank: int, size: int) -> None:
-    """Ranks start them at other times, and wait for them in another order."""
+    """Ranks start them at different times, and wait for them in another order."""
     compressors = [Compression.bit8, Positives, Halves, named("int4"), Compression.none, named("topk")]
     sizes = [(1 + i * 37 % 11, 1 + 173 * i % 400) for i in range(40)]
     ranks = buckets(size, sizes)

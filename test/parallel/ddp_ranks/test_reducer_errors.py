@@ -1,4 +1,4 @@
-"""What GroupReducer says when ranks disagree, or something cannot be reduced."""
+"""The errors of GroupReducer when ranks disagree, or a tensor cannot be reduced."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_counters_stay_when_it_is_closed(rank: int, size: int) -> None:
     reducer = new_reducer()
     reducer.start([Gradient("x", torch.ones(64, 64), bit8)]).wait()
     counted = reducer.metrics()
-    assert counted["operations"] == 1 + (size > 1)  # ranks have told each other of themselves
+    assert counted["operations"] == 1 + (size > 1)  # ranks have exchanged their settings
     reducer.close()
     assert reducer.metrics()["operations"] == counted["operations"]
 
@@ -133,7 +133,7 @@ def test_a_wrong_setting_of_one_rank_is_told_to_all(
 
 
 class Leaves(Halves):
-    """Its last rank ends a thread where it should go on."""
+    """The last rank ends its thread instead of continuing."""
 
     @staticmethod
     def rounds(tensor: torch.Tensor, state: Any) -> Any:
@@ -148,7 +148,7 @@ def test_what_would_end_a_thread_is_an_error_of_the_gradients(rank: int, size: i
         pytest.skip("nothing travels")
     reducer = new_reducer()
     future = reducer.start([Gradient("x", torch.ones(64, 64), resolved(Leaves))])
-    said = "SystemExit: enough" if rank == size - 1 else "shut down"  # of the future, which keeps the text
+    said = "SystemExit: enough" if rank == size - 1 else "shut down"  # by the future, which keeps the text
     with pytest.raises(RuntimeError, match=said):
         future.wait()
     with pytest.raises(RuntimeError, match=said):

@@ -1,4 +1,4 @@
-"""Several GroupReducers in one process, over all ranks and over some of them."""
+"""Several GroupReducers in one process, over all ranks and over subsets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def engines() -> int:
 
 
 def test_two_reducers_may_be_used_in_turns(rank: int, size: int) -> None:
-    """As the two models of a GAN are: from two threads too, and each has its own order."""
+    """The two models of a GAN do this: also from two threads, and each has its own order."""
     first, second = new_reducer(), new_reducer(algorithm="scatter")
     steps = [buckets(size, step=step) for step in range(6)]
     wanted = {
@@ -58,7 +58,7 @@ def test_two_reducers_may_be_used_in_turns(rank: int, size: int) -> None:
 
 
 def test_some_ranks_have_reducers_of_their_own(rank: int, size: int) -> None:
-    """Halves of the job, made at other times and in other numbers; then all ranks again."""
+    """Halves of the job, made at different times and in different numbers; then all ranks again."""
     halves = [list(range(size // 2)), list(range(size // 2, size))]
     groups = [dist.new_group(half) if half else None for half in halves]
     mine = int(rank >= size // 2)

@@ -1,4 +1,4 @@
-"""HOROVOD_DDP_COMPRESSION: every DistributedDataParallel has our hook, until the script registers its own."""
+"""HOROVOD_DDP_COMPRESSION: every DistributedDataParallel has our hook until the script registers another."""
 
 import contextlib
 import io
@@ -23,7 +23,7 @@ from horovod.torch.ddp import errors
 
 @pytest.fixture(scope="module", autouse=True)
 def unedited() -> Iterator[None]:
-    """For this file; those that share its process have torch's own class."""
+    """Compress every DDP for this file; the files that share its process have torch's own class."""
     with every_ddp_is_compressed():
         yield
 
@@ -42,7 +42,6 @@ def wrapped(**options: Any) -> DistributedDataParallel:
 
 
 def gradient(model: torch.nn.Module, rank: int) -> torch.Tensor:
-    """Of the weight, after one backward pass."""
     model.zero_grad()
     generator = torch.Generator().manual_seed(rank)
     model(torch.rand(8, 100, generator=generator)).square().sum().backward()
@@ -100,7 +99,7 @@ def test_a_hook_of_the_script(
     rank: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It counts, with a warning, unless it compresses nothing; by force, unless nobody knows what it does."""
+    """It counts, with a warning, unless it compresses nothing; by force, unless its effect is unknown."""
     monkeypatch.setenv(COMPRESSION_FORCE, force)
     monkeypatch.setattr(first_step, "_Told", type("Told", (set,), {}))
     model, printed = wrapped(), io.StringIO()
@@ -116,7 +115,7 @@ def test_a_hook_of_the_script(
     if does_count:
         assert torch.equal(got, gradient(wrapped(), rank))
     else:
-        atol = 1e-5 if name == "own_hook" else 1e-2  # it divides otherwise
+        atol = 1e-5 if name == "own_hook" else 1e-2  # it divides in another order
         assert torch.allclose(got, exact, rtol=1e-2, atol=atol * exact.abs().max().item())
     assert dist.get_world_size() == 1 or torch.equal(got, gradient(wrapped(), rank)) == does_count
     with pytest.raises(RuntimeError, match=r"can only be called once|already"):
@@ -124,7 +123,7 @@ def test_a_hook_of_the_script(
 
 
 def test_compress_in_the_script_replaces_ours(rank: int) -> None:
-    """Which compressor counts then is in test_which_compression_counts.py."""
+    """test_which_compression_counts.py tests which compressor then counts."""
     model, same = wrapped(), wrapped()
     state = ddp.compress(model, "int8")
     assert repr(state) == "<CompressionState of int8>"

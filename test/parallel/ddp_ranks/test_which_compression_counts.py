@@ -1,7 +1,7 @@
-"""What is used and said of compression in the environment, in the script, and by force, in each way of DDP.
+"""The compression used, and the messages: from the environment, the script, and by force, in each way of DDP.
 
-As test/single/torch/compression/test_which_compression_counts.py, about DistributedOptimizer. Between two
-ranks: there a gradient goes to one other rank, so that bytes tell how it travelled.
+Like test/single/torch/compression/test_which_compression_counts.py for DistributedOptimizer. With two ranks a
+gradient goes to one other rank, so the bytes sent show how it travelled.
 """
 
 import contextlib
@@ -25,11 +25,11 @@ from horovod.torch.ddp import group_job
 from horovod.torch.ddp.fsdp import compress_fsdp
 
 ELEMENTS = 300 * 400
-BYTES = {"none": 4.0, "fp16": 2.0, "bit8": 1 + 1 / 128}  # of an element
+BYTES = {"none": 4.0, "fp16": 2.0, "bit8": 1 + 1 / 128}  # per element
 VARIABLES = {
     "module": "HOROVOD_DDP_COMPRESSION", "backend": "HOROVOD_COMPRESSION", "one line": "HOROVOD_COMPRESSION",
 }  # fmt: skip
-# (argument, flag): what is used, and a part of what is said of the two, or ""
+# (argument, flag): the one used, and a part of the message about both, or ""
 TABLE = {
     ("absent", "absent"): ("none", ""),
     ("none", "absent"): ("none", ""),
@@ -54,7 +54,7 @@ OF_SUMS = ["horovod: bit8: 1 of 1 sums, 100.0 % of bytes, 4.0x fewer"]
 
 @pytest.fixture(autouse=True)
 def new_job(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing was said yet, and nothing is said in the environment."""
+    """No message has been logged yet, and the environment sets nothing."""
     if size != 2:
         pytest.skip("between two ranks")
     monkeypatch.setattr(first_step, "_Told", type("Told", (set,), {}))
@@ -71,14 +71,14 @@ def group_for(way: str) -> Iterator[dist.ProcessGroup]:
 
 
 def written() -> int:
-    """Bytes that this process has given others so far: gloo, which writes them, and the core."""
+    """Return the bytes that this process has sent so far: those that gloo writes, and the core's."""
     lines = Path("/proc/self/io").read_text().splitlines()
     by_core = sum(job.run(basics.metrics)["wire_bytes"] for job in group_job.begun())
     return by_core + int(next(line.split()[1] for line in lines if line.startswith("wchar")))
 
 
 def trained(model: torch.nn.Module, steps: int = 3, width: int = 300) -> int:
-    """Train a model; the bytes that this rank has written in the last step."""
+    """Train a model; return the bytes that this rank wrote in the last step."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
     before = 0
     for _ in range(steps):
@@ -109,7 +109,7 @@ def test_the_table(argument: str, flag: str, way: str, rank: int, monkeypatch: p
     with contextlib.redirect_stderr(io.StringIO()) as printed, group_for(way) as group:
         sent = trained(wrapped(way, group, argument))
     is_of_sums = way == "backend" and argument == "absent" and used == "bit8"
-    exact = 400 * (2 if used == "fp16" else BYTES["bit8"] if is_of_sums else 4)  # of the bias
+    exact = 400 * (2 if used == "fp16" else BYTES["bit8"] if is_of_sums else 4)  # the bias's bytes
     assert 0 <= sent - (ELEMENTS * BYTES[used] + exact) < 2500, "what is more is headers"
     begin = [f"horovod: {VARIABLES[way]}=bit8 (--compression) {notice}"] if notice else []
     wanted = [*begin, *(OF_SUMS if is_of_sums else LINES[used])] if rank == 0 else []

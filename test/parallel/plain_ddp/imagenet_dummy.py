@@ -1,7 +1,7 @@
-"""Training of an image classifier as scripts for ImageNet are written, on dummy data: it knows torch alone.
+"""Training of an image classifier as scripts for ImageNet are written, on dummy data, with torch alone.
 
-Steps of the learning rate, momentum, meters averaged over ranks, validation, checkpoints of rank 0 and
-`--resume`, gradients accumulated under no_sync(). Started by torchrun.
+It has learning-rate steps, momentum, meters averaged over ranks, validation, checkpoints of rank 0 and
+`--resume`, and gradients accumulated under no_sync(). torchrun starts it.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 
 class DummyImages(Dataset):
-    """Noise, brighter in one channel by class."""
+    """Noise that is brighter in one channel, by class."""
 
     def __init__(self, count, side, classes):
         self.count, self.side, self.classes = count, side, classes
@@ -56,7 +56,7 @@ def network(classes):
 
 
 class Meter:
-    """A mean over samples, and with `over_ranks` over those of all ranks."""
+    """A mean over samples, and with `over_ranks` over the samples of all ranks."""
 
     def __init__(self):
         self.sum, self.count = 0.0, 0

@@ -1,4 +1,4 @@
-"""The same training in ranks that the script starts itself, by torch.multiprocessing.spawn."""
+"""The same training in ranks that the script starts with torch.multiprocessing.spawn."""
 
 import os
 import socket

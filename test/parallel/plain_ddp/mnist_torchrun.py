@@ -1,6 +1,6 @@
 """MNIST with DistributedDataParallel, started by torchrun, as PyTorch's examples and tutorials write it.
 
-It knows nothing of this package: the tests of scripts nobody may edit run it. Its images are random numbers.
+It does not use this package: it stands for scripts that must not be edited. Its images are random numbers.
 """
 
 import argparse

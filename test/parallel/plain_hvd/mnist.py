@@ -1,4 +1,4 @@
-"""A script for Horovod as there are many: MNIST's sizes, an argument for fp16, and else Compression.none."""
+"""A typical Horovod script: MNIST's sizes, an argument for fp16, and otherwise Compression.none."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""A benchmark for Horovod as there are many: an argument for fp16, and else Compression.none."""
+"""A typical Horovod benchmark: an argument for fp16, and otherwise Compression.none."""
 
 import argparse
 import timeit

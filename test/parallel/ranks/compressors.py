@@ -1,4 +1,4 @@
-"""Compressors as scripts bring their own: of each way to combine what ranks send."""
+"""Compressors as scripts define them: one for each way to combine the ranks' data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ C = hvd.Compression
 
 
 class Halving:
-    """Has nothing but the two methods: such a compressor's outputs are summed, as in Horovod."""
+    """Has only the two methods: the outputs of such a compressor are summed, as in Horovod."""
 
     def compress(self, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype]:
         return (tensor * 0.5).half(), tensor.dtype
@@ -26,7 +26,7 @@ class Halving:
 
 
 class Rounding:
-    """Its codes are gathered."""
+    """A compressor whose codes are gathered."""
 
     combine = "gather"
 
@@ -40,7 +40,7 @@ class Rounding:
 
 
 class TopHalf(Compressor):
-    """Gathers values and places of the larger elements of each rank; how many differs by rank."""
+    """Gathers values and places of the larger elements of each rank, whose number differs by rank."""
 
     combine = "gather"
 
@@ -58,7 +58,7 @@ class TopHalf(Compressor):
 
 
 class WithContext(Compressor):
-    """Codes whose number differs by rank, and a context where the tensor is; without a thought of devices."""
+    """Codes whose number differs by rank, and a context on the tensor's device; the code ignores devices."""
 
     combine = "gather"
 
@@ -75,7 +75,7 @@ class WithContext(Compressor):
 
 
 class Overridden(Bit8Compressor):
-    """Overrides a method, which must then be called: it gives up the core's codec, and calls it by hand."""
+    """Overrides a method, so that Horovod must call it instead of the core's codec."""
 
     calls: ClassVar[Counter[int]] = Counter()  # by thread, which may be a rank
 
@@ -88,7 +88,7 @@ class Overridden(Bit8Compressor):
 
 
 class Halves(Compressor):
-    """Sums exactly, in three rounds of a half, a half and a single number."""
+    """Sums exactly in three rounds: a half, a half and a single number."""
 
     combine = "rounds"
 
@@ -132,9 +132,9 @@ OF_PYTHON = {
     "topk": C.topk(ratio=1),
 }
 CASTS = {"fp16": C.fp16, "bf16": C.bf16}
-# All that leave powers of two of one sign as they are, and their sums over two or four ranks. TopHalf drops
-# half of them; a power of two over the step of int4 or int8 is a whole number but for its last bit, by which
-# random rounding seldom goes down.
+# Compressors that keep powers of two of one sign, and their sums over two or four ranks. TopHalf drops half
+# of them. A power of two over the step of int4 or int8 is a whole number except for its last bit, which
+# random rounding seldom rounds down.
 EXACT_OF_POWERS = {**CASTS, **CODECS, **OF_PYTHON}
 for inexact in ("TopHalf", "random int4", "random int8 of 1024"):
     del EXACT_OF_POWERS[inexact]

@@ -1,6 +1,7 @@
-"""Every test in a rank starts together with the other ranks', in a job that was initialised once.
+"""Every test in a rank starts together with the other ranks', in a job initialised once.
 
-With HOROVOD_TEST_THREADS ranks are threads (../threads_as_ranks.py); ../places.py has where tensors are.
+With HOROVOD_TEST_THREADS ranks are threads (../threads_as_ranks.py); ../places.py defines the place of
+tensors.
 """
 
 import sys

@@ -1,11 +1,11 @@
-"""The operations of horovod.torch as a table of cases, and a slow twin in NumPy, which says what is right.
+"""The operations of horovod.torch as a table of cases, and a slow twin in NumPy with the right results.
 
-    Case(form, dtype, op, ...)       one way to call an operation: every axis that callers can choose
-    inputs(case)                     what each member puts in, made alike on every rank
-    twin(case, parts, me)            what a member must get; gradient_twin() has the gradient of its input
-    call(case, tensors)              the operation itself; checks what its form promises
+    Case(form, dtype, op, ...)       one way to call an operation: every choice of a caller is a field
+    inputs(case)                     the input of each member, generated alike on every rank
+    twin(case, parts, me)            a member's expected result; gradient_twin(): the gradient of its input
+    call(case, tensors)              the operation itself; checks the promises of its form
 
-The dtypes are the rows of Horovod's table (docs/compatibility.md), and those it refuses and we serve.
+The dtypes are the rows of Horovod's table (docs/compatibility.md), and those that only this package serves.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ EXTREMES["uint8"][1] = 1
 
 @dataclass(frozen=True)
 class Case:
-    """``dtype``: of a group, "a+b" gives its members turns. ``op``: "" leaves the default, which is Average.
+    """A call. ``dtype``: of a group, "a+b" alternates between members. ``op``: "" is the default, Average.
 
-    values: "whole" numbers, sums of which are exact in every dtype; "fractions", which round; "extremes" of
-    integers; "special" ones of floats; "powers" of two, which every codec has.
+    values: "whole" numbers, with exact sums in every dtype; "fractions", which round; "extremes" of integers;
+    "special" floats; "powers" of two, which every codec represents.
     """
 
     form: str
@@ -66,9 +66,9 @@ class Case:
     factors: tuple[float, float] = (1.0, 1.0)
     values: str = "whole"
     layout: str = "plain"
-    over: str = "all"  # or "parity": even ranks and odd ones, each among themselves
+    over: str = "all"  # or "parity": even and odd ranks, each as one set
     splits: str = ""  # of alltoall, see SPLITS
-    rows: str = ""  # of what is gathered, see ROWS
+    rows: str = ""  # rows of gathered tensors, see ROWS
     root: int = 0  # of a broadcast: a member's place
     compression: Any = None
     shapes: tuple[tuple[int, ...], ...] = USUAL
@@ -102,7 +102,7 @@ class Case:
         return list(range(size)) if self.over == "all" else list(range(rank % 2, size, 2))
 
     def shapes_for(self, size: int) -> tuple[tuple[int, ...], ...]:
-        """Those that the operation takes: rows are gathered and scattered, as many to each by alltoall."""
+        """Return the operation's shapes: it gathers or scatters rows; alltoall sends equally many to each."""
         has_rows = self.operation not in ("allreduce", "broadcast")
         shapes = tuple(filter(None, self.shapes)) if has_rows else self.shapes
         if self.operation == "alltoall" and not self.splits:
@@ -110,7 +110,7 @@ class Case:
         return shapes
 
     def dtypes(self) -> list[str]:
-        """Of the tensors, in turn."""
+        """Return the dtypes of the tensors, in turn."""
         names = self.dtype.split("+")
         return [names[i % len(names)] for i in range(len(self.shapes) * len(names))]
 
@@ -122,7 +122,7 @@ def ops_of(form: str, dtype: str) -> list[str]:
 
 
 def served(case: Case) -> bool:
-    """Without the Average of truth values, which is refused."""
+    """Return whether the case is served: the Average of booleans is refused."""
     return (case.op or "Average", case.dtype) != ("Average", "bool") or not case.reduces
 
 
@@ -142,7 +142,7 @@ def uneven(sender: int, receiver: int) -> int:
     return (sender + 2 * receiver) % 4
 
 
-# How many rows each member sends to each.
+# The number of rows that each member sends to each other.
 SPLITS: dict[str, Callable[[int, int, int], int]] = {
     "uneven": lambda sender, receiver, size: uneven(sender, receiver),
     "a list": lambda sender, receiver, size: 2,
@@ -159,7 +159,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def filled(case: Case, rank: int, number: int, shape: tuple[int, ...]) -> Array:
-    """What a rank puts in as tensor ``number``."""
+    """Return a rank's input as tensor ``number``."""
     dtype = numpy_dtype(case.dtypes()[number])
     generator = np.random.default_rng([rank, number, len(shape)])
     if case.values == "fractions":
@@ -169,7 +169,7 @@ def filled(case: Case, rank: int, number: int, shape: tuple[int, ...]) -> Array:
         return numbers - (numbers > 0).astype(dtype) if rank == 0 else numbers
     if case.values == "special":
         return np.resize(np.array([np.nan, np.inf, -0.0, 2.0] if rank == 1 else [1.0], dtype), shape)
-    if case.values == "powers":  # sums over four ranks are 6 times one, which e5m2 has
+    if case.values == "powers":  # sums over four ranks are 6 times one, which e5m2 represents
         return np.full(shape, 2.0 ** (rank // 2 + number) * (1 + 1j if dtype.kind == "c" else 1), dtype)
     limit = 3 if case.op == "Product" or dtype.itemsize == 1 or case.op == "Adasum" else 100
     if dtype.kind == "b":
@@ -182,7 +182,7 @@ def filled(case: Case, rank: int, number: int, shape: tuple[int, ...]) -> Array:
 
 
 def inputs(case: Case, members: Sequence[int]) -> list[list[Array]]:
-    """By tensor, then by member."""
+    """Return inputs by tensor, then by member."""
     size = len(members)
 
     def shaped(place: int, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -203,7 +203,7 @@ def inputs(case: Case, members: Sequence[int]) -> list[list[Array]]:
 
 
 def reduction(op: str, parts: list[Array], factors: tuple[float, float] = (1.0, 1.0)) -> Array:
-    """Complex numbers are pairs of reals; what stands there else is oracle.py's."""
+    """Return the reduction of the parts; complex numbers count as pairs of reals. oracle.py computes it."""
     first = parts[0]
     if first.dtype.kind == "c":
         pairs = [np.ascontiguousarray(part).reshape(-1).view(part.real.dtype) for part in parts]
@@ -218,20 +218,20 @@ def reduction(op: str, parts: list[Array], factors: tuple[float, float] = (1.0, 
 
 
 def adasum_of(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Combined in float64."""
+    """Return the combination in float64."""
     whole = reduction("Adasum", [part.detach().double().numpy() for part in parts])
     return tensor_of(whole).to(parts[0].dtype)
 
 
 def share(rows: int, place: int, size: int) -> slice:
-    """The rows of dimension 0 that reducescatter gives to a member: the first ones get one row more."""
+    """Return the rows of dimension 0 that reducescatter gives to a member: the first members get one more."""
     least, more = divmod(rows, size)
     begin = place * least + min(place, more)
     return slice(begin, begin + least + (place < more))
 
 
 def sent_rows(case: Case, sender: int, receiver: int, size: int, rows: int) -> slice:
-    """The rows of a sender that go to a receiver."""
+    """Return the rows of a sender that go to a receiver."""
     if not case.splits:
         return slice(rows // size * receiver, rows // size * (receiver + 1))
     begin = sum(SPLITS[case.splits](sender, r, size) for r in range(receiver))
@@ -239,7 +239,7 @@ def sent_rows(case: Case, sender: int, receiver: int, size: int, rows: int) -> s
 
 
 def twin(case: Case, parts: list[Array], me: int) -> Array:
-    """What the member in place ``me`` gets of what all put in as one tensor."""
+    """Return the result of the member in place ``me``, from all inputs of one tensor."""
     size = len(parts)
     if case.operation == "allgather":
         return np.concatenate(parts)
@@ -253,9 +253,9 @@ def twin(case: Case, parts: list[Array], me: int) -> Array:
 
 
 def gradient_twin(case: Case, parts: list[Array], above: list[Array], me: int) -> Array:
-    """Of what a member put in; ``above``: gradients of all members' results.
+    """Return the gradient of a member's input; ``above``: gradients of all members' results.
 
-    Where Horovod differs from the true adjoint, it averages (allgather, broadcast) or has a factor
+    Horovod differs from the true adjoint in two points: it averages (allgather, broadcast) or has a factor
     (reducescatter).
     """
     size, own = len(parts), parts[me]
@@ -299,7 +299,7 @@ def with_gaps(x: torch.Tensor) -> torch.Tensor:
 
 
 def beginning_anywhere(x: torch.Tensor) -> torch.Tensor:
-    """Kernels read 16 bytes at a time where they can, and this address is no multiple of that."""
+    """Return a tensor at an address that is no multiple of the 16 bytes that kernels read at a time."""
     return torch.cat([torch.ones(1, dtype=x.dtype, device=x.device), x.reshape(-1)])[1:].view(x.shape)
 
 
@@ -321,7 +321,7 @@ def laid_out(case: Case, x: Array, place: Place) -> torch.Tensor:
 
 
 def same(result: torch.Tensor, want: Array, tolerance: float | None, place: Place, what: object) -> None:
-    """In this place, and equal within the tolerance; None: to the bit, with signs of zeros."""
+    """Check a result's place, and its values within the tolerance; None: to the bit, with signs of zeros."""
     got = array_of(result)
     assert result.device == place.device, what
     assert (got.shape, got.dtype) == (want.shape, want.dtype), f"{what}: {got.shape} {got.dtype}"
@@ -340,7 +340,7 @@ def same(result: torch.Tensor, want: Array, tolerance: float | None, place: Plac
 
 
 def tolerance_of(case: Case, parts: list[Array]) -> float | None:
-    """What may be lost in an element: nothing, or some roundings of what is added, not of the result."""
+    """Return the error allowed in an element: none, or some roundings of inputs, but not of the result."""
     first = parts[0]
     if not case.reduces:
         return None
@@ -350,7 +350,7 @@ def tolerance_of(case: Case, parts: list[Array]) -> float | None:
     wide = np.complex128 if first.dtype.kind == "c" else np.float64
     total = sum(np.abs(part.astype(wide)) for part in parts) * max(1.0, case.factors[0] * case.factors[1])
     epsilon = float(finfo(first.real.dtype if first.dtype.kind == "c" else first.dtype).eps)
-    if case.op == "Adasum":  # of dot products
+    if case.op == "Adasum":  # because of its dot products
         return 10 * epsilon * float(np.max(total, initial=1.0))
     return 2 * epsilon * float(np.max(total, initial=0.0))
 
@@ -378,7 +378,7 @@ def arguments(case: Case, members: list[int], me: int, process_set: Any) -> dict
 
 
 def begin(case: Case, tensors: list[torch.Tensor], name: str | None, **how: Any) -> list[Any]:
-    """Of a group one result or handle, else one for each tensor."""
+    """Start the operation; return one result or handle for a group, otherwise one for each tensor."""
     begun = []
     for i, given in enumerate([tensors] if case.is_grouped else tensors):
         begun.append(getattr(hvd, case.form)(given, name=name and f"{name}.{i}", **how))
@@ -387,7 +387,7 @@ def begin(case: Case, tensors: list[torch.Tensor], name: str | None, **how: Any)
 
 
 def finish(case: Case, tensors: list[torch.Tensor], begun: list[Any]) -> list[Any]:
-    """Results by tensor, of alltoall with splits (output, received); checks the kinds of what is returned."""
+    """Return results by tensor, of alltoall with splits (output, received); check the types returned."""
     results: list[Any] = []
     for given in begun:
         result = given
@@ -409,13 +409,13 @@ def call(case: Case, tensors: list[torch.Tensor], name: str | None, **how: Any) 
 
 
 def assert_usable() -> None:
-    """The job goes on after an error, and a name that failed can be used again."""
+    """Check that the job continues after an error, and that a failed name can be used again."""
     total = hvd.allreduce(torch.ones(4), name="still usable", op=hvd.Sum)
     assert torch.equal(total, torch.full((4,), float(hvd.size())))
 
 
 def assert_same_bits_everywhere(*tensors: torch.Tensor, process_set: Any = None) -> None:
-    """Those of all ranks, gathered as bytes from where they are."""
+    """Check that all ranks have the same bytes, gathered from their place."""
     how = {} if process_set is None else {"process_set": process_set}
     bits = np.frombuffer(b"".join(array_of(tensor).tobytes() for tensor in tensors), np.uint8)
     flat = torch.from_numpy(bits.copy()).to(tensors[0].device)
@@ -424,7 +424,7 @@ def assert_same_bits_everywhere(*tensors: torch.Tensor, process_set: Any = None)
 
 
 class Run:
-    """One rank's part in a case: what it puts in, and where it stands among the members."""
+    """One rank's part in a case: its inputs, and its place among the members."""
 
     def __init__(self, case: Case, place: Place, sets: list[Any] | None = None) -> None:
         rank = hvd.rank()
@@ -450,7 +450,7 @@ class Run:
             assert_same_bits_everywhere(*inexact, process_set=self.set)
 
     def output(self, result: Any) -> torch.Tensor:
-        """Of alltoall, which also tells the numbers of rows where splits were given, and by a handle."""
+        """Return alltoall's output; with splits, or by a handle, it also returns the numbers of rows."""
         size = len(self.members)
         if "splits" not in self.how and "async" not in self.case.form:
             return result

@@ -1,6 +1,6 @@
-"""op=Adasum: sums that leave out what gradients have in common, pair by pair (Maleki et al. 2020).
+"""op=Adasum: pairwise sums that leave out what gradients have in common (Maleki et al. 2020).
 
-In all forms and dtypes it is the twin's of test_contract.py; here is what is special about it.
+test_contract.py compares all forms and dtypes with the twin; this file tests Adasum's special properties.
 
 adasum(a, b) = (1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b
 """
@@ -28,7 +28,7 @@ def assert_near(result: torch.Tensor, want: torch.Tensor, dtype: torch.dtype) ->
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_equal_opposite_and_orthogonal(dtype: torch.dtype, rank: int, size: int) -> None:
-    """Of equal vectors one is left; orthogonal ones are added; zeros change nothing."""
+    """Of equal vectors one is left; orthogonal vectors are added; zeros change nothing."""
     same = numbers(0, dtype, (50,))
     assert_near(hvd.allreduce(same, op=hvd.Adasum), same, dtype)
     unit = torch.zeros(size, dtype=dtype)
@@ -40,7 +40,7 @@ def test_equal_opposite_and_orthogonal(dtype: torch.dtype, rank: int, size: int)
 
 
 def test_each_tensor_is_combined_by_itself(rank: int, size: int) -> None:
-    """Also those that travel together: fused ones, and members of a group."""
+    """The same holds for tensors that travel together: fused tensors, and members of a group."""
     parts = [[numbers(r + 7 * i, torch.float64, (i + 3,)) for i in range(10)] for r in range(size)]
     wants = [adasum_of([parts[r][i] for r in range(size)]) for i in range(10)]
     handles = [hvd.allreduce_async(t, op=hvd.Adasum, name=f"f{i}") for i, t in enumerate(parts[rank])]
@@ -56,7 +56,7 @@ def test_each_tensor_is_combined_by_itself(rank: int, size: int) -> None:
     ids=str,
 )
 def test_squares_beyond_the_dtype(dtype: torch.dtype, scale: float, rank: int, size: int) -> None:
-    """Dot products are wide: Adasum of scaled gradients is the scaled Adasum."""
+    """Dot products have a wide range: Adasum of scaled gradients is the scaled Adasum."""
     parts = [numbers(r, dtype, (50,)) for r in range(size)]
     result = hvd.allreduce(parts[rank] * scale, op=hvd.Adasum)
     assert_near(result / scale, adasum_of(parts), dtype)

@@ -1,6 +1,6 @@
-"""Complex tensors are compressed and trained as if real and imaginary parts had been given by themselves.
+"""Complex tensors are compressed and trained like separate real and imaginary parts.
 
-Every operation has them in test_contract.py, and there with compressors of scripts, too.
+test_contract.py covers every operation, also with compressors of scripts.
 """
 
 from itertools import product
@@ -27,7 +27,7 @@ COMPRESSIONS = ["none", "fp16", "bf16", "bit16", "bit8", "int8", "int4", "topk",
 
 
 def numbers(rank: int) -> torch.Tensor:
-    """Whole numbers, whose sums are exact, and whose parts differ."""
+    """Return whole numbers, with exact sums and different parts."""
     generator = torch.Generator().manual_seed(rank)
     real, imaginary = torch.randint(-50, 50, (2, 6, 4), generator=generator).float()
     return torch.complex(real, imaginary)
@@ -38,7 +38,7 @@ def numbers(rank: int) -> torch.Tensor:
     [
         (form, compression)
         for form, compression in product(COMPRESSED, COMPRESSIONS)
-        if form in ALLREDUCES or compression not in ("topk", "powersgd")  # which rows are not scattered with
+        if form in ALLREDUCES or compression not in ("topk", "powersgd")  # they do not scatter rows
     ],
 )
 @pytest.mark.parametrize("layout", ["plain", "conjugated"])
@@ -65,7 +65,7 @@ OPTIMIZED = {
 @pytest.mark.parametrize("compression", OPTIMIZED.values(), ids=OPTIMIZED.keys())
 @pytest.mark.parametrize("groups", [None, 1])
 def test_optimizer(compression: str, groups: int | None, rank: int) -> None:
-    """Parameters end as pairs of reals would, bit for bit: factors are powers of two, and round nothing."""
+    """Parameters end like pairs of reals, bit for bit: factors are powers of two, which do not round."""
     models = [Pairs(torch.complex64, is_complex) for is_complex in (True, False)]
     for model, what in zip(models, ("complex", "pairs"), strict=True):
         rules = {"*.weight": compression, "*": "none"}

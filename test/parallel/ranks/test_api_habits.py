@@ -1,4 +1,4 @@
-"""What training scripts do with hvd besides calling it by the book."""
+"""Frequent habits of training scripts that use hvd in other ways than the manual."""
 
 import os
 import random
@@ -16,7 +16,7 @@ import horovod.torch as hvd
 
 
 def test_averaging_a_metric(rank: int, size: int) -> None:
-    """A loss with its history, a plain number, an accuracy: 0-dimensional tensors under a name."""
+    """A loss with its history, a plain number, an accuracy: named 0-dimensional tensors."""
     loss = (torch.full((3,), float(rank), requires_grad=True) * 2).mean()
     for _ in range(3):
         assert hvd.allreduce(loss, name="avg_loss").item() == size - 1
@@ -25,7 +25,7 @@ def test_averaging_a_metric(rank: int, size: int) -> None:
 
 
 def test_numbers_of_numpy(rank: int, size: int) -> None:
-    """Factors, roots, ranks and names are often computed."""
+    """Factors, roots, ranks and names are often computed values."""
     own = torch.full((3,), float(rank + 1))
     total = float(sum(range(1, size + 1)))
     for factor in (np.float64(0.5), np.float32(0.5), 2, np.int64(2), torch.tensor(0.5).item()):
@@ -40,7 +40,7 @@ def test_numbers_of_numpy(rank: int, size: int) -> None:
 
 
 def test_threads(rank: int, size: int) -> None:
-    """Operations may come from several threads; names tell them apart."""
+    """Operations may come from several threads; names match them."""
     failures: list[BaseException] = []
 
     def work(thread: int) -> None:
@@ -61,7 +61,7 @@ def test_threads(rank: int, size: int) -> None:
 
 
 def test_other_threads_run_while_one_waits(rank: int) -> None:
-    """Waiting does not hold the interpreter's lock."""
+    """Waiting releases the interpreter's lock."""
     counted = 0
     if rank == 0:
         waiting = threading.Thread(target=lambda: hvd.allreduce(torch.ones(2), name="slow"))
@@ -100,7 +100,7 @@ def test_in_place_on_data_of_parameters(rank: int, size: int) -> None:
 
 
 def test_only_rank_0_does_something(rank: int, size: int) -> None:
-    """Saving a checkpoint: the others wait, then all resume from what rank 0 has."""
+    """Saving a checkpoint: the others wait, then all resume from rank 0's."""
     if rank == 0:
         time.sleep(0.05)
     hvd.barrier()
@@ -113,7 +113,7 @@ def test_only_rank_0_does_something(rank: int, size: int) -> None:
 
 
 class RankOfTheWorker(Dataset[torch.Tensor]):
-    """What a worker sees when it seeds or shards by rank."""
+    """A dataset whose workers seed or shard by rank."""
 
     def __len__(self) -> int:
         return 4
@@ -135,7 +135,7 @@ def test_forked_workers_know_their_rank(rank: int, size: int) -> None:
 
 
 def test_data_loader_with_forked_workers(rank: int, size: int) -> None:
-    """Workers inherit the memory of a rank, not its part in the job."""
+    """Workers inherit the memory of a rank, but are not part of the job."""
     data = TensorDataset(torch.arange(8.0 * size))
     sampler = DistributedSampler(data, num_replicas=hvd.size(), rank=hvd.rank(), shuffle=False)
     with warnings.catch_warnings():
@@ -149,8 +149,9 @@ def test_data_loader_with_forked_workers(rank: int, size: int) -> None:
 
 
 def test_thousands_of_names_in_random_order(rank: int, size: int) -> None:
-    """Ten thousand, for two ranks that share memory; others need longer for each, and are given more than
-    the response cache holds (1024).
+    """Ten thousand names with two ranks that share memory.
+
+    Other worlds need longer for each name, and use more names than the response cache holds (1024).
     """
     others = {"HOROVOD_TRANSPORT", "HOROVOD_TEST_EMULATED_GPU"} & os.environ.keys()
     names = 10_000 if size == 2 and not others else 2_000
@@ -166,10 +167,10 @@ def test_thousands_of_names_in_random_order(rank: int, size: int) -> None:
             assert torch.equal(hvd.synchronize(handles[i]), torch.full((3,), size * i + offset))
 
     for _ in range(2):
-        one_round()  # caches and allocators fill
+        one_round()  # to fill caches and allocators
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for _ in range(2):
         one_round()
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    # 0.8 KB for each operation: less than a tensor, its handle and its request take when they are kept.
+    # 0.8 KB for each operation: less than a leaked tensor with its handle and request.
     assert grown < 16 * 1024, f"the peak of memory grew by {grown} KB when nothing new was asked for"

@@ -1,4 +1,4 @@
-"""join: ranks with uneven work. Who has joined changes nothing in the others' allreduces, until all have."""
+"""join: ranks with uneven work. A joined rank changes nothing in the others' allreduces."""
 
 import time
 from contextlib import nullcontext
@@ -33,7 +33,7 @@ def same_everywhere(number: int) -> bool:
 def test_allreduce_while_a_rank_has_joined(
     dtype: str, op: str, known: bool, place: Place, rank: int, size: int
 ) -> None:
-    """It counts as zeros in sums. The average divides by all ranks, also by those that have joined."""
+    """It counts as zeros in sums. The average divides by all ranks, including joined ones."""
     case = Case("allreduce", dtype, op)
     for early in range(size if served(case) else 0):
         for shape in ((17,), (5, 7)):
@@ -68,7 +68,7 @@ def test_all_join_at_once_again_and_again(device: int) -> None:
 
 @pytest.mark.parametrize("named", [False, True])
 def test_uneven_work(named: bool, rank: int, size: int) -> None:
-    """Rank r has r + 1 batches. Unnamed operations find each other afterwards, as named ones do."""
+    """Rank r has r + 1 batches. Unnamed operations match afterwards, as named operations do."""
     for epoch in range(3):
         for batch in range(rank + 1):
             name = f"batch.{batch}" if named else None
@@ -110,7 +110,7 @@ def test_two_ranks_have_joined(rank: int, size: int) -> None:
 
 
 def test_what_was_submitted_before_join_is_finished(rank: int, size: int) -> None:
-    """The background thread stays alive while join blocks: a pending operation is this rank's own work."""
+    """The background thread runs while join blocks: a pending operation is this rank's own."""
     if rank == 0:
         pending = hvd.allreduce_async(torch.full((4,), 7.0), op=hvd.Sum, name="before join")
         hvd.join()
@@ -159,7 +159,7 @@ def test_mismatch_among_those_that_work(rank: int, size: int) -> None:
 
 
 def test_training_with_uneven_batches(rank: int, size: int) -> None:
-    """The usual loop: DistributedOptimizer, more batches on some ranks, join, equal models in the end."""
+    """The usual loop: DistributedOptimizer, more batches on some ranks, join, equal models at the end."""
     with seeded(3):
         model = torch.nn.Linear(4, 2)
     optimizer = hvd.DistributedOptimizer(
@@ -170,7 +170,7 @@ def test_training_with_uneven_batches(rank: int, size: int) -> None:
         model(torch.full((1, 4), float(batch))).sum().backward()
         optimizer.step()
     last = hvd.join()
-    # The ranks that stopped early lack the last steps: the one that came last has them all.
+    # The ranks that stopped early lack the last steps: the last rank to join has them all.
     hvd.broadcast_parameters(model.state_dict(), root_rank=last)
     assert_same_bits_everywhere(model.weight)
 

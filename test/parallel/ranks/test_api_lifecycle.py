@@ -1,4 +1,4 @@
-"""init, shutdown and who am I: sub-worlds, static process sets, errors outside of init() ... shutdown()."""
+"""init, shutdown and ranks: sub-worlds, static process sets, errors outside of init() ... shutdown()."""
 
 import os
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ QUERIES = [
 
 @pytest.fixture
 def outside(rank: int, size: int) -> Iterator[None]:
-    """The test runs after shutdown(), and the job of all ranks is there again after it."""
+    """The test runs after shutdown(), and the job of all ranks exists again after it."""
     hvd.shutdown()
     yield
     hvd.shutdown()
@@ -30,7 +30,7 @@ def outside(rank: int, size: int) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def no_dynamic_sets(job: None) -> Iterator[None]:
-    """Other files of one job may have asked for them."""
+    """Other files of one job may have requested them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("HOROVOD_DYNAMIC_PROCESS_SETS", raising=False)
         yield
@@ -43,7 +43,7 @@ def initialized(**how: Any) -> Iterator[None]:
     hvd.init(**how)
     try:
         yield
-        hvd.barrier()  # nobody leaves while others still ask
+        hvd.barrier()  # no rank leaves while others still query
     finally:
         hvd.shutdown()
 
@@ -85,12 +85,12 @@ def test_outside_of_a_job(outside: None) -> None:
     for operation in operations:
         with pytest.raises(hvd.HorovodInternalError):
             operation()
-    hvd.shutdown()  # again: harmless
+    hvd.shutdown()  # a second call is harmless
 
 
 def test_pending_operations_end_with_shutdown(rank: int) -> None:
     pending = hvd.allreduce_async(torch.ones(3), name=f"only {rank}")
-    hvd.barrier()  # a rank that leaves first would stop the others from asking
+    hvd.barrier()  # a rank that leaves first would stop the others' queries
     hvd.shutdown()
     try:
         assert not hvd.is_initialized()
@@ -120,7 +120,7 @@ def test_comm_of_all_ranks(outside: None, rank: int, size: int) -> None:
 
 
 def test_comm_of_some_ranks(outside: None, rank: int, size: int) -> None:
-    """The two halves are jobs of their own, at the same time."""
+    """The two halves are separate jobs at the same time."""
     half = size // 2
     low = rank < half
     with initialized(comm=list(range(half)) if low else list(range(half, size))):
@@ -152,7 +152,7 @@ def test_mpi4py_communicators(outside: None, rank: int, size: int) -> None:
 
 
 def test_mpi4py_beside_operations_in_flight(rank: int, size: int) -> None:
-    """With support of threads, scripts may call MPI themselves while the engine works."""
+    """With thread support, scripts may call MPI while the engine works."""
     MPI = pytest.importorskip("mpi4py.MPI")
     if not hvd.mpi_threads_supported():
         pytest.skip("MPI without support of threads")
@@ -186,7 +186,7 @@ def test_sets_from_communicators_cannot_come_later(outside: None) -> None:
 
 
 def test_a_start_that_fails_on_one_rank_fails_on_all(outside: None, rank: int) -> None:
-    """Rank 0 alone writes the timeline, and cannot."""
+    """Only rank 0 writes the timeline, and here it cannot."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOROVOD_TIMELINE", "/no/such/folder/timeline.json")
         with pytest.raises(ValueError) as caught:

@@ -1,4 +1,4 @@
-"""Process sets that are added and removed while the job runs. Each operation over them: test_contract.py."""
+"""Process sets added and removed while the job runs. test_contract.py tests each operation over them."""
 
 import numpy as np
 import pytest
@@ -97,7 +97,7 @@ def test_ranks_that_do_not_exist(ranks: list[int]) -> None:
 
 
 def assert_refused_everywhere(process_set: hvd.ProcessSet) -> None:
-    """A ValueError on the rank that asks, before anything is sent."""
+    """Check for a ValueError on the calling rank, before anything is sent."""
     for form in FORMS:
         how = {"root_rank": 0} if form.startswith("broadcast") else {}
         given = [torch.ones(4)] * 2 if form.startswith("grouped") else torch.ones(4)
@@ -154,7 +154,7 @@ def test_mismatch_within_a_set_fails_that_set_only(
 
 
 def test_one_name_in_several_sets_at_once(mine: hvd.ProcessSet, rank: int, size: int) -> None:
-    """Names are per set, those of unnamed operations too."""
+    """Names are per set, also those of unnamed operations."""
     if rank % 2:
         handles = [hvd.allreduce_async(torch.ones(3), name="n", op=hvd.Sum)]
         handles.append(hvd.allreduce_async(torch.ones(3), name="n", op=hvd.Sum, process_set=mine))
@@ -177,7 +177,7 @@ def test_unnamed_operations_on_a_set_do_not_disturb_others(
 def test_a_stalled_operation_holds_up_its_set_only(
     parity: list[hvd.ProcessSet], mine: hvd.ProcessSet, rank: int, size: int
 ) -> None:
-    """Rank 0 waits for everybody in the global set; the odd ranks work among themselves, then come too."""
+    """Rank 0 waits for all ranks in the global set; the odd ranks work in their set, then join in."""
     if mine is parity[1]:
         for i in range(20):
             assert hvd.allreduce(torch.ones(3), op=hvd.Sum, name=f"{i}", process_set=mine)[0] == mine.size()
@@ -187,7 +187,7 @@ def test_a_stalled_operation_holds_up_its_set_only(
         pending = hvd.allreduce_async(torch.ones(3), name="late", op=hvd.Sum)
         hvd.barrier()
         assert not hvd.poll(pending)
-    hvd.barrier()  # the odd ranks come when all the others have looked
+    hvd.barrier()  # the odd ranks come when all others have checked
     if mine is parity[1]:
         pending = hvd.allreduce_async(torch.ones(3), name="late", op=hvd.Sum)
     assert hvd.synchronize(pending)[0] == size
@@ -197,15 +197,15 @@ def test_a_barrier_waits_for_its_set_only(
     parity: list[hvd.ProcessSet], mine: hvd.ProcessSet, rank: int
 ) -> None:
     if mine is parity[0]:
-        hvd.barrier(mine)  # the odd ranks have not been here
+        hvd.barrier(mine)  # the odd ranks have not been in this barrier
         hvd.barrier()
     else:
-        hvd.barrier()  # so the even ranks are through theirs
+        hvd.barrier()  # the even ranks have therefore passed theirs
         hvd.barrier(mine)
 
 
 def test_sets_that_overlap(rank: int, size: int) -> None:
-    """Operations of one rank in two sets, submitted in different orders, do not wait for each other."""
+    """One rank's operations in two sets, submitted in different orders, do not wait for each other."""
     if size < 4:
         pytest.skip("needs four ranks")
     left, right = hvd.add_process_set([0, 1, 2]), hvd.add_process_set([1, 2, 3])

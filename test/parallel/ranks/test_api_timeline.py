@@ -1,4 +1,4 @@
-"""The timeline as scripts use it: started and stopped while the job runs, and readable at once."""
+"""The timeline in scripts: started and stopped while the job runs, and readable at once."""
 
 import contextlib
 import json
@@ -28,13 +28,13 @@ OPERATIONS: dict[str, Callable[[], object]] = {
 
 @pytest.fixture
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for all ranks: rank 0 writes, and all ranks read."""
+    """One folder for all ranks: rank 0 writes the file, and all ranks read it."""
     return Path(hvd.broadcast_object(str(tmp_path_factory.mktemp("timeline") / "timeline.json")))
 
 
 @contextlib.contextmanager
 def recorded(path: Path, **how: Any) -> Iterator[None]:
-    """The block is in a timeline; at its end rank 0, which writes, has stopped."""
+    """Record the block in a timeline; at its end rank 0, which writes, has stopped."""
     hvd.start_timeline(str(path), **how)
     yield
     hvd.stop_timeline()
@@ -43,7 +43,7 @@ def recorded(path: Path, **how: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def job_with(monkeypatch: pytest.MonkeyPatch, **variables: str | None) -> Iterator[None]:
-    """Runs the block in a new job with these variables; None removes one."""
+    """Run the block in a new job with these variables; None removes one."""
     hvd.shutdown()
     with monkeypatch.context() as environment:
         for name, text in variables.items():
@@ -59,13 +59,13 @@ def job_with(monkeypatch: pytest.MonkeyPatch, **variables: str | None) -> Iterat
 
 
 def soon_in(path: Path) -> list[dict[str, Any]]:
-    """The file as it is a tenth of a second after an operation: valid JSON, without closing it first."""
+    """Read the file a tenth of a second after an operation: it is valid JSON without being closed."""
     time.sleep(0.1)
     return json.loads(path.read_text())
 
 
 def names(events: list[dict[str, Any]]) -> list[str]:
-    """What begins or happens; what ends has begun."""
+    """Return the names of begins and instants; every end has a begin."""
     return [str(event.get("name")) for event in events if event["ph"] != "E"]
 
 
@@ -81,20 +81,20 @@ def test_an_operation_is_readable_at_once(operation: str, path: Path, rank: int,
                 tensors = [e["args"]["name"] for e in events if e.get("name") == "process_name"]
                 assert f"{operation.lower()}.apple" in tensors
                 assert {event["ph"] for event in events} <= set("MBEXi")
-                # While negotiating, a tick for each rank, named after it.
+                # During negotiation, an instant for each rank has its number as name.
                 assert all(found.count(str(r)) >= 1 for r in range(size))
                 assert "CYCLE_START" not in found
             hvd.barrier()
 
 
 def spans(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without barriers: the other ranks are at the next test's, in the middle of which the file may end."""
+    """Return spans, without barriers: others may be in the next test, in which the file may end."""
     barriers = {e["pid"] for e in events if e["ph"] == "M" and "barrier" in e["args"]["name"]}
     return [event for event in events if event["ph"] in "BEXi" and event["pid"] not in barriers]
 
 
 def test_spans_are_well_formed(path: Path, rank: int) -> None:
-    """Whatever begins ends, time does not run backwards, and the end says dtype and shape."""
+    """Every begin has an end, time does not run backwards, and the end has dtype and shape."""
     with recorded(path):
         for operation in OPERATIONS.values():
             operation()
@@ -135,7 +135,7 @@ def test_cycles_are_marked_when_asked(path: Path, rank: int) -> None:
 
 
 def test_several_in_a_row(path: Path, rank: int) -> None:
-    """Each file has what ran while it was open, and nothing else."""
+    """Each file has only the operations of the time in which it was open."""
     files = [path.with_name(f"timeline.{i}.json") for i in range(3)]
     for i, file in enumerate(files):
         with recorded(file, mark_cycles=bool(i % 2)):
@@ -217,7 +217,7 @@ def test_without_dynamic_at_init_it_is_an_error(tmp_path: Path, monkeypatch: pyt
 
 
 def test_timeline_named_at_init(path: Path, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """HOROVOD_TIMELINE=<file>: written from init() on, by rank 0."""
+    """HOROVOD_TIMELINE=<file>: rank 0 writes it from init() on."""
     with job_with(monkeypatch, HOROVOD_TIMELINE=str(path), HOROVOD_TIMELINE_MARK_CYCLES="1"):
         hvd.allreduce(torch.ones(3), name="apple")
         if rank == 0:

@@ -1,4 +1,4 @@
-"""Scripts that look at gradients between backward() and step(), and of which ranks use different parts.
+"""Scripts that read gradients between backward() and step(), or use different parameters on some ranks.
 
 Random scripts (test_random_scripts.py) do this in many more ways, and are compared with one process.
 """
@@ -16,7 +16,7 @@ import horovod.torch as hvd
 from horovod.torch import errors
 
 COMPRESSIONS = ("none", "fp16", "bit8:min_elements=0", "int4:error_feedback=1,min_elements=0")
-pytestmark = pytest.mark.filterwarnings("ignore")  # of gradients that are too small to be compressed
+pytestmark = pytest.mark.filterwarnings("ignore")  # about gradients that are too small for compression
 
 
 # Ranks may be threads, which share torch's random numbers: models are rank 0's, inputs come from generators.
@@ -62,7 +62,7 @@ def wrapped(model: nn.Module, **options: object) -> torch.optim.Optimizer:
 def test_amp_with_branches(
     compression: str, groups: int | None, waits: bool, calls_unscale: bool, rank: int, size: int
 ) -> None:
-    """All ranks leave out the step in which one overflows, whoever zeroes gradients after it."""
+    """All ranks skip the step in which one rank overflows, whichever zeroes its gradients afterwards."""
     model = model_of(size)
     optimizer = wrapped(model, compression=compression, groups=groups, wait_in_backward=waits)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
@@ -100,7 +100,7 @@ def test_a_shared_parameter_is_reduced_once(rank: int, size: int) -> None:
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("skips", [False, True])
 def test_a_gan(named: bool, skips: bool, rank: int, size: int) -> None:
-    """Generator and discriminator have equal names, and a loss goes through both."""
+    """Generator and discriminator use the same names, and a loss passes through both."""
     players = [nn.Linear(8, 8), nn.Linear(8, 1)]
     for player in players:
         same_everywhere(player)
@@ -127,7 +127,7 @@ def test_a_gan(named: bool, skips: bool, rank: int, size: int) -> None:
 
 
 def test_a_later_pass_adds_what_its_rank_lacked(rank: int, size: int) -> None:
-    """Rank 0 needs two passes for what others do in one."""
+    """Rank 0 needs two passes for the work that others do in one."""
     model = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
     optimizer = wrapped(model, op=hvd.Sum)
     x = torch.ones(1, 2)

@@ -1,4 +1,4 @@
-"""Compressors that send less than every element, and those of users: what must come out of them."""
+"""Compressors that send fewer elements, and compressors of users: their expected results."""
 
 import itertools
 
@@ -18,12 +18,12 @@ def noise(rank: int, *shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def low_rank(rank: int, columns: int) -> torch.Tensor:
-    """Shape (30, 50): a matrix whose sum over ranks has this many independent columns."""
+    """Return a (30, 50) matrix whose sum over ranks has this many independent columns."""
     return noise(rank, 30, columns) @ noise(7, columns, 50)
 
 
 def top(tensor: torch.Tensor, k: int) -> torch.Tensor:
-    """The k largest, the first of equal ones, all else zero; by sorting."""
+    """Return the k largest, the first of equal ones, all else zero; by sorting."""
     flat = tensor.reshape(-1)
     order = sorted(range(flat.numel()), key=lambda i: (-abs(float(flat[i])), i))[:k]
     kept = torch.zeros_like(flat)
@@ -74,7 +74,7 @@ def test_powersgd_has_matrices_of_low_rank_exactly(dtype: torch.dtype, rank: int
 
 
 def test_powersgd_has_matrices_of_lower_rank_exactly_too(rank: int, size: int) -> None:
-    """Columns that there is no use for must not count twice, nor be lost for later steps."""
+    """Superfluous columns must neither count twice, nor be lost for later steps."""
     for x in (torch.ones(60, 70), torch.eye(60, 70) * (torch.arange(60) < 2).float().unsqueeze(1)):
         for _ in range(3):
             average = hvd.allreduce(x, name="lower", compression=hvd.Compression.powersgd)
@@ -88,7 +88,7 @@ def test_powersgd_has_matrices_of_lower_rank_exactly_too(rank: int, size: int) -
 
 
 def test_powersgd_projects_and_is_the_same_everywhere(rank: int, size: int) -> None:
-    """What is lost is orthogonal to what arrives; goes on from the last step, and so gets better."""
+    """The error is orthogonal to the result; each step starts from the last, and so improves."""
     x, want = noise(rank, 60, 80), sum(noise(r, 60, 80) for r in range(size))
     best = want - torch.linalg.svd(want).U[:, :2] @ (torch.linalg.svd(want).U[:, :2].t() @ want)
     errors = {}
@@ -145,7 +145,7 @@ def test_one_rank_alone_loses_nothing(rank: int, size: int) -> None:
 
 def test_a_registered_compressor_works_by_name(rank: int, size: int) -> None:
     class Signs(Compressor):
-        """One bit of meaning in a byte, and a magnitude."""
+        """One significant bit in a byte, and a magnitude."""
 
         combine = "gather"
 
@@ -170,7 +170,7 @@ def test_a_registered_compressor_works_by_name(rank: int, size: int) -> None:
 
 
 def test_replicas_stay_identical(rank: int, size: int) -> None:
-    """A hundred steps of gradients that depend on the weights: a bit that differs would not go away."""
+    """A hundred steps of gradients that depend on the weights: a wrong bit would persist."""
     compressions = [hvd.Compression.topk(ratio=0.05), hvd.Compression.powersgd(rank=2), hvd.Compression.bit8]
     for i, compression in enumerate(compressions):
         weights = noise(99, 50, 70)

@@ -1,4 +1,4 @@
-"""Compressors that talk in rounds: sums are right, whoever waits for what, and in which order."""
+"""Compressors with several rounds: sums are right in every order of waiting."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ def test_ranks_may_start_and_wait_in_different_orders(mirrored: str, rank: int, 
 
 
 def test_what_else_is_waited_for_keeps_rounds_going(rank: int, size: int, total: float) -> None:
-    """Some ranks wait for the rounds, the others first for something that comes after them."""
+    """Some ranks wait for the rounds, the others first for an operation after them."""
     for other in (
         hvd.barrier,
         lambda: hvd.broadcast(torch.ones(3), 0, name="b"),
@@ -62,7 +62,7 @@ def test_join_finishes_what_was_started(rank: int, size: int, total: float) -> N
     handle = hvd.allreduce_async(ones(rank), name="before join", op=hvd.Sum, compression=Halves)
     if rank == size - 1:
         result = hvd.synchronize(handle)
-        # The others have joined, or will: they stand in with zeros.
+        # The others have joined, or will: they contribute zeros.
         alone = hvd.allreduce(ones(0), name="alone", op=hvd.Sum, compression=hvd.Compression.powersgd)
         assert torch.all(alone >= 1)
     assert hvd.join() >= 0

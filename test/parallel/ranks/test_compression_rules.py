@@ -1,4 +1,4 @@
-"""DistributedOptimizer with every way to compress gradients: replicas stay the same, and learn."""
+"""DistributedOptimizer with every way to compress gradients: replicas stay equal, and learn."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -37,7 +37,7 @@ def distributed(model: nn.Module, **options: Any) -> Any:
 
 
 def trained(rank: int, steps: int, **options: Any) -> tuple[nn.Sequential, float, float]:
-    """A model that learns to return its input, and its first and last loss on this rank's data."""
+    """Train a model to return its input; return its first and last loss on this rank's data."""
     model = same_model()
     optimizer = distributed(model, **options)
     x = torch.randn(64, 40, generator=torch.Generator().manual_seed(rank))
@@ -63,7 +63,7 @@ def test_replicas_are_the_same_and_learn(compression: Any, rank: int) -> None:
 
 
 def test_other_ways_to_reduce(rank: int, size: int) -> None:
-    """Groups and predivision change nothing but how gradients travel."""
+    """Groups and predivision change only how gradients travel."""
     rules = {"*.weight": "powersgd:rank=1", "*": "none"}
     want, _, _ = trained(rank, 8, compression=rules)
     for options in ({"groups": 1}, {"groups": 3}, {"gradient_predivide_factor": 2.0}):
@@ -92,7 +92,7 @@ def test_scripts_that_say_nothing(rank: int, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_sparse_gradients(rank: int, size: int) -> None:
-    """They travel as they are, or as dense ones, which are compressed."""
+    """They travel sparse, or as dense gradients, which are compressed."""
     for sparse_as_dense, compression in [(False, "topk:k=1"), (True, "topk:k=1"), (True, "powersgd:rank=1")]:
         with seeded(4):
             embedding = nn.Embedding(100, 20, sparse=True)

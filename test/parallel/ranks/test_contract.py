@@ -1,4 +1,4 @@
-"""Every way to call every operation gives what the twin says, wherever tensors are: see contract.py."""
+"""Every call of every operation gives the twin's result, wherever tensors are: see contract.py."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -55,11 +55,11 @@ TELLING = ["allreduce", "allgather", "broadcast_", "alltoall", "reducescatter_as
 
 
 def is_told(form: str, dtype: str) -> bool:
-    """Every form with one dtype, and every dtype with one form, where both together find nothing more."""
+    """Return whether to test: every form with one dtype and every dtype with one form, if that suffices."""
     return form in TELLING or dtype == "float32"
 
 
-# Each axis against forms and dtypes. The axes against each other are random programs' (programs.py).
+# Each axis against forms and dtypes. Random programs test the axes against each other (programs.py).
 
 
 def plain() -> Iterator[Case]:
@@ -134,7 +134,7 @@ def compressed() -> Iterator[Case]:
         for form in ("allreduce", "allreduce_", "grouped_allreduce"):
             yield Case(form, "complex64", "Sum", **how)
         yield Case("allreduce", "float32", "Sum", over="parity", **how)
-        if not isinstance(compression, Halving):  # which halves whatever it is given
+        if not isinstance(compression, Halving):  # it halves any input
             yield Case("grouped_allreduce", "float32+int64+float64", "Sum", **how)
             yield Case("allreduce", "int64", "Sum", compression=compression)
 
@@ -153,7 +153,7 @@ GRADIENTS = {
 
 
 def sets_for(case: Case, size: int) -> AbstractContextManager[list[Any] | None]:
-    """None, or the even ranks and the odd ones."""
+    """Return None, or the even and the odd ranks."""
     if case.over == "all" or size == 1:
         return nullcontext()
     return process_sets(range(0, size, 2), range(1, size, 2))
@@ -161,7 +161,7 @@ def sets_for(case: Case, size: int) -> AbstractContextManager[list[Any] | None]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_the_twins(name: str, place: Place, size: int) -> None:
-    """Unnamed, agreed on for the first time, and known from the response cache."""
+    """Unnamed, negotiated for the first time, and from the response cache."""
     case = CASES[name]
     names = (None, "new", "new") if case == Case(case.form, case.dtype, case.op) else (None, "new")
     with sets_for(case, size) as sets:
@@ -189,7 +189,7 @@ def test_gradients_are_the_twins(name: str, place: Place, size: int) -> None:
         results = [run.output(each) if case.operation == "alltoall" else each
                    for each in call(case, own, None, **run.how)]  # fmt: skip
         assert all(result.requires_grad for result in results)
-        # What comes from above: other numbers on every rank.
+        # The incoming gradients differ on every rank.
         aboves = [
             [filled(case, rank + 10, i, twin(case, parts, me).shape) for me, rank in enumerate(run.members)]
             for i, parts in enumerate(run.parts)

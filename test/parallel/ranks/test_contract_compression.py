@@ -1,7 +1,6 @@
-"""Compressed operations: what is lost is bounded, nothing else is, and all ranks end with the same bits.
+"""Compressed operations: errors are bounded, no other data is lost, and all ranks end with the same bits.
 
-On a GPU they are the CPU's bits. That values which no codec loses are summed exactly, in every form, is in
-test_contract.py.
+On a GPU they are the CPU's bits. test_contract.py tests that exactly represented values are summed exactly.
 """
 
 import threading
@@ -20,8 +19,8 @@ from horovod.torch.compression import Compressor
 
 C = hvd.Compression
 DTYPES = [getattr(torch, name) for name in FLOATS]
-# Mean square error over mean square of N(0, 1), when it is encoded once: docs/compression.md derives them.
-# Stochastic rounding doubles them. TopHalf drops the smaller half, a tenth of the energy at most.
+# Mean square error over mean square of N(0, 1) for one encoding, from docs/compression.md. Stochastic
+# rounding doubles it. TopHalf drops the smaller half, at most a tenth of the energy.
 NMSE = {
     "bit16": 4.3e-8, "bit8": 7.0e-4, "bit8 of 32": 7.0e-4, "e5m2": 2.8e-3, "e5m2 of 32": 2.8e-3,
     "e3m4": 1.75e-4, "random bit8": 1.4e-3, "int8": 4.2e-5, "int8 of 32": 2.9e-5,
@@ -43,12 +42,12 @@ def lost(result: torch.Tensor, exact: torch.Tensor) -> float:
 @pytest.mark.parametrize("name", [*NMSE, *CASTS, "none", "Halving"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_what_sums_lose(name: str, dtype: torch.dtype, place: Place, rank: int, size: int) -> None:
-    """In all forms: contributions are encoded once, the sum perhaps once more."""
+    """In all forms contributions are encoded once, the sum perhaps once more."""
     compression = EVERY[name]
     parts = [noise(r, 101, 129).to(dtype) for r in range(size)]
     exact = torch.stack([part.double() for part in parts]).sum(0)
-    # A fifth more for the luck of 13,000 samples that two blocks in a tensor's last rows are short, and half
-    # a unit in the last place of the dtype. Casts round at worst to bfloat16: values, their sum, the result.
+    # A fifth more for statistical scatter of 13,000 samples, whose last blocks are short, and half a unit in
+    # the last place of the dtype. Casts round at worst to bfloat16: values, their sum, the result.
     rounding = (torch.finfo(dtype).eps / 2) ** 2 * 3
     limit = 2 * NMSE[name] * 1.2 + rounding if name in NMSE else (3 * 2.0**-9) ** 2
     own = place.put(parts[rank])
@@ -66,7 +65,7 @@ def test_what_sums_lose(name: str, dtype: torch.dtype, place: Place, rank: int, 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_what_is_not_finite_reaches_every_rank(name: str, place: Place, rank: int, size: int) -> None:
-    """And nothing but the culprit's own blocks, or what shares a row or a column with it."""
+    """Only the culprit's own blocks are affected, or elements in its row or column."""
     for culprit, poison in ((0, float("nan")), (size - 1, float("inf")), (size - 1, -float("inf"))):
         x = noise(rank, 5, 3000)
         if rank == culprit:
@@ -119,11 +118,11 @@ def test_casts_are_torchs_and_added_as_they_are(
 def test_random_numbers_are_others_each_time_and_right_on_average(
     name: str, place: Place, rank: int, size: int
 ) -> None:
-    """That they are the CPU's is seen in training, where each parameter's begin anew."""
+    """In training, where each parameter's random numbers start again, they are the CPU's."""
     x = place.put(noise(rank, 1000))
     want = hvd.allreduce(x, name="exact").cpu()
     results = [hvd.allreduce(x, name=name, compression=EVERY[name]).cpu() for _ in range(16)]
-    if size == 1:  # nothing travels, so nothing is rounded
+    if size == 1:  # nothing is sent, so nothing is rounded
         assert all(torch.equal(each, want) for each in results)
         return
     assert not torch.equal(results[0], results[1])
@@ -133,7 +132,7 @@ def test_random_numbers_are_others_each_time_and_right_on_average(
 
 
 def test_outliers_are_what_the_rotation_is_for(place: Place, size: int) -> None:
-    """Ratios of normal numbers have heavy tails: a few elements are many times as large as the others."""
+    """Ratios of normal numbers have heavy tails: a few elements are much larger than the others."""
     if size == 1:
         pytest.skip("alone nothing is lost")
     x = place.put(noise(0, 300, 128) / (noise(1, 300, 128).square() + noise(2, 300, 128).square()).sqrt())
@@ -145,7 +144,7 @@ def test_outliers_are_what_the_rotation_is_for(place: Place, size: int) -> None:
 
 
 def test_an_overridden_method_is_called(size: int) -> None:
-    """But for one rank, which sends nothing."""
+    """The method runs once, in Python; with one rank it does not, because nothing is sent."""
     own = threading.get_ident()
     before = Overridden.calls[own]
     hvd.allreduce(torch.ones(300), compression=Overridden)
@@ -179,7 +178,7 @@ def grouped(where: str, x: Sequence[torch.Tensor], how: Any) -> Sequence[torch.T
 
 
 def in_place_anywhere(where: str, x: Sequence[torch.Tensor], how: Any) -> Sequence[torch.Tensor]:
-    """Kernels read 16 bytes at a time where they can, and these addresses are no multiples of that."""
+    """Kernels read 16 bytes at a time if they can; these addresses are no multiples of 16."""
     parts = [x[-1][begin : begin + 1031] for begin in (1, 1040, 2075, 3110)]
     hvd.synchronize(hvd.grouped_allreduce_async_(parts, name=f"{where}.parts", compression=how))
     return x[-1:]
@@ -207,7 +206,7 @@ def test_bits_on_a_gpu_are_the_cpus(
 ) -> None:
     if not place.is_gpu:
         pytest.skip("on the CPU they are what they are")
-    for attempt in range(2):  # agreed anew, then from the response cache
+    for attempt in range(2):  # first negotiated, then from the response cache
         given, want = place.twice(
             lambda where, x: operation(f"{where}.{name}.{dtype}", x, EVERY[name]),
             [noise(rank, count).to(dtype) for count in SIZES],

@@ -1,5 +1,6 @@
-"""When ranks disagree, every rank is told what, about which tensor and who. What one rank gets wrong alone is
-refused before anything is sent. Either way the job goes on.
+"""Errors when ranks disagree: every rank's error names the tensor, the difference and the ranks.
+
+A mistake of one rank alone is refused before anything is sent. In both cases the job continues.
 """
 
 from collections.abc import Callable, Iterator
@@ -55,7 +56,7 @@ def compressed(first: Any, others: Any) -> Callable[[int], Given]:
     return by_rank("compression", first, others)
 
 
-# What a rank gives; the forms that must agree on it; what each rank is told besides the name.
+# A rank's argument; the forms that must agree on it; parts of each rank's message besides the name.
 DIFFERENCES: dict[str, tuple[Callable[[int], Given], list[str], list[str]]] = {
     "shape": (shaped((8, 3), (9, 3)), [*ALLREDUCES, *BROADCASTS, *SCATTERS], ["(8, 3)", "(9, 3)"]),
     "shape of each rank": (
@@ -113,7 +114,7 @@ def has_others(size: int) -> None:
 
 
 def start(form: str, given: torch.Tensor, place: Place, name: str, how: dict[str, Any]) -> Any:
-    """A group has another member, which all ranks give alike."""
+    """Start the operation; a group has another member, which all ranks give alike."""
     tensor = place.put(given)
     how = {"root_rank": 0} | how if form in BROADCASTS else how
     result = getattr(hvd, form)([place.put(ones(8)), tensor] if form in GROUPED else tensor, name=name, **how)
@@ -132,7 +133,7 @@ def finish(handle: Any) -> None:
 def test_ranks_that_disagree(form: str, what: str, known: bool, place: Place, rank: int, size: int) -> None:
     differs, _, words = DIFFERENCES[what]
     (agreed, how), (mine, my_how) = differs(0), differs(rank)
-    for _ in range(2 * known):  # the response cache has seen the name
+    for _ in range(2 * known):  # the response cache knows the name
         finish(start(form, agreed, place, "apple", how))
     with refused(Disagreement, "disagree", ranks=tuple(range(size))) as raised:
         handle = start(form, mine, place, "apple", my_how)
@@ -170,7 +171,7 @@ def test_no_dimension_is_found_out_when_ranks_agree(form: str, place: Place, siz
 
 @pytest.mark.parametrize("form", [form for form in GROUPED if "async" not in form])
 def test_a_group_is_one_operation(form: str, place: Place, rank: int, size: int) -> None:
-    """Refused or carried out as a whole: nothing of it stays in flight, and its name is free again."""
+    """An operation is refused or done as a whole: nothing stays in flight, and its name is free again."""
     big = place.put(torch.ones(100_000, dtype=torch.int32))
     few, wide = place.put(ones(3)), place.put(ones(3, 1 + rank))
     operation = getattr(hvd, form)
@@ -189,7 +190,7 @@ def test_a_group_is_one_operation(form: str, place: Place, rank: int, size: int)
     assert len(operation([place.put(ones(4))], name="one")) == 1 and len(operation([], name="none")) == 0
 
 
-# ---- what is refused on the rank that asks ----
+# ---- refused on the calling rank ----
 
 FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2]
 SPLITS: dict[str, Callable[[int], tuple[torch.Tensor, Any]]] = {
@@ -208,7 +209,7 @@ Refusal = tuple[list[str], Callable[[int], Given], type[Exception], str | Senten
 
 
 def refusals() -> Iterator[tuple[str, Refusal]]:
-    """What is wrong: the forms, what is given to them with so many ranks, and what is raised."""
+    """Yield the mistakes: the forms, their arguments for a number of ranks, and the error."""
 
     def wrong(
         what: str, forms: list[str], tensor: torch.Tensor, words: str | Sentence = ".", **how: Any
@@ -226,7 +227,7 @@ def refusals() -> Iterator[tuple[str, Refusal]]:
     for name in ("Min", "Max", "Product", "Adasum"):
         op = getattr(hvd, name)
         yield wrong(f"{name} of complex numbers", ALLREDUCES, numbers, errors.complex_op, op=op)
-        # Horovod users expect a RuntimeError here, where they expect a ValueError for other arguments.
+        # Horovod users expect a RuntimeError here, but a ValueError for other arguments.
         given = ones(8, 2), {"op": op}
         yield (
             f"{name} of rows",
@@ -257,7 +258,7 @@ def refusals() -> Iterator[tuple[str, Refusal]]:
             **how,
         )
     for what, c in OF_PYTHON.items():
-        if what != "Halving":  # whose output may be added
+        if what != "Halving":  # its output may be added
             yield wrong(
                 f"rows with {what}", COMPRESSED[-2:], ones(8), errors.scattered_by_python, compression=c
             )
@@ -310,7 +311,7 @@ def test_wrong_splits_on_one_rank_leave_the_others_waiting_for_a_right_call(rank
 
 
 def test_some_on_gpus_and_some_not(place: Place, rank: int, size: int) -> None:
-    """A named error on every rank that says who is where; and the job goes on."""
+    """Every rank gets a named error with the ranks' states, and the job continues."""
     if not place.is_gpu:
         pytest.skip("on GPUs only")
     with pytest.raises(hvd.HorovodInternalError, match=r"GPU"):

@@ -1,8 +1,8 @@
-"""Ten thousand steps of mixed work: memory and file descriptors stay as they are once all has happened.
+"""Ten thousand steps of mixed work: after a warm-up, memory and file descriptors stay constant.
 
-With four ranks on two cores it is half as many. Counted is what the process holds: what malloc gave out,
-Python's objects and shared memory. Resident memory would count what the kernel and malloc keep for later,
-too: it jumps by 2 MiB and more in a process that leaks nothing.
+With four ranks on two cores it is half as many. The test counts what the process holds: malloc's allocations,
+Python's objects and shared memory. Resident memory would include reserves of the kernel and malloc: it jumps
+by 2 MiB and more in a process without leaks.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ import horovod.torch as hvd
 from horovod.common.basics import basics
 from horovod.common.exceptions import Disagreement
 
-STEPS = 20_000  # over the number of ranks
-KIB_ALLOWED = 512  # 100,000 steps held 40 KiB more at their end than at the first look after the warm-up
+STEPS = 20_000  # divided by the number of ranks
+KIB_ALLOWED = 512  # 100,000 steps held 40 KiB more at their end than after the warm-up
 BYTES_OF_AN_OBJECT = 64  # of Python's, roughly
 EVERY = 500  # steps between two looks at memory
 
 
 class MallocInformation(ctypes.Structure):
-    """What glibc's mallinfo2(3) returns: `uordblks` bytes in use, `hblkhd` in mappings of their own."""
+    """The result of glibc's mallinfo2(3): `uordblks` bytes in use, `hblkhd` bytes in separate mappings."""
 
     _fields_ = [
         *[(name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks")],

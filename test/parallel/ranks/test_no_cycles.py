@@ -1,6 +1,6 @@
-"""Nothing of an operation waits for Python's collector of cycles, which seldom comes to what is old.
+"""No object of an operation waits for Python's collector of cycles, which seldom visits old objects.
 
-What a cycle holds are tensors: a training with powersgd held 78 KB more after each step.
+Cycles would keep tensors alive: a training with powersgd held 78 KB more after each step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COMPRESSIONS = ["none", "fp16", "bf16", "bit16", "bit8", "int4:error_feedback=1"
 
 @pytest.fixture
 def garbage() -> Iterator[Callable[[Callable[[], object]], list[object]]]:
-    """What a call leaves to the collector."""
+    """Yield a function that returns the objects that a call leaves to the collector."""
 
     def left_by(call: Callable[[], object]) -> list[object]:
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""barrier, poll, synchronize, names: what is promised about operations in flight."""
+"""barrier, poll, synchronize, names: the promises about operations in flight."""
 
 import random
 import time
@@ -33,7 +33,7 @@ def tensor(size: int, place: Place) -> torch.Tensor:
 
 @pytest.mark.parametrize("named", [True, False])
 def test_everything_at_once(named: bool, place: Place, rank: int, size: int) -> None:
-    """All operations of all dtypes, which fuse. With names each rank has them in an order of its own."""
+    """All operations of all dtypes, fused. With names each rank submits them in another order."""
     kinds = [(form, dtype, ops_of(form, dtype)) for form, dtype in product(ASYNC, [*ALL, *COMPLEX])]
     cases = [Case(form, dtype, ops[i % len(ops)]) for i, (form, dtype, ops) in enumerate(kinds)]
     runs = [Run(case, place) for case in filter(served, cases)]
@@ -64,7 +64,7 @@ def test_everything_at_once(named: bool, place: Place, rank: int, size: int) -> 
 def test_an_operation_that_one_rank_has_begun(
     form: str, place_of_first: int, tensor: torch.Tensor, rank: int, size: int
 ) -> None:
-    """Its name is taken on that rank, and nobody else notices; others may do something else before it."""
+    """Its name is taken on that rank, unnoticed by the others, which may run other operations before it."""
     is_first = rank == place_of_first % size
     if is_first:
         handle = start(form, tensor, "twice")
@@ -89,7 +89,7 @@ def test_an_operation_that_one_rank_has_begun(
 
 
 def test_one_name_for_different_operations(tensor: torch.Tensor, rank: int) -> None:
-    """The operation is part of the name on the wire."""
+    """The operation's kind is part of the name on the wire."""
     kinds = [f"{kind}_async" for kind in ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter")]
     random.Random(rank).shuffle(kinds)
     handles = [start(kind, tensor, "shared") for kind in kinds]
@@ -129,7 +129,7 @@ def test_barrier_returns_nothing_and_takes_a_set() -> None:
 
 
 def test_tensors_may_be_dropped_while_in_flight(place: Place, rank: int, size: int) -> None:
-    """The operation keeps them alive."""
+    """The operation keeps its tensors alive."""
     handles = [
         hvd.allreduce_async(place.put(torch.full((10_000,), float(rank + i))), op=hvd.Sum, name=f"drop.{i}")
         for i in range(20)
@@ -152,11 +152,11 @@ def test_large_and_small_tensors_together(place: Place, rank: int, size: int) ->
         assert hvd.synchronize(handle) is x and (x == sum(range(size))).all()
 
 
-# ---- arguments by position, as Horovod has them ----
+# ---- positional arguments in Horovod's order ----
 
 
 def test_arguments_by_position(place: Place, rank: int, size: int) -> None:
-    """The order of reducescatter's and of reducescatter_async's differ, and users' calls rely on it."""
+    """The orders of reducescatter and reducescatter_async differ, and users' calls rely on it."""
     own, total = place.put(torch.full((size,), float(rank))), float(sum(range(size)))
     everyone, none = hvd.global_process_set, hvd.Compression.none
     by_position = {

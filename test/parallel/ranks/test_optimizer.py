@@ -1,6 +1,4 @@
-"""DistributedOptimizer makes the step that one process would make with all ranks' data, and leaves ranks
-identical.
-"""
+"""DistributedOptimizer makes the step of one process with all ranks' data, and ranks stay identical."""
 
 import copy
 import warnings
@@ -37,7 +35,7 @@ def loss_of(model: nn.Module, ranks: list[int], step: int = 0) -> torch.Tensor:
 
 
 def serial_gradients(reduce: Callable[[list[torch.Tensor]], torch.Tensor]) -> list[torch.Tensor]:
-    """Gradients of every rank, reduced in this process."""
+    """Return the gradients of every rank, reduced in this process."""
     by_rank = []
     for rank in range(hvd.size()):
         model = make_model()
@@ -183,9 +181,9 @@ def test_ranks_with_different_control_flow(
     users = [(size + 1) // 2, size // 2, 0]
     for meets in (False, True):
         optimizer.zero_grad()
-        models[rank % 2](torch.ones(1, 40)).sum().backward()  # the third is used by nobody
+        models[rank % 2](torch.ones(1, 40)).sum().backward()  # no rank uses the third
         if meets:
-            hvd.barrier()  # a circle that is closed outside of the optimizer
+            hvd.barrier()  # a cycle that ends outside of the optimizer
         optimizer.step()
         for layer, count in zip(models, users, strict=True):
             assert torch.equal(layer.weight.grad, torch.full((30, 40), count / size))
@@ -243,7 +241,7 @@ def test_parameters_added_and_unfrozen_later_are_reduced_too(rank: int, size: in
 
 
 def test_an_optimizer_of_an_earlier_job_lets_go_of_its_parameters() -> None:
-    """Scripts that call shutdown() and init() wrap a model again, and may hold the old optimizer still."""
+    """Scripts that call shutdown() and init() wrap a model again, and may still hold the old optimizer."""
     model = make_model()
     earlier = wrapped(model)
     hvd.shutdown()

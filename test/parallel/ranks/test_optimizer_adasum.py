@@ -1,4 +1,4 @@
-"""op=Adasum with real ranks: the step is the Adasum of the steps that ranks would make alone."""
+"""op=Adasum with real ranks: the step is the Adasum of the ranks' own steps."""
 
 from typing import Any
 
@@ -108,8 +108,9 @@ def test_its_state_is_broadcast(rank: int) -> None:
 @pytest.mark.parametrize("op", ["Average", "Adasum"])
 @pytest.mark.parametrize("sparse_as_dense", [False, True])
 def test_sparse_adam(op: str, sparse_as_dense: bool, rank: int, size: int) -> None:
-    """Its first step moves each row that has a gradient by the learning rate; a row of one rank alone has
-    nothing in common with others' steps, so that Adasum adds them.
+    """The first step moves each row with a gradient by the learning rate.
+
+    A row of one rank alone is orthogonal to the others' steps, so Adasum adds it.
     """
     table = nn.Embedding(8, 4, sparse=True)
     with torch.no_grad():

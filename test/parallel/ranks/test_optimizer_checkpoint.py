@@ -1,6 +1,6 @@
-"""Checkpoints with error feedback: resumed training goes on bit for bit, where all residuals were saved."""
+"""Checkpoints with error feedback: training resumes bit for bit if all residuals were saved."""
 
-# private: _reducer, _wait_in_backward: exact residuals; gradients that stay under way
+# private: _reducer, _wait_in_backward: exact residuals; gradients that stay in flight
 
 import copy
 import io
@@ -21,7 +21,7 @@ from horovod.torch import errors
 from horovod.torch.residuals import Residuals
 
 # After the import and before init(), which reads them.
-os.environ["HOROVOD_DETERMINISTIC"] = "1"  # results do not depend on what is fused with what
+os.environ["HOROVOD_DETERMINISTIC"] = "1"  # so that results do not depend on fusion
 
 COMPRESSIONS = {
     "bit8": hvd.Compression.bit8(error_feedback=True, min_elements=0),
@@ -54,7 +54,6 @@ class Training:
             self.optimizer.step()
 
     def saved(self) -> bytes:
-        """What this rank writes to a file."""
         file = io.BytesIO()
         torch.save({"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}, file)
         return file.getvalue()
@@ -78,7 +77,7 @@ def trained(compression: Any, steps: int) -> Training:
 
 
 def file_of(root: int, training: Training) -> bytes:
-    """What rank ``root`` writes, as every rank reads it."""
+    """Return rank ``root``'s file, as every rank reads it."""
     return bytes(hvd.broadcast_object(training.saved() if hvd.rank() == root else None, root))
 
 
@@ -102,11 +101,11 @@ def test_all_ranks_load_what_one_has_saved_and_go_on_as_if_nothing_had_been(
 
 @EVERY
 def test_one_rank_loads_and_broadcasts_to_the_others(compression: Any, rank: int) -> None:
-    """As scripts for Horovod do it. Each rank gets its own residuals, not root's."""
+    """Scripts for Horovod do it this way. Each rank gets its own residuals, not root's."""
     whole, first = trained(compression, 6), trained(compression, 3)
     first.optimizer.consolidate_residuals()
     file = file_of(0, first)
-    resumed = trained(compression, 1)  # with residuals of its own, which are given up
+    resumed = trained(compression, 1)  # its own residuals, which are dropped
     if rank == 0:
         resumed.load(file)
     hvd.broadcast_parameters(resumed.model.state_dict(), root_rank=0)
@@ -231,9 +230,9 @@ def test_parameters_that_are_added_have_residuals_too() -> None:
 
 
 def test_in_a_process_set_ranks_are_those_of_the_set(size: int, rank: int) -> None:
-    """Residuals are filed under ranks of the set, and gathered by its members alone."""
+    """Residuals are stored by rank of the set, and only its members gather them."""
     if size < 4:
-        return  # a set of two of two ranks is all of them
+        return  # a set of both ranks is the global set
     pair = hvd.add_process_set([1, 3])
     with seeded(0):
         model = nn.Linear(40, 30)
@@ -257,7 +256,7 @@ def test_in_a_process_set_ranks_are_those_of_the_set(size: int, rank: int) -> No
 
 
 def test_what_root_has_forgotten_the_others_forget_too() -> None:
-    """Residuals and bases that belonged to other weights would go into the next gradients."""
+    """Residuals and bases of other weights would enter the next gradients."""
     for compression in (COMPRESSIONS["bit8"], COMPRESSIONS["powersgd"]):
         training = Training(compression)
         fresh = training.saved()
@@ -291,7 +290,7 @@ def test_an_interrupted_step_leaves_an_optimizer_that_can_be_saved(monkeypatch: 
     monkeypatch.setattr(gradients, "synchronize", interrupted)
     with pytest.raises(KeyboardInterrupt):
         training.run(range(1, 2))
-    assert calls[0] == calls[1]  # what was interrupted is waited for after all
+    assert calls[0] == calls[1]  # the interrupted operation is waited for
     assert training.saved()
     training.run(range(2, 3))
     assert training.saved()

@@ -1,4 +1,4 @@
-"""Every optimizer of torch.optim, wrapped, makes the steps it makes alone with all ranks' data."""
+"""Every optimizer of torch.optim, wrapped, makes the steps of one process with all ranks' data."""
 
 import copy
 from typing import Any
@@ -33,7 +33,7 @@ def make(name: str) -> tuple[nn.Module, Any]:
     with seeded(1):
         if name == "SparseAdam":
             model: nn.Module = nn.Sequential(nn.Embedding(6, 4, sparse=True))
-        else:  # weights only: Muon takes nothing but matrices
+        else:  # only weights: Muon accepts only matrices
             model = nn.Sequential(nn.Linear(5, 8, bias=False), nn.Tanh(), nn.Linear(8, 2, bias=False))
     return model, getattr(torch.optim, name)(model.parameters(), **OPTIONS.get(name, {"lr": 0.01}))
 
@@ -81,7 +81,7 @@ def test_steps(name: str, options: dict[str, Any], rank: int, size: int) -> None
 
 @pytest.mark.parametrize("name", every_optimizer())
 def test_wrapping_keeps_a_loaded_state(name: str, rank: int, size: int) -> None:
-    """Train, save, load into a new optimizer, wrap that, train on: as if never interrupted."""
+    """Train, save, load into a new optimizer, wrap it, train on: equal to an uninterrupted training."""
     model, optimizer = make(name)
     optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
     train(name, model, optimizer, [rank])
@@ -96,7 +96,7 @@ def test_wrapping_keeps_a_loaded_state(name: str, rank: int, size: int) -> None:
 
 
 def test_lbfgs_stops_on_all_ranks_alike(rank: int) -> None:
-    """Ranks whose own losses converge at different times would wait for each other for ever."""
+    """Ranks whose own losses converge at different times would wait for each other forever."""
     weight = nn.Parameter(torch.zeros(3))
     optimizer = hvd.DistributedOptimizer(
         torch.optim.LBFGS([weight], lr=1.0, max_iter=50, line_search_fn="strong_wolfe")

@@ -1,4 +1,4 @@
-"""What changes between steps: parameters freeze and thaw, on all ranks or some."""
+"""Changes between steps: parameters freeze and thaw, on all ranks or some."""
 
 import copy
 from typing import Any
@@ -53,7 +53,7 @@ def test_frozen_everywhere_and_unfrozen_again(groups: int | None, rank: int, siz
 
 @pytest.mark.parametrize("groups", [None, 1, 2])
 def test_frozen_on_some_ranks_only(groups: int | None, rank: int, size: int) -> None:
-    """Who has frozen a parameter makes the step of those who have not: replicas stay equal."""
+    """A rank with a frozen parameter makes the others' step: replicas stay equal."""
     layers = make_layers()
     optimizer = wrapped(layers, groups=groups)
     for step in range(3):
@@ -69,7 +69,7 @@ def test_frozen_on_some_ranks_only(groups: int | None, rank: int, size: int) -> 
 
 
 def test_two_players_that_take_turns(rank: int, size: int) -> None:
-    """Generator and discriminator, each with its own optimizer; the one that rests is frozen."""
+    """Generator and discriminator, each with its own optimizer; the idle one is frozen."""
     with seeded(0):
         players = {"generator": nn.Linear(4, 4), "discriminator": nn.Linear(4, 1)}
     optimizers = {

@@ -1,4 +1,4 @@
-"""Error feedback of DistributedOptimizer: nothing is lost for ever, whatever compresses."""
+"""Error feedback of DistributedOptimizer: no gradient is lost permanently, under any compression."""
 
 import copy
 from typing import Any
@@ -16,7 +16,7 @@ STEPS = 12
 
 
 class Coarse:
-    """A user's own compressor, whose output is summed: multiples of 1/4."""
+    """A user's compressor, whose output is summed: multiples of 1/4."""
 
     combine = "sum"
     error_feedback = True
@@ -52,7 +52,7 @@ def noise(*key: int, shape: tuple[int, ...] = (40, 60)) -> torch.Tensor:
 
 
 class Given(nn.Module):
-    """Parameters whose gradients are given."""
+    """Parameters with given gradients."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Given(nn.Module):
             self.register_parameter(name, nn.Parameter(noise(number, shape=shape)))
 
     def backward(self, step: int, scale: float = 1.0) -> None:
-        """Gradients that hardly change from step to step: what is lost of them is lost again and again."""
+        """Gradients that hardly change, so that each step loses the same part of them."""
         loss = torch.zeros(())
         for number, parameter in enumerate(self.parameters()):
             steady = noise(1, hvd.rank(), number, shape=tuple(parameter.shape))
@@ -76,7 +76,7 @@ class Given(nn.Module):
 
 
 def wrapped(model: nn.Module, compression: Any, **options: Any) -> Any:
-    """A group is one operation, so that nothing depends on what is fused with what."""
+    """A group is one operation, so that nothing depends on fusion."""
     plain = torch.optim.SGD(model.parameters(), lr=options.pop("lr", 1.0))
     options = {"groups": 1, **options}
     return hvd.DistributedOptimizer(plain, model.named_parameters(), compression=compression, **options)
@@ -96,7 +96,7 @@ def flat(model: nn.Module) -> torch.Tensor:
 
 
 def owed(optimizer: Any, name: str, size: int) -> torch.Tensor:
-    """What all ranks' residuals of a parameter would still add to the mean."""
+    """Return the sum that all ranks' residuals of a parameter still owe to the mean."""
     saved = optimizer.state_dict()["horovod"]
     own = saved["residuals"][saved["rank"]]["parameters"][name]
     total = torch.zeros(own["count"], dtype=torch.float64)
@@ -108,7 +108,7 @@ def owed(optimizer: Any, name: str, size: int) -> torch.Tensor:
 
 @EVERY
 def test_what_is_applied_is_what_was_given_but_for_what_is_owed(compression: Any, size: int) -> None:
-    """Sum of the steps = sum of the true means - residuals, which are more than rounding."""
+    """Sum of the steps = sum of the true means - residuals, which exceed rounding."""
     model = Given()
     before = {name: p.detach().double() for name, p in model.named_parameters()}
     given = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in SHAPES.items()}
@@ -145,7 +145,7 @@ def test_small_parameters_and_rules_have_none() -> None:
 
 @EVERY
 def test_accumulated_gradients_are_compressed_once(compression: Any) -> None:
-    """Two backward passes and a step are one backward pass of the sum and a step."""
+    """Two backward passes and a step equal one backward pass of the sum and a step."""
     twice, once = Given(), Given()
     accumulating = wrapped(twice, compression, backward_passes_per_step=2)
     single = wrapped(once, compression)
@@ -166,7 +166,7 @@ def test_accumulated_gradients_are_compressed_once(compression: Any) -> None:
 @pytest.mark.parametrize("kind", ["bit8", "topk"])
 @pytest.mark.parametrize("is_told", [True, False])
 def test_residuals_follow_the_loss_scale(kind: str, is_told: bool) -> None:
-    """Powers of two change no bit of either codec: what is scaled and unscaled is what never was scaled."""
+    """Powers of two change no bit of either codec, so a scaled and unscaled value equals an unscaled one."""
     scaled, plain = Given(), Given()
     scaling, plainly = wrapped(scaled, COMPRESSIONS[kind]), wrapped(plain, COMPRESSIONS[kind])
     for step in range(6):
@@ -186,7 +186,7 @@ def test_residuals_follow_the_loss_scale(kind: str, is_told: bool) -> None:
 
 
 def test_a_grad_scaler_is_asked_for_its_scale(rank: int) -> None:
-    """It doubles its scale with each good step and halves it when any rank overflows, which is left out."""
+    """It doubles its scale after each good step, and halves it and skips the step if a rank overflows."""
     scaled, plain = Given(), Given()
     compression = COMPRESSIONS["bit8"]
     scaling, plainly = wrapped(scaled, compression), wrapped(plain, compression)
@@ -196,12 +196,12 @@ def test_a_grad_scaler_is_asked_for_its_scale(rank: int) -> None:
         overflows = step == 4
         scaling.zero_grad()
         scaled.backward(step, scaler.get_scale())
-        scaling.synchronize()  # a good step of both, but for the overflow
+        scaling.synchronize()  # a good step of both, except for the overflow
         if overflows:
             for parameter in scaled.parameters():
                 assert parameter.grad is not None
                 parameter.grad[0] = torch.inf
-        scaler.scale(torch.ones(()))  # as a script would have done with the loss
+        scaler.scale(torch.ones(()))  # a script would scale the loss
         scaler.unscale_(scaling)
         with scaling.skip_synchronize():
             scaler.step(scaling)
@@ -226,7 +226,7 @@ def test_an_overflow_of_one_rank_leaves_finite_residuals(compression: Any, bad: 
     optimizer.zero_grad()
     (model.wide * torch.full_like(model.wide, bad if rank == 1 else 1.0)).sum().backward()
     optimizer.synchronize()
-    assert not torch.isfinite(model.wide.grad).all()  # every rank sees it, and leaves the step out
+    assert not torch.isfinite(model.wide.grad).all()  # every rank sees it, and skips the step
     assert torch.equal(flat(model), before)
     saved = optimizer.state_dict()["horovod"]
     for own in saved["residuals"][saved["rank"]]["parameters"].values():
@@ -243,7 +243,7 @@ def test_an_impossible_loss_scale_is_refused(scale: float) -> None:
 
 
 def test_feedback_that_is_on_by_default_is_off_in_a_single_operation() -> None:
-    """Asking for feedback there is refused: test_contract_errors.py."""
+    """Feedback is refused there: test_contract_errors.py."""
     x = noise(3)
     for _ in range(2):  # nothing is carried over
         first = hvd.allreduce(x, name="single", compression=hvd.Compression.topk)

@@ -1,4 +1,4 @@
-"""Training in every place: one model on all ranks, bit for bit, and the CPU's where that computes alike."""
+"""Training in every place: one model on all ranks, bit for bit, equal to the CPU's if arithmetic is equal."""
 
 import copy
 import math
@@ -34,7 +34,7 @@ OPTIMIZERS: dict[str, Callable[[Iterable[torch.Tensor]], torch.optim.Optimizer]]
 
 
 class Net(nn.Module):
-    """Whose gradients are the same numbers on CPU and GPU: each element is computed by itself."""
+    """A net with equal gradients on CPU and GPU: each element is computed separately."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Net(nn.Module):
         self.bias = nn.Parameter(torch.randn(64, generator=generator))
 
     def backward(self, step: int, scale: float = 1.0) -> None:
-        """Gradients that depend on the rank, the step, and the parameters."""
+        """Set gradients that depend on the rank, the step, and the parameters."""
         generator = torch.Generator().manual_seed(1000 * step + hvd.rank())
         loss = torch.zeros((), device=self.bias.device)
         for parameter in self.parameters():
@@ -70,13 +70,13 @@ def flat(model: nn.Module) -> torch.Tensor:
 
 
 def quantises_results_on_gpus_only() -> bool:
-    """Through the host results are quantised, too. On the CPU two ranks gather, unless told otherwise."""
+    """Return whether only GPUs quantise results, by the host's route: two ranks on the CPU gather."""
     by_host = os.environ.get("HOROVOD_GPU_TRANSPORT") == "host" or "HOROVOD_TEST_SHARED_GPU" in os.environ
     return by_host and os.environ.get("HOROVOD_ALLREDUCE_ALGORITHM", "auto") in ("auto", "gather")
 
 
 def coarser_than_on_the_cpu(compression: Any) -> bool:
-    """Whether the same steps on the CPU lose less: no small difference after a few of them."""
+    """Return whether the same steps on the CPU lose less: the difference is large after a few of them."""
     return getattr(compression, "codec", None) is not None and quantises_results_on_gpus_only()
 
 
@@ -100,12 +100,11 @@ def test_every_compression(compression: Any, groups: int | None, place: Place) -
         twin = Net()
         train(twin, wrapped(twin, compression=compression, groups=groups), range(4))
     if coarser:
-        # A half below 8 is within 2^-9. The result's is one more, and where parameters differ by that, one on
-        # each side of the contributions'. Gradients of 4 steps with momentum 0.9 count
-        # 0.05 * (3.439 + 2.71 + 1.9 + 1) < 0.46.
+        # A half below 8 is within 2^-9. The result adds one error, and each contribution one if parameters
+        # differ by it. Gradients of 4 steps with momentum 0.9 count 0.05 * (3.439 + 2.71 + 1.9 + 1) < 0.46.
         assert torch.allclose(flat(model), flat(twin), rtol=0, atol=0.46 * 3 * 2.0**-9)
         return
-    if place.device.type == "cpu":  # torch's own steps are the CPU's too
+    if place.device.type == "cpu":  # torch's steps are the CPU's too
         assert torch.equal(flat(model), flat(twin))
     assert torch.allclose(flat(model), flat(twin), rtol=1e-4, atol=1e-4)
 
@@ -165,7 +164,7 @@ def test_an_overflow_on_one_rank_skips_the_step_on_all(
     for overflows in [False, True, False]:
         before = flat(model)
         optimizer.zero_grad()
-        scaler.scale(torch.ones((), device=place.device))  # as a script would have done with the loss
+        scaler.scale(torch.ones((), device=place.device))  # a script would scale the loss
         scale = scaler.get_scale()
         model.backward(7, math.inf if overflows and rank == size - 1 else scale)
         optimizer.synchronize()
@@ -218,7 +217,7 @@ def test_sparse_embedding(place: Place, rank: int, size: int) -> None:
 
 @pytest.mark.parametrize("name", ["int4 with feedback", "random int8 with feedback", "topk", "powersgd"])
 def test_residuals_of_a_checkpoint_go_on(name: str, place: Place, tmp_path: Any) -> None:
-    """Saved on the GPU and gone on from, on GPU or CPU: as if nothing had been saved."""
+    """Saved on the GPU and resumed on GPU or CPU: equal to an uninterrupted training."""
     if hvd.size() == 1:
         pytest.skip("alone nothing is lost")
     compression = COMPRESSIONS[name]
@@ -239,7 +238,7 @@ def test_residuals_of_a_checkpoint_go_on(name: str, place: Place, tmp_path: Any)
     train(again, other, range(3, 5))
     assert torch.equal(flat(again), flat(model))
 
-    with place.on_cpu():  # the residuals come home
+    with place.on_cpu():  # the residuals move to the CPU
         home = Net()
         there = wrapped(home, compression=compression)
         home.load_state_dict(saved["model"])

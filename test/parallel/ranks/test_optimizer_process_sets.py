@@ -1,4 +1,4 @@
-"""DistributedOptimizer over some ranks: averages are the set's, others step alone, objects stay within."""
+"""DistributedOptimizer over some ranks: the set averages, others step alone, objects stay in the set."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What scripts do to gradients between backward() and step(), unchanged: ranks stay identical, and right."""
+"""Scripts that change gradients between backward() and step(): ranks stay identical, and right."""
 
 import functools
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def test_recipes_are_right_unchanged(name: str) -> None:
     for compression in (hvd.Compression.none, hvd.Compression.fp16, hvd.Compression.bit8):
         model = trained(name, functools.partial(wrapped, compression=compression), [hvd.rank()])
         assert_same_bits_everywhere(*model.parameters())
-        # bit8 loses some percent of a gradient, of which three steps of 0.1 make this.
+        # bit8 loses some percent of a gradient, and three steps of 0.1 make this error.
         tolerance = {hvd.Compression.none: 1e-6, hvd.Compression.fp16: 1e-4}.get(compression, 2e-2)
         assert_close(list(model.parameters()), list(reference.parameters()), tolerance)
 

@@ -1,7 +1,7 @@
 """Random programs of collectives with ranks as processes; see test/single/support/programs.py.
 
-Every rank draws the same programs, since all draw from the same seed. They agree after each on whether all
-went well, so that no rank is left waiting for one that has found a mistake.
+Every rank draws the same programs from the same seed. After each program ranks agree on whether it succeeded,
+so that no rank waits for one that found an error.
 """
 
 from __future__ import annotations

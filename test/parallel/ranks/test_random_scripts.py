@@ -1,7 +1,7 @@
 """Random training scripts with ranks as processes; see test/single/support/random_scripts.py.
 
-Each is a job of its own, which all ranks begin and leave. They tell each other by files what became of them,
-as what they share otherwise is what is tested. To run many, or some of them by hand:
+Each is a separate job, which all ranks begin and leave. Ranks exchange their results by files, because the
+test must not rely on the tested operations. To run many, or some of them by hand:
 
     HOROVOD_TEST_CASES=150 mpirun -np 3 python -m pytest test/parallel/ranks/test_random_scripts.py
     HOROVOD_TEST_SEEDS=17,40 mpirun -np 3 python -m pytest test/parallel/ranks/test_random_scripts.py
@@ -28,12 +28,12 @@ from random_scripts import DEADLINE, HANGS, fault_of, hanging, import_all, outco
 from random_scripts_program import Program, drawn
 from random_scripts_rank import Outcome, Script
 
-CASES = int(os.environ.get("HOROVOD_TEST_CASES", "10"))  # the others of CI are threads
+CASES = int(os.environ.get("HOROVOD_TEST_CASES", "10"))  # CI runs the others with threads
 SEEDS = [int(seed) for seed in os.environ.get("HOROVOD_TEST_SEEDS", "").split(",") if seed]
-MOST_FAULTS = 5  # after which enough is known
+MOST_FAULTS = 5  # after which the test stops
 
 
-@pytest.mark.filterwarnings("ignore")  # of scripts whose gradients are too small to be compressed
+@pytest.mark.filterwarnings("ignore")  # about gradients that are too small for compression
 @pytest.mark.timeout(280)
 def test_random_scripts(rank: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path(hvd.broadcast_object(tempfile.mkdtemp() if rank == 0 else "", 0))
@@ -46,17 +46,17 @@ def test_random_scripts(rank: int, size: int, monkeypatch: pytest.MonkeyPatch) -
     hvd.shutdown()
     import_all()
     reports: list[str] = []
-    for seed in SEEDS or range(1000, 1000 + CASES):  # others than threads have
+    for seed in SEEDS or range(1000, 1000 + CASES):  # other seeds than those of threads
         program = drawn(seed, size)
         monkeypatch.setenv("HOROVOD_AUTOTUNE", "1" if program.autotune else "0")
         outcomes = run(program, rank, folder)
-        # All ranks know of what makes later scripts pointless; rank 0 alone compares with one process.
+        # All ranks learn of errors that make later scripts pointless; rank 0 alone compares with one process.
         fault = fault_of(program, outcomes, compares=rank == 0)
         reports += [report(program, outcomes, fault)] if fault else []
         if any(each.error and each.error[0] == HANGS for each in outcomes):
             break
     monkeypatch.setenv("HOROVOD_AUTOTUNE", "0")
-    hvd.init()  # as later tests expect
+    hvd.init()  # later tests expect a job
     hvd.barrier()
     if rank == 0:
         shutil.rmtree(folder)
@@ -68,21 +68,21 @@ def test_random_scripts(rank: int, size: int, monkeypatch: pytest.MonkeyPatch) -
 
 
 def run(program: Program, rank: int, folder: Path) -> list[Outcome]:
-    """One script as a job; what became of all ranks."""
+    """Run one script as a job; return the outcomes of all ranks."""
     mine, ended = folder / f"{program.seed}.{rank}", threading.Event()
     scripts: dict[int, Script] = {}
 
     def end_a_hang() -> None:
         if not ended.wait(DEADLINE):
             tell(mine, hanging(scripts.get(rank)))
-            hvd.shutdown()  # the script gets an error, which nobody asks for
+            hvd.shutdown()  # the script gets an error, which is not examined
 
     threading.Thread(target=end_a_hang, daemon=True).start()
     outcome = outcome_of(program, rank, scripts)
     ended.set()
     tell(mine, outcome)
     others = [folder / f"{program.seed}.{each}" for each in range(program.ranks)]
-    end = time.monotonic() + 2 * DEADLINE  # by then each has said at least that it hangs
+    end = time.monotonic() + 2 * DEADLINE  # by then each has reported at least that it hangs
     while not all(path.exists() for path in others) and time.monotonic() < end:
         time.sleep(0.002)
     hvd.shutdown()
@@ -90,7 +90,7 @@ def run(program: Program, rank: int, folder: Path) -> list[Outcome]:
 
 
 def tell(path: Path, outcome: Outcome) -> None:
-    """At once, and only what comes first."""
+    """Write the outcome at once, and only the first."""
     if not path.exists():
         draft = path.with_suffix(f".{os.getpid()}.draft")
         torch.save(outcome, draft)

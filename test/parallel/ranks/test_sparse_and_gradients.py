@@ -1,4 +1,4 @@
-"""Sparse allreduces; and what autograd does with operations besides what test_contract.py says of each."""
+"""Sparse allreduces; and autograd with operations, beyond the cases of test_contract.py."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ import horovod.torch as hvd
 
 
 def sparse(rank: int, dtype: torch.dtype, place: Place) -> torch.Tensor:
-    """Row `rank` and row 0 twice: duplicates must be added."""
+    """Return row `rank`, and row 0 twice: duplicates must be added."""
     indices = torch.tensor([[rank, 0, 0], [1, 2, 2]])
     return place.put(torch.sparse_coo_tensor(indices, torch.tensor([1, 2, 3]).to(dtype), (5, 3)))
 
@@ -46,7 +46,7 @@ def test_sparse_average_of_integers_is_exact(value: int, place: Place, rank: int
 
 
 def test_sparse_allreduce_when_some_have_nothing(place: Place, rank: int, size: int) -> None:
-    """Of values that are rows, too, as gradients of embeddings have."""
+    """Also with values that are rows, such as gradients of embeddings."""
     rows = torch.sparse_coo_tensor([[size]], [[3.0, 4.0]], (size + 1, 2))
     empty = torch.sparse_coo_tensor(torch.empty(1, 0, dtype=torch.int64), torch.empty(0, 2), (size + 1, 2))
     own = place.put(rows if rank == 0 else empty)
@@ -62,7 +62,7 @@ def test_sparse_allreduce_needs_its_name_and_op(place: Place) -> None:
 
 
 def test_results_differentiate_only_when_asked(place: Place, size: int) -> None:
-    """That blocking forms do is in test_contract.py."""
+    """test_contract.py tests the blocking forms."""
     x = place.put(torch.ones(size, 2)).requires_grad_()
     handles = [
         hvd.allreduce_async(x), hvd.allgather_async(x), hvd.broadcast_async(x, 0), hvd.reducescatter_async(x),
@@ -76,7 +76,7 @@ def test_results_differentiate_only_when_asked(place: Place, size: int) -> None:
 def test_one_chain_through_all(place: Place, rank: int, size: int) -> None:
     """Unnamed operations of a backward pass run in the same order on every rank, mixed with forward ones."""
     x = place.put(torch.full((size, 2), float(rank))).requires_grad_()
-    y = hvd.allreduce(x, op=hvd.Sum)  # every rank has the same from here on
+    y = hvd.allreduce(x, op=hvd.Sum)  # equal on every rank from here on
     y = hvd.allgather(hvd.reducescatter(y, op=hvd.Average))
     y = hvd.alltoall(hvd.alltoall(y))
     hvd.broadcast(y, 0).sum().backward()
@@ -85,7 +85,7 @@ def test_one_chain_through_all(place: Place, rank: int, size: int) -> None:
 
 
 def test_gradients_in_a_training_step(rank: int, size: int) -> None:
-    """A tensor-parallel layer: its weight's columns are spread over ranks, its outputs are gathered."""
+    """A tensor-parallel layer: ranks hold columns of its weight, and its outputs are gathered."""
     with seeded(5):
         weight, x = torch.randn(4 * size, 3), torch.randn(2, 3)
     own = weight[4 * rank : 4 * rank + 4].clone().requires_grad_()

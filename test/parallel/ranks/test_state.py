@@ -1,6 +1,4 @@
-"""Broadcast of parameters, optimizer state and objects: afterwards every rank has what root had, and root
-still has it.
-"""
+"""Broadcast of parameters, optimizer state and objects: every rank gets root's, and root keeps its own."""
 
 from typing import Any
 
@@ -241,7 +239,7 @@ def test_parameters_keep_their_own_strides(rank: int) -> None:
 
 
 def test_ranks_that_resume_go_on_alike_in_bfloat16_and_channels_last(rank: int) -> None:
-    """Elementwise kernels of bfloat16 round in another way where strides of state and parameter differ."""
+    """Elementwise kernels of bfloat16 round differently if strides of state and parameter differ."""
     with seeded(0):
         layers = nn.Conv2d(3, 16, 3), nn.Tanh(), nn.Conv2d(16, 8, 3)
         model = nn.Sequential(*layers).to(torch.bfloat16).to(memory_format=torch.channels_last)

@@ -1,4 +1,4 @@
-"""SyncBatchNorm over all ranks equals one BatchNorm over the concatenation of their batches, bit for rank."""
+"""SyncBatchNorm over all ranks equals one BatchNorm over the concatenated batches, with equal bits."""
 
 import copy
 import io
@@ -17,14 +17,14 @@ from horovod.torch import errors, sync_batch_norm
 
 CHANNELS = 6
 SHAPES = {"NC": (), "NCL": (5,), "NCHW": (4, 3), "NCDHW": (2, 3, 2)}
-# 2e-5 is some hundred roundings of float32; of half precision one rounding of the result is allowed.
+# 2e-5 is some hundred roundings of float32; half precision has one rounding of the result.
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 
 Layer = torch.nn.modules.batchnorm._BatchNorm
 
 
 class WholeBatchNorm(Layer):
-    """torch's own, for input of any number of dimensions."""
+    """torch's BatchNorm, for input of any number of dimensions."""
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
         pass
@@ -40,7 +40,7 @@ def close(found: torch.Tensor | None, wanted: torch.Tensor | None, tolerance: fl
 def batches(
     size: int, shape: tuple[int, ...], dtype: torch.dtype = torch.float32, seed: int = 0
 ) -> list[torch.Tensor]:
-    """A batch for each rank, the same on all: of different lengths, on rank 1 empty, of means around 3."""
+    """Return a batch for each rank, equal on all: of several lengths, empty on rank 1, means around 3."""
     generator = torch.Generator().manual_seed(seed)
     lengths = [(4, 0, 7, 3)[rank % 4] for rank in range(size)]
     return [
@@ -50,7 +50,7 @@ def batches(
 
 
 def like(layer: hvd.SyncBatchNorm) -> WholeBatchNorm:
-    """One BatchNorm with the layer's parameters and buffers."""
+    """Return one BatchNorm with the layer's parameters and buffers."""
     whole = WholeBatchNorm(
         layer.num_features, layer.eps, layer.momentum, layer.affine, layer.track_running_stats
     )
@@ -69,7 +69,7 @@ def randomised(layer: hvd.SyncBatchNorm) -> hvd.SyncBatchNorm:
 
 
 def check(layer: hvd.SyncBatchNorm, inputs: list[torch.Tensor], rank: int, tolerance: float = 2e-5) -> None:
-    """A forward and a backward pass here, and on the concatenation: outputs, gradients and buffers."""
+    """Compare a forward and backward pass with the concatenation's: outputs, gradients and buffers."""
     whole = like(layer)
     own = inputs[rank].detach().requires_grad_()
     every = torch.cat(inputs).detach().requires_grad_()
@@ -83,7 +83,7 @@ def check(layer: hvd.SyncBatchNorm, inputs: list[torch.Tensor], rank: int, toler
     assert own.grad is not None and every.grad is not None
     close(own.grad, every.grad[offset : offset + len(own)], tolerance)
     for found, parameter in zip(layer.parameters(), whole.parameters(), strict=True):
-        # Local sums, which DistributedOptimizer reduces; so here they are summed by hand.
+        # Local sums, which DistributedOptimizer would reduce; here the test sums them.
         assert found.grad is not None
         scale = max(1.0, float(parameter.grad.abs().max()))
         total = hvd.allreduce(found.grad, op=hvd.Sum, process_set=layer.process_set)
@@ -186,7 +186,7 @@ def test_a_single_value_on_all_ranks_together(rank: int) -> None:
 
 
 def operations() -> Iterator[list[str]]:
-    """Names of the operations that the layers start."""
+    """Return the names of the operations that the layers start."""
     names: list[str] = []
 
     def noted(start):  # type: ignore[no-untyped-def]
@@ -268,7 +268,7 @@ def network(norm: type[torch.nn.Module]) -> torch.nn.Module:
 
 
 def test_training_a_network(rank: int, size: int) -> None:
-    """With DistributedOptimizer, whose gradients are in flight meanwhile, as one process on all the data."""
+    """DistributedOptimizer, with gradients in flight meanwhile, equals one process with all the data."""
     images = torch.randn(
         3, size * 4, 2, 6, 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64
     )

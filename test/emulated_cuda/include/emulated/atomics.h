@@ -1,4 +1,4 @@
-// Atomic operations: streams run side by side, so they are.
+// Atomic operations. They must be atomic, because streams run in parallel.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Functions of one thread that CUDA adds to C++, as far as horovod's kernels use them.
+// CUDA's functions of one thread, as far as horovod's kernels use them.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ inline uint32_t __funnelshift_l(uint32_t low, uint32_t high, uint32_t shift) {
 inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t shift) {
   return static_cast<uint32_t>((uint64_t{high} << 32 | low) >> (shift & 31));
 }
-// Bytes of b (high) and a (low), picked by the selector's nibbles.
+// Bytes of b (high) and a (low), selected by the selector's nibbles.
 inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t selector) {
   const uint64_t bytes = uint64_t{b} << 32 | a;
   uint32_t result = 0;

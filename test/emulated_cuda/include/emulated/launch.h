@@ -1,4 +1,4 @@
-// cudaLaunchKernel, with the parameters' types from the kernel's own, as CUDA's C++ interface has it.
+// cudaLaunchKernel with the kernel's parameter types, like CUDA's C++ interface.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,6 @@
-// A kernel's threads. Those of a block are coroutines on one thread of the CPU: each runs until it has to wait for others, at
-// a barrier or at an operation of its warp. Warps are of 32 lanes and keep to CUDA's rules: all lanes that a mask names meet
-// at the same operation with the same mask, or the launch fails and the GPU with it.
+// A kernel's threads. The threads of a block are coroutines on one thread of the CPU: each runs until it has to wait for
+// others, at a barrier or at an operation of its warp. Warps have 32 lanes and CUDA's rules: all lanes of a mask must meet at
+// the same operation with the same mask, or the launch fails and the GPU with it.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,13 @@ namespace emulated_cuda {
 struct Coordinates {
   dim3 thread, block, block_size;
 };
-// Of the calling coroutine, which keeps them: the compiler may ask once.
+// Returns the coordinates of the calling coroutine, which never change: the compiler may call it only once.
 __attribute__((const, visibility("default"))) const Coordinates& here();
 __attribute__((visibility("default"))) std::byte* dynamic_shared();
 
 enum class Meeting : uint8_t { kSync, kShuffle, kBallot };
-// The operation of a warp: waits for the lanes of the mask, and gives this lane's result. `lane` is whose value it asks for.
+// The operation of a warp: waits for the lanes of the mask, and returns this lane's result. `lane` is the lane whose value is
+// read.
 __attribute__((visibility("default"))) uint64_t meet(Meeting operation, unsigned mask, uint64_t value, int lane);
 __attribute__((visibility("default"))) int own_lane();
 __attribute__((visibility("default"))) void block_barrier();
@@ -47,7 +48,7 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
 }
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 
-// A lane outside of the segment of `width` leaves the value as it is.
+// A lane outside of the segment of `width` keeps its value.
 template <typename T>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
   const int first = emulated_cuda::own_lane() & ~(width - 1);

@@ -1,4 +1,4 @@
-// Types of the CUDA runtime, with its numbers where programs may know them.
+// Types of the CUDA runtime, with its numbers if programs may rely on them.
 #pragma once
 
 #include <cstddef>
