@@ -87,6 +87,7 @@ def test_a_quiet_job(tmp_path: Path) -> None:
     assert result.returncode == 0 and own(result) == [], result.stderr
 
 
+@pytest.mark.cold  # the notes of spawned processes take the way of their parents, which forks do not have
 def test_processes_that_a_rank_spawns_are_counted(tmp_path: Path) -> None:
     """multiprocessing does not pass the rank's pipe of notes to them."""
     (tmp_path / "train.py").write_text(DDP)
