@@ -112,5 +112,6 @@ def draw(document: Record, folder: str) -> list[Path]:
             figures["cluster_scaling"] = scaling(document["scaling"])
         paths = pictures.saved(figures, Path(folder))
     if document["training"]:
-        (Path(folder) / "step_time.svg").write_text(step_time(document["training"][0]), encoding="utf-8")
+        paths.append(Path(folder) / "step_time.svg")
+        paths[-1].write_text(step_time(document["training"][0]), encoding="utf-8")
     return paths

@@ -1,7 +1,7 @@
 """Objects kept for a job as long as it lasts, one of each class. Code that works for the job finds them.
 
-A process is usually one rank of one job, so code need not name the job. If threads are ranks, each thread
-enters the belongings of its own job (jobs.py).
+A process is usually one rank of one job, so code need not name the job. If threads are ranks, jobs.py
+selects each thread's job.
 """
 
 from __future__ import annotations

@@ -10,15 +10,19 @@ from horovod.common.options.other_variables import OF_THE_BUILD, OF_THE_GPU_LIBR
 _INTRODUCTION = """\
 # Configuration
 
-Made of the table in `horovod/common/options` by `make generated`; a test holds the two together. An option
-may be given as a flag of `horovodrun`, as a key of the YAML file that `--config-file` names, or as a variable
-in the environment. The command line beats the file, and the file beats the environment. The core reads its
-variables in `hvd.init()`, so they hold under plain `mpirun` too. Those of *the job* all ranks must have
-alike: where they do not, each of them says who has what. *New* are those that Horovod has not, and *tuned*
-those that the [autotuner](tuning.md#the-autotuner) tries, in all jobs or where that says.
+`make generated` writes this page from the table in `horovod/common/options`. Set an option by a flag of
+`horovodrun`, by a key of the YAML file that `--config-file` names, or by an environment variable. The command
+line overrides the file, and the file overrides the environment. The core reads its variables in `hvd.init()`,
+so they take effect under plain `mpirun` too.
 
-A variable whose name begins with `HOROVOD_` and is none of these is warned about, with the one that may be
-meant: by `horovodrun` before ranks start, else by rank 0.
+| mark | meaning |
+|---|---|
+| *the job* | all ranks must have the same value, otherwise each raises an error with all values |
+| *new* | Horovod has no such option |
+| *tuned* | the [autotuner](tuning.md#the-autotuner) tries values, in all jobs or as the mark says |
+
+An unknown variable that begins with `HOROVOD_` gives a warning with the closest known name: from `horovodrun`
+before ranks start, otherwise from rank 0.
 """
 
 _CONFIG_FILE = """\

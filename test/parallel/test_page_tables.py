@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
@@ -273,6 +274,13 @@ def test_a_message_that_is_named_exists(page: str, message: str) -> None:
 
 def test_diagrams_are_there() -> None:
     assert len(ASSETS) >= 9
+
+
+def test_the_picture_of_readme_is_drawn_from_the_data(tmp_path: Path) -> None:
+    command = [sys.executable, ROOT / "benchmarks" / "cluster.py", "--plots", tmp_path]
+    subprocess.run([*command, "--shown", ROOT / "docs" / "measured" / "cluster.json"], check=True)
+    assert (tmp_path / "step_time.svg").read_bytes() == (ROOT / "docs" / "step_time.svg").read_bytes()
+    assert "(docs/step_time.svg)" in text_of("README.md")
 
 
 @pytest.mark.parametrize("diagram", ASSETS, ids=lambda path: path.name)

@@ -49,7 +49,8 @@ class RingAllreduce {
 
  private:
   static constexpr uint32_t kLag = 2;  // steps between two hops
-  // What is made is sent until the next hop. What has arrived is read in the next hop, and may be sent until the hop after.
+  // The sums that a hop computes are in transit until the next hop. Arrived data is read in the next hop, and may be in transit
+  // until the hop after it.
   static constexpr uint32_t kMadeSlots = kLag + 1, kArrivedSlots = 2 * kLag + 1;
 
   int last_hop() const { return 2 * size_ - 3; }

@@ -83,7 +83,7 @@ struct PlanFacts {
   ReduceOp op = ReduceOp::kSum;
 
   bool on_gpu = false;
-  bool has_nccl = false;         // every rank has a GPU of its own and NCCL, and the settings do not force the host
+  bool has_nccl = false;         // each rank has NCCL and its own GPU, and the settings do not force the host
   std::string why_no_nccl = {};  // if not
 };
 
