@@ -85,11 +85,9 @@ class Canvas:
             palette.rules(own, names),
             f"{own}{{background:var(--paper)}}",
             *(f"{own}-{name}{{fill:var(--{name})}}" for name in _TEXTS),
-            *(
-                f"{own}-{kind}{{fill:var(--{fill});stroke:var(--{edge})}}"
-                for kind, (fill, edge) in BOXES.items()
-            ),
         ]
+        for kind, (fill, edge) in BOXES.items():
+            rules.append(f"{own}-{kind}{{fill:var(--{fill});stroke:var(--{edge})}}")
         for kind, (colour, width) in _LINES.items():
             thick = f"stroke-width:{width:g};" if width else ""
             rules.append(f"{own}-{kind}{{stroke:var(--{colour});{thick}fill:none;stroke-linecap:round}}")

@@ -223,8 +223,7 @@ def _models(gpus: Sequence[Gpu]) -> list[str]:
     """ "GPU 0-7: NVIDIA A100-SXM4-80GB, 80 GiB"."""
     kinds: dict[str, list[int]] = {}
     for gpu in gpus:
-        size = f", {words.memory(gpu.memory_bytes)}" if gpu.memory_bytes is not None else ""
-        kinds.setdefault(gpu.model + size, []).append(gpu.index)
+        kinds.setdefault(words.gpu_model(gpu), []).append(gpu.index)
     return [f"GPU {words.numbers(indices)}: {kind}" for kind, indices in kinds.items()]
 
 

@@ -20,7 +20,7 @@ from horovod.common.variable_names import COMPRESSION
 from horovod.torch.compression import NoneCompressor, Rules, compressor_name
 from horovod.tune.cache import Key
 from horovod.tune.knobs import Configuration, Knob, Space
-from horovod.tune.predicted import ALGORITHM, Gradients, predictor
+from horovod.tune.search import ALGORITHM, Gradients, predictor
 from horovod.tune.tuner import Trained
 
 __all__ = [
@@ -119,7 +119,8 @@ def space_of(world: native.World, settings: native.Settings, workload: Workload)
 
 
 def trained_in(world: native.World, workload: Workload) -> Trained:
-    return Trained(_predictor(world, workload), _key(world, workload))
+    sizes = tuple(parameter.numel() for parameter in workload.parameters if parameter.requires_grad)
+    return Trained(_predictor(world, workload), _key(world, workload), sizes)
 
 
 def _knobs(world: native.World, workload: Workload) -> list[Knob]:
