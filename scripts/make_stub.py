@@ -62,9 +62,9 @@ def _docstrings(scope: Scope, path: Names) -> Docstrings:
             case ast.ClassDef(name=name):
                 found |= _docstrings(statement, (*path, name))
             case ast.FunctionDef(name=name):
-                found[(*path, name)] = _text(statement.body[0])
+                found |= {(*path, name): _text(statement.body[0])}
             case ast.AnnAssign(target=ast.Name(id=name)):
-                found[(*path, name)] = _text(after)
+                found |= {(*path, name): _text(after)}
     return found
 
 

@@ -402,8 +402,8 @@ def fetch(address: str) -> bytes:
 
 
 def run(command: Iterable[object], cwd: Path = ROOT, environment: Mapping[str, str] = os.environ) -> None:
-    words, both = [str(word) for word in command], {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    done = subprocess.run(words, cwd=cwd, env=environment, text=True, check=False, **both)
+    words, pipe = [str(word) for word in command], subprocess.PIPE
+    done = subprocess.run(words, cwd=cwd, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         sys.exit(f"{done.stdout[-6000:]}\nfailed: {shlex.join(words)}")
 

@@ -111,13 +111,12 @@ def _ranks(canvas: Canvas, group: words.Group, right: float, y: float) -> float:
     if len(ranks) > _MOST_RANKS_DRAWN or max(ranks) > 99:
         text = group.rank_text()
         wide = width_of(text, SMALL, True) + 20
-        canvas.box(right - wide, y - 11, wide, 22, "rank", 11)
-        canvas.text(right - wide / 2, y + 4.5, text, "ink-bold", SMALL, "middle")
+        canvas.labelled(right - wide, y - 11, wide, 22, "rank", text, 11)
         return right - wide
     x = right - 11
     for rank in reversed(ranks):
         canvas.circle(x, y, 11, "rank")
-        canvas.text(x, y + 4.5, str(rank), "ink-bold", SMALL, "middle")
+        canvas.centred(x, y + 4.5, str(rank))
         x -= 25
     label = "rank" if len(ranks) == 1 else "ranks"
     canvas.text(x + 8, y + 4.5, label, "quiet", SMALL, "end")
@@ -136,14 +135,14 @@ def _network(
         height -= LINE
     canvas.box(4, y, WIDTH - 8, height, "nic", 10)
     for line in lines:
-        canvas.text(WIDTH / 2, y + 19, line, "ink-bold", SMALL, "middle")
+        canvas.centred(WIDTH / 2, y + 19, line)
         y += LINE
     if ranks is not None and ranks.spans_hosts:
         links = ranks.links
         how = "measured" if links.is_measured else "assumed"
         speed, latency = words.rate(8 / links.network_byte), links.network_latency * 1e6
         text = f"{how}: {speed} in each direction, {latency:.0f} µs to the next host"
-        canvas.text(WIDTH / 2, y + 19, text, "ink", SMALL, "middle")
+        canvas.centred(WIDTH / 2, y + 19, text, "ink")
         y += LINE
     return y + 14 + _GAP
 

@@ -150,8 +150,9 @@ class Cache:
     def _write(self, path: Path, text: str) -> None:
         """Write atomically, and leave nothing on failure. The lock is not held while a slow disk writes."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        unfinished = {"prefix": _BEGIN, "suffix": _END, "delete": False}
-        with tempfile.NamedTemporaryFile("w", dir=self.folder, **unfinished) as file:
+        with tempfile.NamedTemporaryFile(
+            "w", dir=self.folder, prefix=_BEGIN, suffix=_END, delete=False
+        ) as file:
             try:
                 file.write(text)
                 file.flush()
