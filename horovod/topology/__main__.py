@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = job.options_of(sys.argv[1:] if arguments is None else arguments)
         options, remark = job.with_ranks(options)
-        hosts, ranks, note = job.topology_of(options)
+        hosts, ranks, note = routes.topology_of(options)
     except LaunchError as error:
         say(str(error))
         return 2
