@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from horovod.torch import before_accumulation
-from horovod.torch.seen_gradient import SeenGradient
+from horovod.torch.step_gradients import SeenGradient, call_before_accumulation
 
 __all__ = ["ExtraGradients"]
 
@@ -31,7 +30,7 @@ class ExtraGradients:
 
     def listen_to(self, parameter: torch.Tensor) -> None:
         """Ignore extra gradients of a parameter from now on."""
-        self.hooks[parameter] = before_accumulation.register(self, parameter)
+        self.hooks[parameter] = call_before_accumulation(self, parameter)
 
     def note_final(self, parameter: torch.Tensor) -> None:
         """Note that its gradient is reduced, or used by a step. Later additions are extra."""

@@ -12,9 +12,9 @@ from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch import errors
 from horovod.torch.compression import Compression, Rules, short_name
+from horovod.torch.functions import ProcessSetPeers
 from horovod.torch.handles import operation_of, synchronize, wait_or_yield
 from horovod.torch.movements import start_sparse_allreduce
-from horovod.torch.object_exchange import ProcessSetPeers
 from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, Max, ReduceArguments, Sum, reduce_arguments
 from horovod.torch.reduction import Gradient, Reduction
 from horovod.torch.submission import start_allreduce
@@ -211,21 +211,16 @@ class GradientReducer(Reduction):
 
     def agree_on(self, number: int) -> tuple[int, int]:
         """Collective. Return the smallest and the largest of all ranks' numbers."""
-        value = torch.tensor([-number, number])
-        name = "DistributedOptimizer.names"
-        arguments = reduce_arguments(Max, 1.0, 1.0)
-        handle = start_allreduce([value], name, arguments, Compression.none, self._process_set, into=[value])
-        synchronize(handle)
+        value = self._reduced("names", torch.tensor([-number, number]), reduce_arguments(Max, 1.0, 1.0))
         return -int(value[0]), int(value[1])
 
     def reduced_loss(self, loss: Any) -> torch.Tensor:
         """Return a closure's loss (a tensor of one element, or a number), reduced as gradients are."""
-        value = torch.as_tensor(loss).detach().clone()
-        name = "DistributedOptimizer.loss"
-        handle = start_allreduce(
-            [value], name, self._arguments, Compression.none, self._process_set, into=[value]
-        )
-        synchronize(handle)
+        return self._reduced("loss", torch.as_tensor(loss).detach().clone(), self._arguments)
+
+    def _reduced(self, what: str, value: torch.Tensor, arguments: ReduceArguments) -> torch.Tensor:
+        name, process_set = f"DistributedOptimizer.{what}", self._process_set
+        synchronize(start_allreduce([value], name, arguments, Compression.none, process_set, into=[value]))
         return value
 
     def _start_sparse(

@@ -176,9 +176,7 @@ def poll(handle: int) -> bool:
     ValueError on an unknown handle; HorovodInternalError in a forked child.
     """
     jobs.refuse_forked()  # before any lock is taken, whose owner may not exist in the child
-    flight = _in_flight()
-    with flight.lock:
-        operation = flight.operations.get(handle)
+    operation = operation_of(handle)
     if operation is None:
         raise errors.not_in_flight(handle=handle)
     waiting.advance_all()
@@ -225,9 +223,7 @@ def wait_or_yield(handle: int) -> bool:
     Or return False if other ranks will start the operation only after something that this caller does later,
     so that the wait would not end. True for an unknown handle.
     """
-    flight = _in_flight()
-    with flight.lock:
-        operation = flight.operations.get(handle)
+    operation = operation_of(handle)
     return operation is None or operation.complete_or_yield()
 
 
@@ -236,9 +232,7 @@ def is_done_within(handle: int, seconds: float) -> bool:
 
     For threads that do nothing else; see waiting.has_result_within. True for an unknown handle.
     """
-    flight = _in_flight()
-    with flight.lock:
-        operation = flight.operations.get(handle)
+    operation = operation_of(handle)
     if operation is None:
         return True
     deadline = time.monotonic() + seconds

@@ -28,6 +28,7 @@ from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
 from horovod.torch.compiling import breaks_graphs
 from horovod.torch.compression import UNSET, CompressorLike
 from horovod.torch.extra_gradients import ExtraGradients
+from horovod.torch.functions import parameters_of
 from horovod.torch.gradient_listener import GradientListener
 from horovod.torch.gradients import GradientReducer
 from horovod.torch.missing_gradients import Subject
@@ -261,8 +262,7 @@ def DistributedOptimizer(
     names = parameter_names(optimizer.param_groups, named_parameters)
     reducer.rules.check_names(names.values())
     check_added_parameters(names, op)
-    parameters = [p for entry in optimizer.param_groups for p in entry["params"]]
-    checked = checked_groups(groups, num_groups, parameters)
+    checked = checked_groups(groups, num_groups, parameters_of(optimizer))
 
     wrapped = _wrapped(optimizer, _front_for(op))
     wrapped.op, wrapped.gradient_predivide_factor = op, factor

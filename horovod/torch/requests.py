@@ -24,9 +24,8 @@ from horovod.torch.complex_numbers import (
     real_target,
 )
 from horovod.torch.handles import Operation, Output
-from horovod.torch.naming import wire_name
 from horovod.torch.reduce_ops import OP_NAMES, Average, ReduceArguments, Sum
-from horovod.torch.submission import put_in_place, reduction_of, sent_bytes
+from horovod.torch.submission import put_in_place, reduction_of, sent_bytes, wire_name
 from horovod.torch.tensors import (
     addressable,
     check_averaged,
@@ -39,33 +38,8 @@ from horovod.torch.tensors import (
 )
 
 __all__ = [
-    "start_allgather",
-    "start_alltoall",
-    "start_barrier",
-    "start_broadcast",
-    "start_grouped_allgather",
-    "start_reducescatter",
-]
-
-
-def start_allgather(
-    tensor: torch.Tensor, name: str | None, process_set: ProcessSet, sizes: list[int] | None = None
-) -> int:
-    """Allgather along dimension 0.
-
-    At completion ``sizes``, if given, is filled with each rank's first dimension.
-    """
-    return _start_gather([tensor], name, process_set, [sizes] if sizes is not None else None, grouped=False)
-
-
-def start_grouped_allgather(
-    tensors: Sequence[torch.Tensor],
-    name: str | None,
-    process_set: ProcessSet,
-    sizes: list[list[int]] | None = None,
-) -> int:
-    """Allgather of each tensor, all or nothing. ``sizes`` has a list to be filled for each."""
-    return _start_gather(tensors, name, process_set, sizes, grouped=True)
+    "start_allgather", "start_alltoall", "start_barrier", "start_broadcast", "start_reducescatter",
+]  # fmt: skip
 
 
 def _registered(operation: Operation, label: str, read: Sequence[torch.Tensor] | None = None) -> int:
@@ -74,14 +48,18 @@ def _registered(operation: Operation, label: str, read: Sequence[torch.Tensor] |
     return handles.register(operation)
 
 
-def _start_gather(
+def start_allgather(
     tensors: Sequence[torch.Tensor],
     name: str | None,
     process_set: ProcessSet,
-    sizes: list[list[int]] | None,
+    sizes: Sequence[list[int]] | None = None,
     *,
-    grouped: bool,
+    grouped: bool = False,
 ) -> int:
+    """Allgather of one tensor or a group along dimension 0, all or nothing.
+
+    At completion each tensor's list in ``sizes``, if given, is filled with all ranks' first dimensions.
+    """
     member = basics.member()
     process_set_id = member.id_of(process_set)
     label = f"allgather.{name or 'noname'}"

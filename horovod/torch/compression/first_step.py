@@ -12,7 +12,7 @@ import torch
 
 from horovod.common import belongings
 from horovod.torch.compression.casts import NoneCompressor
-from horovod.torch.compression.names import short_name
+from horovod.torch.compression.configured import short_name
 from horovod.torch.compression.resolve import codec_for
 from horovod.torch.compression.rules import Rules
 

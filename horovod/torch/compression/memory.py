@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from horovod.torch.compression.configured import short_name
 from horovod.torch.compression.contract import State
-from horovod.torch.compression.names import short_name
 
 __all__ = ["Memory"]
 

@@ -23,7 +23,7 @@ from horovod.common.variable_names import COMPRESSION as VARIABLE
 from horovod.common.variable_names import COMPRESSION_FORCE as FORCE
 from horovod.torch.compression import errors
 from horovod.torch.compression.casts import NoneCompressor
-from horovod.torch.compression.names import compressor_name, short_name
+from horovod.torch.compression.configured import compressor_name, short_name
 from horovod.torch.compression.registry import compressor_of_text
 from horovod.torch.compression.resolve import resolved
 

@@ -18,9 +18,7 @@ import torch.distributed as dist
 
 from horovod.torch.compression import NoneCompressor
 from horovod.torch.ddp import errors
-from horovod.torch.ddp.callback_thread import CallbackThread
-from horovod.torch.ddp.delegates import register_gloo_and_nccl
-from horovod.torch.ddp.future_work import FutureWork
+from horovod.torch.ddp.future_work import CallbackThread, FutureWork
 from horovod.torch.ddp.large_sums import FirstSums, LargeSums, agree
 from horovod.torch.ddp.reducer import GroupReducer
 from horovod.torch.reduce_ops import Average, Sum
@@ -28,6 +26,7 @@ from horovod.torch.reduction import Gradient, Reduction
 
 __all__ = ["HorovodProcessGroup"]
 
+c10d: Any = dist  # torch's stubs are incomplete
 MOST_AT_A_TIME = 64  # sums under way
 
 # Methods that torch's C++ looks for in Python first. If it finds none, it waits for gloo's queue with the
@@ -63,7 +62,7 @@ class HorovodProcessGroup(dist.ProcessGroup):
         agree(options.store, rank, size)
         self._sums = LargeSums()
         self._first_sums = FirstSums(self._sums, rank, size)
-        register_gloo_and_nccl([self, self._plain], options, nccl_options)
+        _register_gloo_and_nccl([self, self._plain], options, nccl_options)
 
     # Sums. Arguments are those of torch's overloads: C++ passes tensors and options.
 
@@ -149,6 +148,42 @@ class HorovodProcessGroup(dist.ProcessGroup):
             self._reducer.close()
         self._callbacks.close()
         super().shutdown()
+
+
+def _register_gloo_and_nccl(groups: Sequence[dist.ProcessGroup], options: Any, nccl_options: Any) -> None:
+    """Register in ``groups`` one gloo for CPU tensors, and one NCCL for CUDA tensors.
+
+    Without NCCL or GPU, gloo serves CUDA tensors too. Collective for the group's ranks, which connect.
+    ``options`` are torch's, of the group: store, ranks, timeout. ``nccl_options`` may be None.
+    """
+    types = c10d.ProcessGroup.BackendType
+    cpu = cuda = (types.GLOO, _gloo(options))
+    if c10d.is_nccl_available() and torch.cuda.is_available():
+        cuda = (types.NCCL, _nccl(options, nccl_options))
+    for group in groups:
+        group._set_default_backend(cuda[0])  # as torch does with "cpu:gloo,cuda:nccl"
+        group._register_backend(torch.device("cpu"), *cpu)
+        group._register_backend(torch.device("cuda"), *cuda)
+
+
+def _gloo(options: Any) -> Any:
+    store = c10d.PrefixStore("gloo", options.store)
+    gloo = c10d.ProcessGroupGloo(store, options.group_rank, options.group_size, timeout=options.timeout)
+    gloo.options.global_ranks_in_group = options.global_ranks_in_group
+    gloo.options.group_name = options.group_id
+    gloo._set_sequence_number_for_group()
+    return gloo
+
+
+def _nccl(options: Any, nccl_options: Any) -> Any:
+    settings = nccl_options or c10d.ProcessGroupNCCL.Options()
+    settings._timeout = options.timeout
+    settings.global_ranks_in_group = options.global_ranks_in_group
+    settings.group_name = options.group_id
+    store = c10d.PrefixStore("nccl", options.store)
+    nccl = c10d.ProcessGroupNCCL(store, options.group_rank, options.group_size, settings)
+    nccl._set_sequence_number_for_group()
+    return nccl
 
 
 def _is_mean(op: Any) -> bool:
