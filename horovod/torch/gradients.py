@@ -13,7 +13,7 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch import errors
 from horovod.torch.compression import Compression, Rules, short_name
 from horovod.torch.functions import ProcessSetPeers
-from horovod.torch.handles import operation_of, synchronize, wait_or_yield
+from horovod.torch.handles import operation_of, synchronize
 from horovod.torch.movements import start_sparse_allreduce
 from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, Max, ReduceArguments, Sum, reduce_arguments
 from horovod.torch.reduction import Gradient, Reduction
@@ -72,7 +72,7 @@ class Pending:
 
         Or return False if ranks whose part is missing wait for something that this rank does later.
         """
-        return self.is_over or all(wait_or_yield(handle) for handle in self.handles)
+        return self.is_over or all(each.complete_or_yield() for each in self._operations)
 
 
 class GradientReducer(Reduction):

@@ -23,7 +23,7 @@ from horovod.torch.compiling import breaks_graphs
 
 __all__ = [
     *("Operation", "Output", "abandon", "complete_all", "is_done_within", "operation_of", "poll", "register"),
-    *("starting", "synchronize", "together", "wait_or_yield"),
+    *("starting", "synchronize", "together"),
 ]
 
 Output = torch.Tensor | tuple[torch.Tensor, ...] | None
@@ -215,16 +215,6 @@ def operation_of(handle: int) -> Operation | None:
     flight = _in_flight()
     with flight.lock:
         return flight.operations.get(handle)
-
-
-def wait_or_yield(handle: int) -> bool:
-    """Wait until ``synchronize`` would return at once, and return True.
-
-    Or return False if other ranks will start the operation only after something that this caller does later,
-    so that the wait would not end. True for an unknown handle.
-    """
-    operation = operation_of(handle)
-    return operation is None or operation.complete_or_yield()
 
 
 def is_done_within(handle: int, seconds: float) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -49,6 +49,7 @@ class CompressionState:
     Attributes:
         rules: the compressor of each parameter.
         first_step: collects, for rank 0's report, how gradients travel.
+        divisor: the number of ranks by which the gradients of this step are divided.
         choice: with ``may_turn_off``, the choice and the times that decided, or None before.
     """
 
@@ -73,14 +74,14 @@ class CompressionState:
             raise errors.unknown_names(said=self.rules.said)
         if not self._names.is_numbering:
             self.rules.check_names([name for name, _ in self._names.parameters()])
-        self._model: weakref.ref[DistributedDataParallel] | None = None
+        self._model: Callable[[], DistributedDataParallel | None] = _no_model
         if isinstance(model, DistributedDataParallel):
             self._model = weakref.ref(model)
             self.process_group = process_group or model.process_group
         self._reducer: GroupReducer | None = None
         self._trial: Trial | None = None
         self._agreed: set[str] = set()  # names for which ranks have compared compressor, shape and dtype
-        self._divisor = 1  # of this step
+        self.divisor = 1
 
     def _begin_reduction(self) -> None:
         self._reduction = Reduction(self.rules, may_turn_off=self.may_turn_off)
@@ -137,17 +138,11 @@ class CompressionState:
                 self._reduction.checkpoint.load_state_dict(None)  # residuals will never be added
                 reducer.close()
                 self._originals.stop()
-        model = self._model() if self._model is not None else None
-        self._divisor = ranks_with_input(model, self.process_group, device)
+        self.divisor = ranks_with_input(self._model(), self.process_group, device)
 
     def _trained(self) -> tuple[str, Sequence[torch.Tensor]]:
-        model = self._model() if self._model is not None else None
+        model = self._model()
         return ("a model", []) if model is None else (type(model.module).__name__, list(model.parameters()))
-
-    @property
-    def divisor(self) -> int:
-        """The number of ranks by which the gradients of this step are divided."""
-        return self._divisor
 
     def gradients(self, bucket: dist.GradBucket) -> list[Gradient]:  # type: ignore[name-defined]
         """Return the gradients of a bucket for a GroupReducer, in order; empty to let DDP reduce them.
@@ -177,9 +172,9 @@ class CompressionState:
 
     def _may_keep_originals(self) -> bool:
         """Return False if the hook multiplies the whole bucket, or the model's graph is unknown."""
-        model = self._model() if self._model is not None else None
+        model = self._model()
         is_known = model is not None and not model.static_graph
-        return is_known and self._divisor == self.begin().size
+        return is_known and self.divisor == self.begin().size
 
     def _agree_on(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
         if parameters:
@@ -232,7 +227,7 @@ class CompressionState:
             "first_step": None,
             "_reduction": (self._reduction.residuals.source, self.state_dict()),
             "_originals": Originals(),
-            "_model": None,
+            "_model": _no_model,
             "_reducer": None,
             "_trial": None,
             "_agreed": set(),
@@ -279,6 +274,10 @@ class CompressionState:
             return  # there are no other ranks
         self.begin()
         self._reduction.checkpoint.consolidate(to)
+
+
+def _no_model() -> None:
+    """The reference to a model that is not known, or not wrapped."""
 
 
 class GroupPeers:

@@ -14,7 +14,6 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -247,15 +246,13 @@ def _reached(addresses: list[str], port: int) -> str:
 
 def _connections() -> dict[int, str]:
     """Return, by descriptor, the kernel's names of this process' open sockets."""
-    return dict(_sockets())
-
-
-def _sockets() -> Iterator[tuple[int, str]]:
+    found = {}
     for descriptor in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # closed meanwhile, as the descriptor of this listing is
             name = os.readlink(f"/proc/self/fd/{descriptor}")
             if name.startswith("socket:"):
-                yield int(descriptor), name
+                found[int(descriptor)] = name
+    return found
 
 
 def _shut(descriptor: int) -> None:
