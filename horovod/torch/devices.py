@@ -138,11 +138,6 @@ class Origin:
         if caller is not None and self.stream is not None:
             self.stream.wait_stream(caller)
 
-    def synchronize(self) -> None:
-        """Wait until the GPU has finished the work on the stream."""
-        if self.stream is not None:
-            self.stream.synchronize()
-
     @contextlib.contextmanager
     def resumed(self) -> Iterator[None]:
         """Inside the block torch works on that stream."""

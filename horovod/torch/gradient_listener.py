@@ -27,7 +27,6 @@ from horovod.common.process_sets import ProcessSet
 from horovod.common.sentences import type_name
 from horovod.torch import errors, shared_parameters
 from horovod.torch.compiling import breaks_graphs
-from horovod.torch.extra_gradients import ExtraGradients
 from horovod.torch.functions import parameters_of
 from horovod.torch.gradients import GradientReducer, Pending, wait_for_all
 from horovod.torch.missing_gradients import MissingGradients, ask_after_pass, take_part
@@ -40,7 +39,7 @@ from horovod.torch.parameters import (
     suffix_of,
 )
 from horovod.torch.reduce_ops import OP_NAMES, Average
-from horovod.torch.step_gradients import SeenGradient, StepGradients, Which, all_of_them
+from horovod.torch.step_gradients import ExtraGradients, SeenGradient, StepGradients, Which, all_of_them
 
 __all__ = ["GradientListener", "listening", "listening_here"]
 
@@ -118,7 +117,8 @@ class GradientListener(torch.optim.Optimizer):
         """Start to listen to gradients, if other ranks share them. ValueError before init."""
         self._requires_update, self._hooks, self._step = set(), {}, StepGradients()
         self._handles, self._lost, self._end_of_pass = self._step.handles, [], lambda: None
-        self._shared, self._lent, self._lent_to_others, self._is_settled = {}, {}, set(), False
+        self._shared, self._lent, self._lent_to_others = {}, {}, set()
+        self._begin_step()
         self._names_of_job, self._has_agreed = None, False
         self._life = GradientLife(self.backward_passes_per_step)
         for parameter in parameters_of(self):
@@ -184,8 +184,13 @@ class GradientListener(torch.optim.Optimizer):
         for members in group_members(self._groups, trainable):
             self._life.group(members)
 
+    def _begin_step(self) -> None:
+        """Begin a step that nothing is known of."""
+        self._is_settled = False
+
     def _abandon_step(self) -> None:
         """Forget the current step, as its job has ended."""
+        self._begin_step()
         # reported already, and these gradients are not used
         with contextlib.suppress(Exception):
             self._finish(may_yield=False)

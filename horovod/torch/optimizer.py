@@ -27,7 +27,6 @@ from horovod.torch import errors, shared_parameters
 from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
 from horovod.torch.compiling import breaks_graphs
 from horovod.torch.compression import UNSET, CompressorLike
-from horovod.torch.extra_gradients import ExtraGradients
 from horovod.torch.functions import parameters_of
 from horovod.torch.gradient_listener import GradientListener
 from horovod.torch.gradients import GradientReducer
@@ -40,6 +39,7 @@ from horovod.torch.parameters import (
     parameter_names,
 )
 from horovod.torch.reduce_ops import Adasum, Average
+from horovod.torch.step_gradients import ExtraGradients
 
 __all__ = ["DistributedOptimizer"]
 
@@ -57,9 +57,9 @@ class _DistributedOptimizer(OptimizerFront):
     _synchronized: bool
     _should_synchronize: bool
 
-    def _begin(self) -> None:
+    def _begin_step(self) -> None:
+        super()._begin_step()
         self._synchronized, self._should_synchronize = False, True
-        super()._begin()
 
     def _start(self, members: list[torch.Tensor]) -> None:
         names = [self._parameter_names[member] for member in members]
@@ -182,16 +182,6 @@ class _DistributedOptimizer(OptimizerFront):
             return self._reducer.reduced_loss(loss) if decides_by_loss else loss
 
         return closure_and_synchronize
-
-    def _abandon_step(self) -> None:
-        self._synchronized, self._should_synchronize, self._is_settled = False, True, False
-        super()._abandon_step()
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._synchronized, self._should_synchronize, self._is_settled = False, True, False
-        super().load_state_dict(state_dict)
-
-    load_state_dict.__doc__ = OptimizerFront.load_state_dict.__doc__
 
 
 def DistributedOptimizer(

@@ -69,6 +69,7 @@ class OptimizerFront(GradientListener):
 
         Residuals start again from zero unless the checkpoint has this rank's, of the same number of ranks.
         """
+        self._begin_step()
         self._wait()
         super().load_state_dict(state_dict)
         self._reducer.checkpoint.load_state_dict(state_dict.get("horovod"), self._parameter_names.values())

@@ -31,7 +31,6 @@ from horovod.torch.tensors import (
     check_averaged,
     check_served,
     described,
-    from_core,
     grouped_from_core,
     is_addressable,
     new_result,
@@ -137,7 +136,7 @@ def start_alltoall(
             received = received.to(splits.device)
         if sizes is not None:
             sizes[:] = results[0].sizes
-        return as_given(from_core(results[0], source), given), received
+        return as_given(grouped_from_core(results[0], [source])[0], given), received
 
     return _registered(Operation(member.engine, [request], [source], finish=finish, origin=origin), label)
 

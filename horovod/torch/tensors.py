@@ -15,9 +15,9 @@ from horovod.torch import devices, errors, storage
 from horovod.torch.reduce_ops import Average
 
 __all__ = [
-    "NATIVE_DTYPES", "addressable", "check_averaged", "check_served", "described", "from_core",
-    "grouped_from_core", "is_addressable", "new_result",
-]
+    "NATIVE_DTYPES", "addressable", "check_averaged", "check_served", "described", "grouped_from_core",
+    "is_addressable", "new_result",
+]  # fmt: skip
 
 ALIGNMENT = 16  # bytes, to which the core aligns each tensor in a buffer
 
@@ -84,11 +84,6 @@ def described(
     return native.Tensor(
         source.data_ptr(), address, list(source.shape), dtype, feedback, device, stream, witness
     )
-
-
-def from_core(result: native.Result, like: torch.Tensor) -> torch.Tensor:
-    """Return the core's result as one tensor, with the dtype and trailing dimensions of ``like``."""
-    return grouped_from_core(result, [like])[0]
 
 
 def grouped_from_core(result: native.Result, likes: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -68,20 +68,19 @@ class HorovodProcessGroup(dist.ProcessGroup):
 
     def allreduce(self, tensors: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Reduce a tensor in place over the ranks, compressed if it is one of the large sums."""
-        listed = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        op = _op(*args, **kwargs)
-        if not listed or not self._compresses(op, listed):
-            self._note_exact(op, listed)
-            return self._plain.allreduce(tensors, *args, **kwargs)
-        return self._start(listed, op)
+        return self._reduce(self._plain.allreduce, tensors, *args, **kwargs)
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
         """Reduce tensors in place over the ranks, all compressed if each is one of the large sums."""
-        op = _op(*args, **kwargs)
-        if not tensors or not self._compresses(op, tensors):
-            self._note_exact(op, tensors)
-            return self._plain.allreduce_coalesced(tensors, *args, **kwargs)
-        return self._start(tensors, op)
+        return self._reduce(self._plain.allreduce_coalesced, tensors, *args, **kwargs)
+
+    def _reduce(self, exactly: Callable[..., Any], given: Any, *args: Any, **kwargs: Any) -> Any:
+        tensors, op = [given] if isinstance(given, torch.Tensor) else list(given), _op(*args, **kwargs)
+        if tensors and self._compresses(op, tensors):
+            return self._start(tensors, op)
+        for tensor in tensors if _is_sum(op) and not self._sums.are_exact else ():
+            self._first_sums.note("", tensor, NoneCompressor)
+        return exactly(given, *args, **kwargs)
 
     def _compresses(self, op: Any, tensors: Sequence[torch.Tensor]) -> bool:
         return (
@@ -90,10 +89,6 @@ class HorovodProcessGroup(dist.ProcessGroup):
             and _is_sum(op)
             and all(self._sums.include(tensor) for tensor in tensors)
         )
-
-    def _note_exact(self, op: Any, tensors: Sequence[torch.Tensor]) -> None:
-        for tensor in tensors if _is_sum(op) and not self._sums.are_exact else ():
-            self._first_sums.note("", tensor, NoneCompressor)
 
     def _start(self, tensors: Sequence[torch.Tensor], op: Any) -> dist.Work:
         with self._lock:  # a script's threads may start the first sums together

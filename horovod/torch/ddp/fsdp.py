@@ -140,7 +140,7 @@ class _Group(NamedTuple):
 
     name: str
     codec: native.Codec | None
-    stretches: Sequence[tuple[int, int]]
+    stretches: list[tuple[int, int]]
 
     @property
     def elements(self) -> int:
@@ -232,13 +232,8 @@ class CompressedReduceScatter:
         end = 0
         for shard, size in zip(shards, sizes, strict=True):
             begin, end = end, end + size
-            of_its_kind = groups.get(id(shard.compressor))
-            if of_its_kind is None:
-                groups[id(shard.compressor)] = _Group(shard.name, _codec(shard.compressor), [(begin, end)])
-            else:
-                groups[id(shard.compressor)] = of_its_kind._replace(
-                    stretches=[*of_its_kind.stretches, (begin, end)]
-                )
+            new = _Group(shard.name, _codec(shard.compressor), [])
+            groups.setdefault(id(shard.compressor), new).stretches.append((begin, end))
         return list(groups.values())
 
 

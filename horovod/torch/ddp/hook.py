@@ -78,7 +78,8 @@ def compression_hook(
     """
     buffer = bucket.buffer()
     if bucket.index() == 0:
-        _check_state(state)
+        if not isinstance(state, CompressionState):
+            raise errors.wrong_state(got=type_name(state))
         state.begin_step(buffer.device)
     gradients = state.gradients(bucket)
     is_last = bucket.is_last()
@@ -105,11 +106,6 @@ def compression_hook(
 
 def _nothing() -> None:
     """Do nothing, at the end of most buckets."""
-
-
-def _check_state(state: object) -> None:
-    if not isinstance(state, CompressionState):
-        raise errors.wrong_state(got=type_name(state))
 
 
 def _then(
