@@ -310,7 +310,7 @@ class GradientListener(torch.optim.Optimizer):
     def _has_been_zeroed(self, parameter: torch.Tensor) -> bool:
         """Return whether model.zero_grad(), which has no hook, discarded an incomplete accumulation."""
         is_waiting = self._life.of(parameter) is Life.WAITING
-        return is_waiting and not self._step.was_only_added_to(parameter)
+        return is_waiting and not self._step.seen[parameter].was_only_added_to(parameter)
 
     def _begin_pass(self) -> None:
         """Begin a backward pass, at its first gradient. Passes of reentrant checkpoints lie within it.

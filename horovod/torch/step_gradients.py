@@ -129,10 +129,8 @@ class StepGradients:
     def may_be_averaged_again(self, parameter: torch.Tensor) -> bool:
         """Return whether it was reduced, and then zeroed, or another gradient was added to it."""
         reduction, _ = self.handles.get(parameter, (None, None))
-        return reduction is not None and reduction.is_over and not self.was_only_added_to(parameter)
-
-    def was_only_added_to(self, parameter: torch.Tensor) -> bool:
-        return self.seen[parameter].was_only_added_to(parameter)
+        is_reduced = reduction is not None and reduction.is_over
+        return is_reduced and not self.seen[parameter].was_only_added_to(parameter)
 
     # ---- streams of a GPU ----
 

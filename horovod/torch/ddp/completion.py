@@ -70,13 +70,8 @@ class CompletionThread(threading.Thread):
                     self._wait_for(started)
             except HorovodInternalError as of_all:
                 error = self.failure or of_all
-            except Exception as own:
-                error = own
-                self.fail(own)
-            # such as SystemExit, which no future accepts
-            except BaseException as end:
-                error = RuntimeError(f"{type(end).__name__}: {end}")
-                self.fail(error)
+            except BaseException as own:
+                error = self.fail(own)
             with self._lock:
                 self._left -= 1
             if error is None:
@@ -90,12 +85,17 @@ class CompletionThread(threading.Thread):
             self._left += 1
         self._work.put(wait)
 
-    def fail(self, failure: Exception) -> None:
-        """Note an error of this rank alone, and leave the job."""
+    def fail(self, error: BaseException) -> Exception:
+        """Note an error of this rank alone, and leave the job. Return it for a future.
+
+        No future accepts a SystemExit, for instance, so that becomes a RuntimeError.
+        """
+        failure = error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
         with self._lock:
             if self.failure is None:
                 self.failure = failure
                 self._work.put(functools.partial(_left, self._job, goes_on=True))
+        return failure
 
     def close_soon(self) -> None:
         """Make the thread leave the job and end after the operations under way."""

@@ -65,12 +65,11 @@ def compress_fsdp(model: torch.nn.Module, compression: Any = UNSET) -> None:
     reduction.rules.check_names(names)
     _check_compressors(reduction.rules)
     units = _units(model, reduction)
-    if not units and alone.is_alone():
+    if not units:
+        if not alone.is_alone():
+            raise errors.nothing_sharded(**alone.who_else())
         alone.tell_alone("compress_fsdp()")
         return
-    if not units:
-        evidence, first = alone.who_else()
-        raise errors.nothing_sharded(evidence=evidence, first=first)
     _agree(units)
     compressed = [unit for unit in units if any(_codec(shard.compressor) for shard in unit.shards)]
     first_step = _FirstStep(reduction, units, compressed)

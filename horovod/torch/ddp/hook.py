@@ -50,11 +50,9 @@ def compress(
             state = CompressionState(compression, model, algorithm=algorithm, may_turn_off=may_turn_off)
             alone.tell_alone("ddp.compress()")
             return state
-        got = type_name(model)
         if alone.is_alone():
-            raise errors.not_ddp(got=got)
-        evidence, first = alone.who_else()
-        raise errors.not_wrapped(got=got, evidence=evidence, first=first)
+            raise errors.not_ddp(got=type_name(model))
+        raise errors.not_wrapped(got=type_name(model), **alone.who_else())
     if model.mixed_precision is not None:
         raise errors.mixed_precision()
     if getattr(model, "_use_python_reducer", False):

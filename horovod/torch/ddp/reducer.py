@@ -127,8 +127,7 @@ class GroupReducer:
         except HorovodInternalError as error:
             raise self._completion.failure or error from None
         except BaseException as error:
-            own = error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
-            self._completion.fail(own)
+            self._completion.fail(error)
             raise
         finally:  # operations that were started still need their tensors
             self._completion.complete(started, origin, future, is_inference)
