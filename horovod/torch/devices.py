@@ -95,7 +95,6 @@ def torch_stream(device: int) -> torch.cuda.Stream | None:
 
 
 def torch_device(device: int) -> torch.device:
-    """Return the torch device of a number that device_of() returned."""
     return torch.device("cpu") if device == CPU else torch.device("cuda", device)
 
 
@@ -110,7 +109,6 @@ def new_future(device: int) -> torch.futures.Future[None]:
 
 
 def done_future(device: int) -> torch.futures.Future[None]:
-    """Return a future that is complete."""
     future = new_future(device)
     future.set_result(None)
     return future

@@ -56,7 +56,6 @@ def listening() -> list[GradientListener]:
 
 
 def listening_here() -> list[GradientListener]:
-    """Return the listeners of this job."""
     return [listener for listener in listening() if listener._job is jobs.current()]
 
 

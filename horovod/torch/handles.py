@@ -59,7 +59,6 @@ class Operation:
         return any(part.is_completed for part in parts)
 
     def lend(self, label: str, read: Sequence[torch.Tensor], written: Sequence[torch.Tensor] = ()) -> None:
-        """Lend the memory of these tensors to the core."""
         self.label = label
         self.lent += [(tensor, tensor.data_ptr()) for tensors in (read, written) for tensor in tensors]
         if written:
@@ -123,7 +122,6 @@ def _in_flight() -> _InFlight:
 
 
 def register(operation: Operation) -> int:
-    """Register an operation in flight, and return its handle."""
     flight = _in_flight()
     with flight.lock:
         handle = next(_numbers)

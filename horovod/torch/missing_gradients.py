@@ -182,7 +182,6 @@ class MissingGradients:
         self.is_incomplete = False
 
     def process_set(self) -> ProcessSet:
-        """Return the ranks that share the optimizer."""
         return self._of.process_set
 
     def lacking(self, is_due: bool) -> list[Subject]:
@@ -325,7 +324,6 @@ class MissingGradients:
             is_over = not under_way
 
     def end_step(self) -> None:
-        """Begin the next step."""
         self.set_aside.clear()
         self.filled.clear()
         self.is_incomplete = False

@@ -289,7 +289,6 @@ def _check_options(op: int, gradient_predivide_factor: float, unused: str, skip_
 
 
 def _front_for(op: int) -> type[GradientListener]:
-    """Return the class to place before the user's."""
     if op != Adasum or (basics.size() == 1 and not is_elastic()):
         return _DistributedOptimizer
     if not util.num_rank_is_power_2(basics.size()):

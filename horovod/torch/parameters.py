@@ -133,7 +133,6 @@ class WireNames:
         return number
 
     def take(self, process_set_id: int | None, number: int, names: Mapping[torch.Tensor, str]) -> None:
-        """Mark these names as taken."""
         suffix = suffix_of(number)
         for parameter, name in names.items():
             self._taken[process_set_id, name + suffix] = weakref.ref(parameter)

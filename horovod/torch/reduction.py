@@ -39,7 +39,6 @@ class Gradient(NamedTuple):
     source: torch.Tensor | None = None
 
     def fill(self) -> None:
-        """Copy ``source`` into ``tensor``."""
         if self.source is not None:
             self.tensor.copy_(self.source)
 

@@ -220,7 +220,6 @@ def _own_rows(rows: int, process_set: ProcessSet) -> int:
 
 
 def start_barrier(process_set: ProcessSet) -> int:
-    """Barrier of the ranks of a process set."""
     member = basics.member()
     return handles.register(
         Operation(member.engine, [member.engine.barrier("barrier.noname", member.id_of(process_set))])

@@ -112,11 +112,9 @@ class HorovodProcessGroup(dist.ProcessGroup):
     # Methods that a subclass in Python must define.
 
     def getBackendName(self) -> str:
-        """Return the name in ``init_process_group``."""
         return "horovod"
 
     def get_group_store(self) -> Any:
-        """Return the store in which the ranks have met."""
         return self._store
 
     def split_group(self, *args: Any, **kwargs: Any) -> Any:

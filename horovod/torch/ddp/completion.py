@@ -102,7 +102,6 @@ class CompletionThread(threading.Thread):
         self._work.put(functools.partial(_left, self._job, goes_on=False))
 
     def close(self) -> None:
-        """Like ``close_soon``, and wait for the thread."""
         self.close_soon()
         self.join()
 
@@ -120,7 +119,6 @@ class CompletionThread(threading.Thread):
         handles.complete_all(started)
 
     def run(self) -> None:
-        """Run the thread's loop."""
         while self._work.get()():  # no variable refers to the work while the queue is empty
             pass
 

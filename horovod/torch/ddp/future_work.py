@@ -71,7 +71,6 @@ class FutureWork(dist.Work):
         return True
 
     def synchronize(self) -> None:
-        """Like ``wait()``."""
         self.wait()
 
     def is_completed(self) -> bool:
@@ -79,11 +78,9 @@ class FutureWork(dist.Work):
         return self._future.done()
 
     def is_success(self) -> bool:
-        """Return whether it has ended without error."""
         return self.is_completed() and self.exception() is None
 
     def exception(self) -> BaseException | None:
-        """Return the error, or None."""
         if self.is_completed():
             try:
                 self._future.value()
@@ -92,7 +89,6 @@ class FutureWork(dist.Work):
         return None
 
     def result(self) -> list[torch.Tensor]:
-        """Return the tensors, or raise the error."""
         self._future.value()
         return self._tensors
 

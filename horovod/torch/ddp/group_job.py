@@ -79,7 +79,6 @@ def begin(group: dist.ProcessGroup, algorithm: str | None = None) -> jobs.Job:
 
 
 def begun() -> list[jobs.Job]:
-    """Return the jobs that this process is in."""
     return list(_begun)
 
 
@@ -169,7 +168,6 @@ def _timeline_of(path: str, number: int) -> str:
 
 
 def _seconds_of(group: dist.ProcessGroup) -> float:
-    """Return the group's timeout."""
     for device in group._device_types:
         options = getattr(group._get_backend(device), "options", None)
         timeout = getattr(options, "_timeout", None)

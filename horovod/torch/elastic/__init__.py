@@ -95,7 +95,6 @@ class _Passage:
             self._dropped |= optimizer._reducer.checkpoint.forget_residuals()
 
     def join(self) -> None:
-        """Join the next world."""
         self.leave()
         rejoining.rejoin()
         if self._dropped and basics.rank() == 0:
