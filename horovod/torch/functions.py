@@ -101,11 +101,12 @@ def broadcast_optimizer_state(
     slots = [_slot(tensor, number) for number, tensor in enumerate(tensors)]
     structure, slots, has_parts = broadcast_object((structure, slots, bool(parts)), root_rank)
     if not is_root:
-        own = _devices_of(optimizer)
+        # by kind ("cuda"), the device of this rank's parameters; root's number may differ
+        own = {each.device.type: each.device for each in reversed(parameters_of(optimizer))}
         tensors = [slot.empty(own.get(slot.kind, slot.kind)) for slot in slots]
     base = type(optimizer).__name__
     complete_all([broadcast_async_(t, root_rank, f"{base}.state.{i}") for i, t in enumerate(tensors)])
-    part = _scattered(parts, root_rank) if has_parts else None
+    part = _exchanged(parts, "parts", global_process_set)[root_rank] if has_parts else None
     if not is_root:
         _install_state(optimizer, structure, tensors)
         if reducer is not None:
@@ -144,11 +145,6 @@ def _has_room(tensor: torch.Tensor) -> bool:
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     """Return all parameters of an optimizer, in the order of its groups."""
     return [parameter for entry in optimizer.param_groups for parameter in entry["params"]]
-
-
-def _devices_of(optimizer: torch.optim.Optimizer) -> dict[str, torch.device]:
-    """Return, by kind ("cuda"), the device of this rank's parameters. Root's number may differ."""
-    return {parameter.device.type: parameter.device for parameter in reversed(parameters_of(optimizer))}
 
 
 def _described_state(optimizer: torch.optim.Optimizer, tensors: list[torch.Tensor]) -> dict[str, Any]:
@@ -270,11 +266,6 @@ class ProcessSetPeers:
     def gathered(self, own: Any, at: int) -> list[Any] | None:
         received = _exchanged({at: own}, "residuals", self._process_set)
         return received if self.position() == at else None
-
-
-def _scattered(parts: Mapping[int, Any], root: int) -> Any:
-    """Return ``parts[rank]`` of rank ``root`` on each rank of the job; None if it has none."""
-    return _exchanged(parts if basics.rank() == root else {}, "parts", global_process_set)[root]
 
 
 def _exchanged(parts: Mapping[int, Any], name: str, process_set: ProcessSet) -> list[Any]:

@@ -159,7 +159,9 @@ class GradientReducer(Reduction):
         dense: list[Entry] = []
         with waiting_on_failure(parts):
             for name, parameter in zip(names, parameters, strict=True):
-                gradient = _gradient_of(name, parameter)
+                gradient = parameter.grad
+                if gradient is None:  # a hook that ran before the optimizer's own has removed it
+                    raise errors.no_gradient(tensor=name, ranks=[basics.rank()])
                 if gradient.is_sparse:
                     self._sparse_dims[parameter] = gradient.sparse_dim()
                 if gradient.is_sparse and not self.sparse_as_dense:
@@ -234,13 +236,6 @@ class GradientReducer(Reduction):
             parameter.grad = finish()
 
         return Pending(handles, wait)
-
-
-def _gradient_of(name: str, parameter: torch.Tensor) -> torch.Tensor:
-    """Return the gradient. ValueError if a hook that ran before the optimizer's own has removed it."""
-    if parameter.grad is None:
-        raise errors.no_gradient(tensor=name, ranks=[basics.rank()])
-    return parameter.grad
 
 
 def _check_not_added(op: int, compressor: Any, said: str) -> None:

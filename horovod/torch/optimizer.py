@@ -26,18 +26,14 @@ from horovod.common.sentences import type_name
 from horovod.torch import errors, shared_parameters
 from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
 from horovod.torch.compiling import breaks_graphs
+from horovod.torch.complex_numbers import check_added
 from horovod.torch.compression import UNSET, CompressorLike
 from horovod.torch.functions import parameters_of
 from horovod.torch.gradient_listener import GradientListener
 from horovod.torch.gradients import GradientReducer
 from horovod.torch.missing_gradients import Subject
 from horovod.torch.optimizer_front import OptimizerFront
-from horovod.torch.parameters import (
-    check_added_parameters,
-    checked_groups,
-    checked_passes,
-    parameter_names,
-)
+from horovod.torch.parameters import checked_groups, checked_passes, parameter_names
 from horovod.torch.reduce_ops import Adasum, Average
 from horovod.torch.step_gradients import ExtraGradients
 
@@ -251,7 +247,8 @@ def DistributedOptimizer(
     reducer = GradientReducer(op, factor, compression, sparse_as_dense, process_set, is_sparse)
     names = parameter_names(optimizer.param_groups, named_parameters)
     reducer.rules.check_names(names.values())
-    check_added_parameters(names, op)
+    for parameter, name in names.items():
+        check_added(parameter, f"DistributedOptimizer, gradient of {name!r}", op)
     checked = checked_groups(groups, num_groups, parameters_of(optimizer))
 
     wrapped = _wrapped(optimizer, _front_for(op))

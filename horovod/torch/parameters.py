@@ -20,11 +20,10 @@ from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet
 from horovod.common.util import split_list
 from horovod.torch import errors
-from horovod.torch.complex_numbers import check_added
 from horovod.torch.functions import broadcast_object
 
 __all__ = [
-    "Groups", "WireNames", "check_added_parameters", "checked_groups", "checked_passes", "default_name",
+    "Groups", "WireNames", "checked_groups", "checked_passes", "default_name",
     "group_members", "in_order_of_first_rank", "parameter_names", "suffix_of",
 ]  # fmt: skip
 
@@ -68,12 +67,6 @@ def parameter_names(
     if unnamed:
         raise errors.unnamed_parameters(count=unnamed)
     return names
-
-
-def check_added_parameters(names: Mapping[torch.Tensor, str], op: int) -> None:
-    """Raise ValueError for a complex parameter if op does not add."""
-    for parameter, name in names.items():
-        check_added(parameter, f"DistributedOptimizer, gradient of {name!r}", op)
 
 
 def checked_groups(groups: Any, num_groups: int, parameters: Sequence[torch.Tensor]) -> Groups | None:

@@ -179,13 +179,14 @@ def start_reducescatter(
     given, tensors = tensors, [as_rows_of_reals(tensor, label) for tensor in tensors]
     into = into and [as_reals(target) for target in into]
     for tensor in tensors:
-        _check_scattered(tensor, label, arguments.op)
+        check_served(tensor, label)
+        check_averaged(tensor, label, arguments.op)
+        if tensor.dim() == 0:
+            raise errors.no_rows(tensor=label)
     origin = devices.Origin.here(devices.common_device(tensors, label))
     sources = [addressable(tensor) for tensor in tensors]
-    rows = [_own_rows(len(source), process_set) for source in sources]
     outputs = into or [
-        new_result(member.engine, source, torch.Size((own, *source.shape[1:])))
-        for own, source in zip(rows, sources, strict=True)
+        new_result(member.engine, source, _own_shape(source.shape, process_set)) for source in sources
     ]
     wire = wire_name("reducescatter", name, process_set)
     requested = [described(source, output) for source, output in zip(sources, outputs, strict=True)]
@@ -201,22 +202,14 @@ def start_reducescatter(
     return _registered(operation, label, sources)
 
 
-def _check_scattered(tensor: torch.Tensor, label: str, op: int) -> None:
-    check_served(tensor, label)
-    check_averaged(tensor, label, op)
-    if tensor.dim() == 0:
-        raise errors.no_rows(tensor=label)
+def _own_shape(shape: torch.Size, process_set: ProcessSet) -> torch.Size:
+    """Return the shape of this rank's rows: the first ``rows % size`` ranks have one more.
 
-
-def _own_rows(rows: int, process_set: ProcessSet) -> int:
-    """Return the number of this rank's rows: the first ``rows % size`` ranks have one more.
-
-    0 for ranks outside the set, which the core refuses.
+    Ranks outside the set, which the core refuses, have none.
     """
     size, rank = process_set.size(), process_set.rank()
-    if size is None or rank is None:
-        return 0
-    return rows // size + (rank < rows % size)
+    own = 0 if size is None or rank is None else shape[0] // size + (rank < shape[0] % size)
+    return torch.Size((own, *shape[1:]))
 
 
 def start_barrier(process_set: ProcessSet) -> int:

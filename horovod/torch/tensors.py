@@ -42,7 +42,8 @@ def check_served(tensor: torch.Tensor, operation: str) -> None:
     if tensor.layout != torch.strided:
         raise errors.wrong_layout(tensor=operation, got=str(tensor.type()), layout=str(tensor.layout))
     if tensor.dtype not in NATIVE_DTYPES:
-        raise errors.wrong_dtype(tensor=operation, got=_type_name(tensor))
+        got = tensor.type() if tensor.device.type in ("cpu", "cuda") else str(tensor.dtype)
+        raise errors.wrong_dtype(tensor=operation, got=got)
     devices.check_reached(tensor, operation)
     storage.check_memory(tensor, operation)
 
@@ -51,10 +52,6 @@ def check_averaged(tensor: torch.Tensor, operation: str, op: int) -> None:
     """Raise ValueError for the Average of booleans, which is undefined."""
     if op == Average and isinstance(tensor, torch.Tensor) and tensor.dtype == torch.bool:
         raise errors.average_of_bool(tensor=operation, shape=tuple(tensor.shape), ranks=[basics.rank()])
-
-
-def _type_name(tensor: torch.Tensor) -> str:
-    return tensor.type() if tensor.device.type in ("cpu", "cuda") else str(tensor.dtype)
 
 
 def is_addressable(tensor: torch.Tensor) -> bool:

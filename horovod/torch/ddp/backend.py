@@ -94,7 +94,8 @@ class HorovodProcessGroup(dist.ProcessGroup):
         with self._lock:  # a script's threads may start the first sums together
             if self._reducer is None:
                 self._reducer = GroupReducer(Reduction(self._sums.rules, first_step=self._first_sums), self)
-            future = self._reducer.start(self._gradients(tensors), Average if _is_mean(op) else Sum)
+            how = Average if op == dist.ReduceOp.AVG else Sum
+            future = self._reducer.start(self._gradients(tensors), how)
         elements = sum(tensor.numel() for tensor in tensors)
         what = f"rank {self.rank()}: compressed allreduce of {elements} elements"
         return FutureWork(future, tensors, what, self._callbacks)
@@ -177,10 +178,6 @@ def _nccl(options: Any, nccl_options: Any) -> Any:
     nccl = c10d.ProcessGroupNCCL(store, options.group_rank, options.group_size, settings)
     nccl._set_sequence_number_for_group()
     return nccl
-
-
-def _is_mean(op: Any) -> bool:
-    return bool(op == dist.ReduceOp.AVG)
 
 
 def _is_sum(op: Any) -> bool:

@@ -97,10 +97,6 @@ class _Unit(NamedTuple):
     group: dist.ProcessGroup
 
 
-def _is_trained(unit: _Unit) -> bool:
-    return any(shard.parameter.requires_grad for shard in unit.shards)
-
-
 class _FirstStep:
     """Reports how a model's gradients travel, when each compressed unit was reduced once.
 
@@ -110,8 +106,12 @@ class _FirstStep:
     def __init__(self, reduction: Reduction, units: Sequence[_Unit], compressed: Sequence[_Unit]) -> None:
         self._first_step = reduction.first_step
         self._ranks = max(dist.get_world_size(unit.group) for unit in units)
-        # other units are never reduced
-        self._left = {id(unit.shards) for unit in compressed if _is_trained(unit)}
+        # units without trained parameters are never reduced
+        self._left = {
+            id(unit.shards)
+            for unit in compressed
+            if any(shard.parameter.requires_grad for shard in unit.shards)
+        }
         for unit in units:
             self._note(unit.shards)
         self._end_if_complete()

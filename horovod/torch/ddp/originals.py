@@ -92,7 +92,8 @@ class Originals:
             return
         is_ours = self._pass == torch._C._current_graph_task_id() >= 0
         is_alike = gradient.stride() == view.stride() and gradient.dtype == view.dtype
-        is_watched = not all(isinstance(hook, _Watch) for hook in _hooks_of(parameter))
+        hooks = parameter._post_accumulate_grad_hooks.values()
+        is_watched = not all(isinstance(hook, _Watch) for hook in hooks)
         if is_ours and is_alike and not is_watched and not gradient.requires_grad:
             self._kept[parameter] = gradient
             parameter.grad = view
@@ -116,10 +117,6 @@ class _Watch:
         originals = self._originals()
         if originals is not None:
             originals.keep(parameter)
-
-
-def _hooks_of(parameter: torch.Tensor) -> list[object]:
-    return list(parameter._post_accumulate_grad_hooks.values())
 
 
 def _is_at(gradient: torch.Tensor | None, view: torch.Tensor) -> bool:

@@ -152,7 +152,9 @@ class CompressionState:
         """
         parameters = bucket.parameters()
         names = [self._names.of(parameter) for parameter in parameters]
-        self._agree_on([(n, p) for n, p in zip(names, parameters, strict=True) if n not in self._agreed])
+        new = [(n, p) for n, p in zip(names, parameters, strict=True) if n not in self._agreed]
+        if new:
+            self.begin().agree(self._terms(new))
         if bucket.buffer().is_sparse:
             self.first_step.note(names[0], bucket.buffer()._values(), NoneCompressor)
             return []
@@ -175,10 +177,6 @@ class CompressionState:
         model = self._model()
         is_known = model is not None and not model.static_graph
         return is_known and self.divisor == self.begin().size
-
-    def _agree_on(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
-        if parameters:
-            self.begin().agree(self._terms(parameters))
 
     def _terms(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> dict[str, str]:
         """Return the facts of parameters that ranks compare."""
