@@ -25,7 +25,7 @@ from horovod.torch.batch_norm_kernels import Statistics
 from horovod.torch.handles import synchronize
 from horovod.torch.mpi_ops import Sum, allgather_async, allreduce_async_
 
-__all__ = ["SyncBatchNorm", "convert_sync_batchnorm"]
+__all__ = ["SyncBatchNorm"]
 
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -119,13 +119,6 @@ class SyncBatchNorm(_BatchNorm):
         with torch.no_grad():
             for running, new in ((self.running_mean, statistics.mean), (self.running_var, unbiased)):
                 running.mul_(1.0 - (factor or 0.0)).add_(new.to(running.dtype), alpha=factor or 0.0)
-
-
-def convert_sync_batchnorm(
-    module: torch.nn.Module, process_set: ProcessSet = global_process_set
-) -> torch.nn.Module:
-    """As SyncBatchNorm.convert_sync_batchnorm."""
-    return SyncBatchNorm.convert_sync_batchnorm(module, process_set)
 
 
 def _converted(

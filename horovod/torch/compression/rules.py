@@ -71,6 +71,7 @@ class Rules:
         said: the argument or variable that counts, for messages.
         has_patterns: parameters' names matter, as a mapping was passed.
         compressors: all compressors, in the order of the rules.
+        compresses: any of them is not none.
         notice: a message for the user if the script and the environment differ, or "".
     """
 
@@ -80,6 +81,7 @@ class Rules:
         counts, self.notice = _weighed(script, compression is UNSET, environment)
         self.said, self._rules, self.has_patterns = counts
         self.compressors = [compressor for _, compressor in self._rules]
+        self.compresses = any(each is not NoneCompressor for each in self.compressors)
         self._chosen: dict[str, Any] = {}
 
     def __str__(self) -> str:

@@ -78,7 +78,7 @@ class HorovodProcessGroup(dist.ProcessGroup):
         tensors, op = [given] if isinstance(given, torch.Tensor) else list(given), _op(*args, **kwargs)
         if tensors and self._compresses(op, tensors):
             return self._start(tensors, op)
-        for tensor in tensors if _is_sum(op) and not self._sums.are_exact else ():
+        for tensor in tensors if _is_sum(op) and self._sums.rules.compresses else ():
             self._first_sums.note("", tensor, NoneCompressor)
         return exactly(given, *args, **kwargs)
 

@@ -116,9 +116,8 @@ class CompressionState:
                 reducer.close()
                 raise
             self._reduction.checkpoint.meet(GroupPeers(group), self._known_names())
-            is_compressed = any(each is not NoneCompressor for each in self.rules.compressors)
-            self._reduction.is_compressed = is_compressed
-            if not is_compressed:
+            self._reduction.is_compressed = self.rules.compresses
+            if not self.rules.compresses:
                 if not self._names.is_numbering:
                     reducer.close()  # ranks agree on everything, and it would send nothing
             elif self.may_turn_off and reducer.size > 1 and not reducer.is_tuned:
