@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Collection, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
 
 import torch
 
@@ -30,29 +30,22 @@ __all__ = ["FORM", "Checkpoint", "Peers"]
 FORM = 1  # raised when older versions could not read the form; older forms stay readable
 
 
-class Peers(Protocol):
+class Peers(NamedTuple):
     """The ranks that share a checkpoint. Each has a position among them: 0, 1, ...
 
-    ``owner`` names the object that the script calls, for warnings: "optimizer".
+    Attributes:
+        owner: the object that the script calls, for warnings: "optimizer".
+        ranks: returns the ranks of the job in the order of positions; None while unknown.
+        position: returns this rank's position; None if it has none, or the job is over.
+        size: returns the number of peers; None if the job is over.
+        gathered: collective; returns all peers' objects by position, at the given position; None elsewhere.
     """
 
     owner: str
-
-    def ranks(self) -> list[int] | None:
-        """Return the ranks of the job in the order of positions; None while unknown."""
-        ...
-
-    def position(self) -> int | None:
-        """Return this rank's position; None if it has none, or the job is over."""
-        ...
-
-    def size(self) -> int | None:
-        """Return the number of peers; None if the job is over."""
-        ...
-
-    def gathered(self, own: Any, at: int) -> list[Any] | None:
-        """Collective. Return all peers' objects by position, at position ``at``; None elsewhere."""
-        ...
+    ranks: Callable[[], list[int] | None]
+    position: Callable[[], int | None]
+    size: Callable[[], int | None]
+    gathered: Callable[[Any, int], list[Any] | None]
 
 
 class Checkpoint:

@@ -12,13 +12,14 @@ from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.sentences import type_name
 from horovod.torch import errors
+from horovod.torch.checkpoint import Peers
 from horovod.torch.handles import complete_all, synchronize
 from horovod.torch.movements import broadcast_, broadcast_async_
 from horovod.torch.requests import start_allgather, start_alltoall
 
 __all__ = [
-    "ProcessSetPeers", "allgather_object", "broadcast_object", "broadcast_optimizer_state",
-    "broadcast_parameters", "can_travel", "parameters_of",
+    "allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters", "can_travel",
+    "parameters_of", "peers_in",
 ]  # fmt: skip
 
 ROW = 1024  # bytes; pickles that differ by pair of ranks travel as rows, as the number of rows is an int32
@@ -246,26 +247,14 @@ def _pickled(obj: Any) -> torch.Tensor:
     return torch.frombuffer(bytearray(cloudpickle.dumps(obj)), dtype=torch.uint8)
 
 
-class ProcessSetPeers:
-    """The ranks of a process set, as peers of an optimizer's checkpoint (checkpoint.Peers)."""
+def peers_in(process_set: ProcessSet) -> Peers:
+    """Return the ranks of a process set, as peers of an optimizer's checkpoint."""
 
-    owner = "optimizer"
+    def gathered(own: Any, at: int) -> list[Any] | None:
+        received = _exchanged({at: own}, "residuals", process_set)
+        return received if process_set.rank() == at else None
 
-    def __init__(self, process_set: ProcessSet) -> None:
-        self._process_set = process_set
-
-    def ranks(self) -> list[int] | None:
-        return self._process_set.ranks
-
-    def position(self) -> int | None:
-        return self._process_set.rank()
-
-    def size(self) -> int | None:
-        return self._process_set.size()
-
-    def gathered(self, own: Any, at: int) -> list[Any] | None:
-        received = _exchanged({at: own}, "residuals", self._process_set)
-        return received if self.position() == at else None
+    return Peers("optimizer", lambda: process_set.ranks, process_set.rank, process_set.size, gathered)
 
 
 def _exchanged(parts: Mapping[int, Any], name: str, process_set: ProcessSet) -> list[Any]:

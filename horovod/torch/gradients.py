@@ -13,7 +13,7 @@ from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch import errors
 from horovod.torch.compression import Compression, Rules, short_name
-from horovod.torch.functions import ProcessSetPeers
+from horovod.torch.functions import peers_in
 from horovod.torch.handles import operation_of, synchronize
 from horovod.torch.movements import start_sparse_allreduce
 from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, Max, ReduceArguments, Sum, reduce_arguments
@@ -107,7 +107,7 @@ class GradientReducer(Reduction):
         has_sparse_gradients: bool = False,
     ) -> None:
         is_of_all = process_set is global_process_set  # a subset of ranks could not agree on settings
-        super().__init__(Rules(compression), ProcessSetPeers(process_set), is_tuned=is_of_all)
+        super().__init__(Rules(compression), peers_in(process_set), is_tuned=is_of_all)
         self.op = op
         self.sparse_as_dense = sparse_as_dense
         self.in_flight: set[Pending] = set()

@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from horovod import _native as native
 from horovod.common.variable_names import COMPRESSION, DDP_COMPRESSION
 from horovod.torch import autotune
+from horovod.torch.checkpoint import Peers
 from horovod.torch.compression import UNSET, NoneCompressor, Rules, compressor_name
 from horovod.torch.ddp import errors
 from horovod.torch.ddp.choice import Choice, Trial
@@ -115,7 +116,7 @@ class CompressionState:
             except BaseException:
                 reducer.close()
                 raise
-            self._reduction.checkpoint.meet(GroupPeers(group), self._known_names())
+            self._reduction.checkpoint.meet(_peers_in(group), self._known_names())
             self._reduction.is_compressed = self.rules.compresses
             if not self.rules.compresses:
                 if not self._names.is_numbering:
@@ -277,29 +278,16 @@ def _no_model() -> None:
     """The reference to a model that is not known, or not wrapped."""
 
 
-class GroupPeers:
-    """The ranks of a process group, as peers of a checkpoint (checkpoint.Peers)."""
+def _peers_in(group: dist.ProcessGroup) -> Peers:
+    """Return the ranks of a process group, as peers of a checkpoint."""
+    ranks, own_position = dist.get_process_group_ranks(group), dist.get_rank(group)
 
-    owner = "state"
-
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self._group = group
-        self._ranks = dist.get_process_group_ranks(group)
-        self._position = dist.get_rank(group)
-
-    def ranks(self) -> list[int]:
-        return self._ranks
-
-    def position(self) -> int:
-        return self._position
-
-    def size(self) -> int:
-        return len(self._ranks)
-
-    def gathered(self, own: Any, at: int) -> list[Any] | None:
-        received: list[Any] | None = [None] * self.size() if self._position == at else None
-        dist.gather_object(own, received, self._ranks[at], self._group)
+    def gathered(own: Any, at: int) -> list[Any] | None:
+        received: list[Any] | None = [None] * len(ranks) if own_position == at else None
+        dist.gather_object(own, received, ranks[at], group)
         return received
+
+    return Peers("state", lambda: ranks, lambda: own_position, lambda: len(ranks), gathered)
 
 
 class ParameterNames:
