@@ -34,8 +34,6 @@ from horovod.tune.report import as_data, table
 from horovod.tune.scores import shares_of
 from horovod.tune.tuner import Agreement, Director, Plan, Tuner
 
-__all__ = ["Tuned", "Tuning", "step_ended", "tuning"]
-
 _OPERATION = "horovod.tune"
 LAUNCH_STEPS = "HOROVOD_TUNE_LAUNCH_STEPS"
 

@@ -25,8 +25,6 @@ from horovod.torch import errors
 from horovod.torch.compression.memory import Memory
 from horovod.torch.residuals import STAGES, Residuals
 
-__all__ = ["FORM", "Checkpoint", "Peers"]
-
 FORM = 1  # raised when older versions could not read the form; older forms stay readable
 
 

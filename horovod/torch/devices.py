@@ -24,11 +24,6 @@ import torch
 from horovod import _native as native
 from horovod.torch import errors
 
-__all__ = [
-    "CPU", "Origin", "check_reached", "common_device", "copy_out", "current_stream", "device_of",
-    "done_future", "follow", "new_future", "new_stream", "order", "torch_device", "torch_stream",
-]
-
 CPU = -1
 
 

@@ -41,9 +41,6 @@ from horovod.torch.parameters import (
 from horovod.torch.reduce_ops import OP_NAMES, Average
 from horovod.torch.step_gradients import ExtraGradients, SeenGradient, StepGradients, Which, all_of_them
 
-__all__ = ["GradientListener", "listening", "listening_here"]
-
-
 # of all jobs, which they outlive
 _all_listening: weakref.WeakSet[GradientListener] = weakref.WeakSet()
 _registering = threading.Lock()

@@ -20,8 +20,6 @@ from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, Max, ReduceArgum
 from horovod.torch.reduction import Gradient, Reduction
 from horovod.torch.submission import start_allreduce
 
-__all__ = ["GradientReducer", "Pending", "Wait", "wait_for_all"]
-
 Wait = Callable[[], object]
 Entry = tuple[str, torch.Tensor, torch.Tensor]  # name, parameter, tensor that is reduced for it
 

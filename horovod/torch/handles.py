@@ -21,11 +21,6 @@ from horovod.common.exceptions import HorovodInternalError
 from horovod.torch import devices, errors, storage
 from horovod.torch.compiling import breaks_graphs
 
-__all__ = [
-    *("Operation", "Output", "abandon", "complete_all", "is_done_within", "operation_of", "poll", "register"),
-    *("starting", "synchronize", "together"),
-]
-
 Output = torch.Tensor | tuple[torch.Tensor, ...] | None
 
 

@@ -25,11 +25,6 @@ from horovod.torch.gradients import GradientReducer
 from horovod.torch.reduce_ops import Average, Sum
 from horovod.torch.step_gradients import StepGradients, call_before_accumulation
 
-__all__ = [
-    *("MissingGradients", "Question", "Subject"),
-    *("ask", "ask_after_pass", "take_part"),
-]
-
 _numbers = itertools.count()  # numbers the questions of this process
 
 

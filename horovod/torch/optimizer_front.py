@@ -22,8 +22,6 @@ from horovod.torch.compiling import breaks_graphs
 from horovod.torch.gradient_listener import GradientListener
 from horovod.torch.parameters import checked_passes
 
-__all__ = ["OptimizerFront", "settle_before_unscaling"]
-
 UNSCALING = ("unscale_", "_check_inf_per_device")
 
 

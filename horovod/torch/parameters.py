@@ -22,11 +22,6 @@ from horovod.common.util import split_list
 from horovod.torch import errors
 from horovod.torch.functions import broadcast_object
 
-__all__ = [
-    "Groups", "WireNames", "checked_groups", "checked_passes", "default_name",
-    "group_members", "in_order_of_first_rank", "parameter_names", "suffix_of",
-]  # fmt: skip
-
 Groups = int | list[list[torch.Tensor]]
 
 

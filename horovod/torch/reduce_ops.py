@@ -8,11 +8,6 @@ from typing import NamedTuple
 from horovod.common.util import get_average_backwards_compatibility_fun
 from horovod.torch import errors
 
-__all__ = [
-    "Adasum", "Average", "Max", "Min", "Product", "ReduceArguments", "Sum", "allreduce_arguments",
-    "handle_average_backwards_compatibility", "reduce_arguments",
-]
-
 Average = 0
 Sum = 1
 Adasum = 2

@@ -36,10 +36,6 @@ from horovod.torch.tensors import (
     new_result,
 )
 
-__all__ = [
-    "start_allgather", "start_alltoall", "start_barrier", "start_broadcast", "start_reducescatter",
-]  # fmt: skip
-
 
 def _registered(operation: Operation, label: str, read: Sequence[torch.Tensor] | None = None) -> int:
     """Register an operation that reads tensors of the caller: ``read``, or all of its own."""

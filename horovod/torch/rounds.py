@@ -20,8 +20,6 @@ from horovod.torch.compression.contract import Rounds
 from horovod.torch.reduce_ops import Sum
 from horovod.torch.tensors import addressable, check_served, described
 
-__all__ = ["RoundsOperation"]
-
 
 class RoundsOperation:
     """The rounds of one tensor or of a group, whose members proceed together. Thread-safe.

@@ -21,8 +21,6 @@ from horovod.torch.step_gradients import SeenGradient
 if TYPE_CHECKING:
     from horovod.torch.gradient_listener import GradientListener
 
-__all__ = ["forget", "has_owner", "is_lent", "leave_to_owner", "lend", "reduce_shared"]
-
 
 def has_owner(optimizer: GradientListener, parameter: torch.Tensor) -> bool:
     """Return whether ``leave_to_owner`` has found an older optimizer that still reduces the parameter."""

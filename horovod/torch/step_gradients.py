@@ -14,10 +14,6 @@ from horovod.torch import devices
 from horovod.torch.compiling import breaks_graphs
 from horovod.torch.gradients import Pending, wait_for_all
 
-__all__ = [
-    "ExtraGradients", "SeenGradient", "StepGradients", "Which", "all_of_them", "call_before_accumulation",
-]  # fmt: skip
-
 Which = Callable[[torch.Tensor], bool]
 
 

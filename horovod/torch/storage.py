@@ -18,8 +18,6 @@ from horovod.common.basics import basics
 from horovod.common.exceptions import WrongArgument
 from horovod.torch import errors
 
-__all__ = ["check_memory", "mark_written", "require_unchanged", "witness_of"]
-
 _ORDINARY = torch.Tensor.__torch_dispatch__  # of ordinary tensors, which are not made of others
 _RECORD_WORDS = 8  # leading words of torch's record of a storage to search for the address
 

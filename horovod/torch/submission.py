@@ -37,8 +37,6 @@ from horovod.torch.tensors import (
     new_result,
 )
 
-__all__ = ["Kept", "put_in_place", "reduction_of", "sent_bytes", "start_allreduce", "wire_name"]
-
 Finish = Callable[[list[native.Result]], list[torch.Tensor]]
 
 

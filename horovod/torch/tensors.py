@@ -14,12 +14,7 @@ from horovod.common.sentences import type_name
 from horovod.torch import devices, errors, storage
 from horovod.torch.reduce_ops import Average
 
-__all__ = [
-    "NATIVE_DTYPES", "addressable", "check_averaged", "check_served", "described", "grouped_from_core",
-    "is_addressable", "new_result",
-]  # fmt: skip
-
-ALIGNMENT = 16  # bytes, to which the core aligns each tensor in a buffer
+ALIGNMENT = 16  # bytes of the largest element (complex128), to which each tensor in a buffer is aligned
 
 NATIVE_DTYPES: dict[torch.dtype, int] = {
     torch.uint8: 0,
@@ -101,8 +96,8 @@ def grouped_from_core(result: native.Result, likes: Sequence[torch.Tensor]) -> l
             if length:
                 devices.copy_out(result, start, outputs[-1])
         else:
-            outputs.append(_laid_out(received, start, shape, like))
-        start += -(-length // ALIGNMENT) * ALIGNMENT
+            outputs.append(laid_out(received, start, shape, like))
+        start += aligned(length)
     return outputs
 
 
@@ -116,7 +111,7 @@ def new_result(engine: native.Engine, like: torch.Tensor, shape: torch.Size | No
     is_plain = type(like) is torch.Tensor and devices.device_of(like) == devices.CPU
     memory = engine.memory(nbytes) if is_plain else None
     if memory is not None:
-        return _laid_out(_storage_of(memory), 0, like.shape if shape is None else shape, like)
+        return laid_out(_storage_of(memory), 0, like.shape if shape is None else shape, like)
     return torch.empty_like(like) if shape is None else like.new_empty(shape)
 
 
@@ -124,7 +119,12 @@ def _storage_of(memory: Any) -> torch.UntypedStorage:
     return torch.utils.dlpack.from_dlpack(memory).untyped_storage()
 
 
-def _laid_out(
+def aligned(nbytes: int) -> int:
+    """Return the bytes that so many bytes take in a buffer."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def laid_out(
     storage: torch.UntypedStorage, start: int, shape: torch.Size, like: torch.Tensor
 ) -> torch.Tensor:
     """Return a tensor from byte ``start`` of a storage on.

@@ -23,18 +23,6 @@ from horovod.tune.knobs import Configuration, Knob, Space
 from horovod.tune.predicted import ALGORITHM, Gradients, predictor
 from horovod.tune.tuner import Trained
 
-__all__ = [
-    "NONE",
-    "OwnKnob",
-    "Watched",
-    "Workload",
-    "compression_knob",
-    "own_knob",
-    "space_of",
-    "trained_in",
-    "weakly",
-]
-
 AS_ASKED, NONE = "as asked", "none"  # values of the knob of compression
 _ANSWER = 1e-4  # seconds until ranks have agreed, for the model
 

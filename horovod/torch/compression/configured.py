@@ -14,11 +14,6 @@ from typing import Any
 from horovod.torch.compression import errors
 from horovod.torch.compression.contract import Compressor, CompressorType
 
-__all__ = [
-    "MIN_ELEMENTS", "ConfiguredCompressor", "compressor_name", "method_on_class_too", "property_on_class_too",
-    "short_name",
-]  # fmt: skip
-
 MIN_ELEMENTS = 1024
 
 

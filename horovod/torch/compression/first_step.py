@@ -16,8 +16,6 @@ from horovod.torch.compression.configured import short_name
 from horovod.torch.compression.resolve import codec_for
 from horovod.torch.compression.rules import Rules
 
-__all__ = ["FirstStep", "NoteSent", "nobody_asks", "tell_once"]
-
 EXACT_GRADIENTS = "vectors, and what has fewer elements than the compressor's min_elements"
 # called with a tensor's bytes after compression in Python
 NoteSent = Callable[[int], None]

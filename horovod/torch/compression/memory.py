@@ -11,8 +11,6 @@ import torch
 from horovod.torch.compression.configured import short_name
 from horovod.torch.compression.contract import State
 
-__all__ = ["Memory"]
-
 
 class Memory:
     """The compressors' states, by name. An optimizer has one for its parameters, a job one for the rest."""

@@ -26,8 +26,6 @@ from horovod.torch.compression.powersgd import PowerSGDCompressor
 from horovod.torch.compression.resolve import resolved
 from horovod.torch.compression.topk import TopKCompressor
 
-__all__ = ["Compression", "compressor_of_text"]
-
 _TEXT = re.compile(r"\w+(:\w+=[^,=]*(,\w+=[^,=]*)*)?")
 _BOOLEANS = {"1": True, "true": True, "0": False, "false": False}
 

@@ -27,8 +27,6 @@ from horovod.torch.compression.configured import compressor_name, short_name
 from horovod.torch.compression.registry import compressor_of_text
 from horovod.torch.compression.resolve import resolved
 
-__all__ = ["UNSET", "VARIABLE", "Rules"]
-
 
 class _Unset(NoneCompressor):
     """The default of ``compression=``, with which the environment decides."""

@@ -13,8 +13,6 @@ import torch.distributed as dist
 
 from horovod.common import launched
 
-__all__ = ["is_alone", "tell_alone", "who_else"]
-
 _log = logging.getLogger("horovod.torch.ddp")
 
 

@@ -24,8 +24,6 @@ from horovod.torch.ddp.reducer import GroupReducer
 from horovod.torch.reduce_ops import Average, Sum
 from horovod.torch.reduction import Gradient, Reduction
 
-__all__ = ["HorovodProcessGroup"]
-
 c10d: Any = dist  # torch's stubs are incomplete
 MOST_AT_A_TIME = 64  # sums under way
 

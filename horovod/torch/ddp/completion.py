@@ -20,8 +20,6 @@ from horovod.common.exits import at_exit
 from horovod.torch import devices, handles
 from horovod.torch.ddp import errors, group_job
 
-__all__ = ["CompletionThread"]
-
 SLICE = 0.1  # seconds between two checks whether the process ends
 _EXIT_SECONDS = 10.0
 

@@ -39,8 +39,6 @@ from horovod.torch.reduction import Reduction
 from horovod.torch.requests import start_reducescatter
 from horovod.torch.tensors import check_served
 
-__all__ = ["compress_fsdp"]
-
 
 def compress_fsdp(model: torch.nn.Module, compression: Any = UNSET) -> None:
     """Compress the reduce-scatter of gradients of a model to which fully_shard() was applied.

@@ -22,8 +22,6 @@ import torch.distributed as dist
 from horovod.common.exits import at_exit
 from horovod.torch.ddp import errors
 
-__all__ = ["CallbackThread", "FutureWork"]
-
 NO_TIMEOUT = timedelta(0)
 _EXIT_SECONDS = 10.0
 

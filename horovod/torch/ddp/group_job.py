@@ -29,8 +29,6 @@ from horovod.gloo_threads import wait_for_gloo_in_destroy_process_group
 from horovod.torch.ddp import errors
 from horovod.torch.ddp.agreement import terms_as_bytes, terms_from_bytes
 
-__all__ = ["begin", "begun", "leave", "leave_soon"]
-
 WORDING = Wording(
     forming="forming a job of the process group",
     if_absent="do these processes run, and does each make the same calls with this process group, as "

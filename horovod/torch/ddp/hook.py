@@ -19,8 +19,6 @@ from horovod.torch.compression import UNSET
 from horovod.torch.ddp import alone, errors
 from horovod.torch.ddp.state import CompressionState
 
-__all__ = ["compress", "compression_hook"]
-
 
 def compress(
     model: torch.nn.Module,

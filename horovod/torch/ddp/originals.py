@@ -22,8 +22,6 @@ import torch.distributed as dist
 from horovod.torch import devices
 from horovod.torch.ddp.division import gradients_in
 
-__all__ = ["LEAST_BYTES", "Originals"]
-
 # glibc's malloc takes memory of this size from the system, and returns it each time. Smaller memory is reused
 # for the next gradient once DDP has copied it. Keeping it would take new pages, which the system clears
 # first: that costs more than the copy.

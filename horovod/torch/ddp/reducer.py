@@ -29,8 +29,6 @@ from horovod.torch.reduction import Gradient, Reduction
 from horovod.torch.tensors import check_served, is_addressable
 from horovod.torch.workloads import own_knob, weakly
 
-__all__ = ["BUCKET_MB", "GroupReducer"]
-
 BUCKET_MB = "HOROVOD_DDP_BUCKET_MB"
 
 

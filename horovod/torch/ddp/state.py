@@ -22,8 +22,6 @@ from horovod.torch.ddp.originals import Originals
 from horovod.torch.ddp.reducer import GroupReducer
 from horovod.torch.reduction import Gradient, Reduction
 
-__all__ = ["VARIABLES", "CompressionState"]
-
 VARIABLES = (DDP_COMPRESSION, COMPRESSION)  # the first that is set counts
 
 

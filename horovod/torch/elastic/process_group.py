@@ -29,8 +29,6 @@ from horovod.gloo_threads import wait_for_gloo
 from horovod.torch import errors
 from horovod.torch.functions import broadcast_object
 
-__all__ = ["Groups", "init_process_group", "make_store"]
-
 _LOOKS_EVERY = 0.1  # seconds
 # seconds for the engine to detect a lost rank, in addition to the limit for silent ones
 _MORE_PATIENCE = 5.0

@@ -19,11 +19,8 @@ from horovod.common.basics import HorovodBasics
 from horovod.common.exceptions import WrongSetting
 from horovod.torch import (
     autograd,
-    batch_norm_kernels,
     errors,
     functions,
-    gathered,
-    handles,
     job,
     movements,
     mpi_ops,
@@ -33,8 +30,7 @@ from horovod.torch import (
 )
 
 MODULES = [
-    hvd, mpi_ops, functions, optimizer, autograd, movements, gathered, handles, util, sync_batch_norm,
-    batch_norm_kernels, job, reductions,
+    hvd, mpi_ops, functions, optimizer, autograd, job, movements, reductions, util, sync_batch_norm,
 ]  # fmt: skip
 
 
