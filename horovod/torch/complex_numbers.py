@@ -51,7 +51,7 @@ def as_given(result: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     if not _is_complex(like):
         return result
     pairs = result.contiguous()
-    begin = pairs.storage_offset() * pairs.itemsize  # aligned, as all results
+    begin = int(pairs.storage_offset()) * pairs.itemsize  # aligned, as all results
     return laid_out(pairs.untyped_storage(), begin, pairs.shape[:-1], like)
 
 
