@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn import functional
 
 import horovod.torch as hvd
-from horovod.torch.seen_gradient import SeenGradient
+from horovod.torch.step_gradients import SeenGradient
 
 ALONE = "alone"
 IN_STEP = ", waits in step"  # follows a compression: step() waits for reductions instead of backward()

@@ -33,8 +33,6 @@ from horovod.tune.report import as_data, table
 from horovod.tune.scores import shares_of
 from horovod.tune.tuner import Agreement, Decision, Director, Plan, Tuner
 
-__all__ = ["Tuned", "Tuning", "step_ended", "tuning"]
-
 _OPERATION = "horovod.tune"
 LAUNCH_STEPS = "HOROVOD_TUNE_LAUNCH_STEPS"
 
@@ -45,19 +43,24 @@ def is_on() -> bool:
 
 
 class _CoreAgreement:
-    def __init__(self, engine: native.Engine, handle: int) -> None:
-        self._engine, self._handle = engine, handle
+    """An agreement on ``text`` that was started.
+
+    An error is kept until the text is read: other ranks may have left, and only a rank that makes another
+    step needs the answer.
+    """
+
+    def __init__(self, engine: native.Engine, text: str) -> None:
+        self._engine = engine
+        self._error: HorovodInternalError | None = None
+        try:
+            self._handle = engine.tune(_OPERATION, text)
+        except HorovodInternalError as error:
+            self._error = error
 
     def text(self) -> str:
+        if self._error is not None:
+            raise self._error
         return np.from_dlpack(waiting.wait(self._engine, self._handle).buffer()).tobytes().decode()
-
-
-class _NoAgreement:
-    def __init__(self, error: HorovodInternalError) -> None:
-        self._error = error
-
-    def text(self) -> str:
-        raise self._error
 
 
 class _CoreAgreements:
@@ -67,15 +70,7 @@ class _CoreAgreements:
         self._engine = engine
 
     def start(self, text: str) -> Agreement:
-        """Start an agreement on ``text``.
-
-        An error is kept until the text is read: other ranks may have left, and only a rank that makes another
-        step needs the answer.
-        """
-        try:
-            return _CoreAgreement(self._engine, self._engine.tune(_OPERATION, text))
-        except HorovodInternalError as error:
-            return _NoAgreement(error)
+        return _CoreAgreement(self._engine, text)
 
     def latest(self) -> str:
         return self._engine.tuned

@@ -24,11 +24,6 @@ import torch
 from horovod import _native as native
 from horovod.torch import errors
 
-__all__ = [
-    "CPU", "Origin", "check_reached", "common_device", "copy_out", "current_stream", "device_of",
-    "done_future", "follow", "new_future", "new_stream", "order", "torch_device", "torch_stream",
-]
-
 CPU = -1
 
 
@@ -95,7 +90,6 @@ def torch_stream(device: int) -> torch.cuda.Stream | None:
 
 
 def torch_device(device: int) -> torch.device:
-    """Return the torch device of a number that device_of() returned."""
     return torch.device("cpu") if device == CPU else torch.device("cuda", device)
 
 
@@ -110,7 +104,6 @@ def new_future(device: int) -> torch.futures.Future[None]:
 
 
 def done_future(device: int) -> torch.futures.Future[None]:
-    """Return a future that is complete."""
     future = new_future(device)
     future.set_result(None)
     return future
@@ -137,11 +130,6 @@ class Origin:
         caller = torch_stream(self.device) if self.stream is not None else None
         if caller is not None and self.stream is not None:
             self.stream.wait_stream(caller)
-
-    def synchronize(self) -> None:
-        """Wait until the GPU has finished the work on the stream."""
-        if self.stream is not None:
-            self.stream.synchronize()
 
     @contextlib.contextmanager
     def resumed(self) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -12,14 +13,12 @@ from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch import errors
 from horovod.torch.compression import Compression, Rules, short_name
-from horovod.torch.handles import operation_of, synchronize, wait_or_yield
+from horovod.torch.functions import peers_in
+from horovod.torch.handles import operation_of, synchronize
 from horovod.torch.movements import start_sparse_allreduce
-from horovod.torch.object_exchange import ProcessSetPeers
 from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, Max, ReduceArguments, Sum, reduce_arguments
 from horovod.torch.reduction import Gradient, Reduction
 from horovod.torch.submission import start_allreduce
-
-__all__ = ["GradientReducer", "Pending", "Wait", "wait_for_all"]
 
 Wait = Callable[[], object]
 Entry = tuple[str, torch.Tensor, torch.Tensor]  # name, parameter, tensor that is reduced for it
@@ -28,16 +27,22 @@ Entry = tuple[str, torch.Tensor, torch.Tensor]  # name, parameter, tensor that i
 class Pending:
     """A started reduction of a gradient or a group.
 
+    It is in ``in_flight`` until it is over.
+
     Attributes:
         is_over: it was waited for, and the gradients are reduced or it failed.
         is_completed: some rank lacked a gradient of it, and took part with zeros. Known once it is over.
     """
 
-    def __init__(self, handles: Sequence[int], finish: Wait) -> None:
+    def __init__(
+        self, handles: Sequence[int], finish: Wait, in_flight: set[Pending] | None = None
+    ) -> None:
         self.is_over = self.is_completed = False
         self.handles = list(handles)
         self._operations = [found for handle in handles if (found := operation_of(handle)) is not None]
         self._finish = finish
+        self._in_flight = set() if in_flight is None else in_flight
+        self._in_flight.add(self)
 
     @classmethod
     def of_all(cls, parts: Sequence[Pending], then: Wait | None = None) -> Pending:
@@ -61,18 +66,22 @@ class Pending:
         except KeyboardInterrupt:
             raise  # can be waited for again
         except BaseException:
-            self.is_over = True
+            self._end()
             raise
-        self.is_over = True
+        self._end()
         self.is_completed = any(operation.is_completed for operation in self._operations)
         self._operations.clear()  # frees their tensors
+
+    def _end(self) -> None:
+        self.is_over = True
+        self._in_flight.discard(self)
 
     def wait_or_yield(self) -> bool:
         """Wait until ``wait`` would return at once, and return True.
 
         Or return False if ranks whose part is missing wait for something that this rank does later.
         """
-        return self.is_over or all(wait_or_yield(handle) for handle in self.handles)
+        return self.is_over or all(each.complete_or_yield() for each in self._operations)
 
 
 class GradientReducer(Reduction):
@@ -82,7 +91,7 @@ class GradientReducer(Reduction):
     does not accept ``compression``, or ``op`` cannot reduce its codes.
 
     Attributes:
-        in_flight: handles of reductions that were started, and not waited for.
+        in_flight: dense reductions that were started, and not waited for.
         suffix: of operations' names, not of parameters', as another optimizer may have equal names.
     """
 
@@ -96,10 +105,10 @@ class GradientReducer(Reduction):
         has_sparse_gradients: bool = False,
     ) -> None:
         is_of_all = process_set is global_process_set  # a subset of ranks could not agree on settings
-        super().__init__(Rules(compression), ProcessSetPeers(process_set), is_tuned=is_of_all)
+        super().__init__(Rules(compression), peers_in(process_set), is_tuned=is_of_all)
         self.op = op
         self.sparse_as_dense = sparse_as_dense
-        self.in_flight: set[int] = set()
+        self.in_flight: set[Pending] = set()
         self.suffix = ""
         self._process_set = process_set
         self._has_sparse_gradients = has_sparse_gradients
@@ -159,7 +168,9 @@ class GradientReducer(Reduction):
         dense: list[Entry] = []
         with waiting_on_failure(parts):
             for name, parameter in zip(names, parameters, strict=True):
-                gradient = _gradient_of(name, parameter)
+                gradient = parameter.grad
+                if gradient is None:  # a hook that ran before the optimizer's own has removed it
+                    raise errors.no_gradient(tensor=name, ranks=[basics.rank()])
                 if gradient.is_sparse:
                     self._sparse_dims[parameter] = gradient.sparse_dim()
                 if gradient.is_sparse and not self.sparse_as_dense:
@@ -195,37 +206,20 @@ class GradientReducer(Reduction):
         gradients = [Gradient(name, tensor, compressor) for name, _, tensor in entries]
         label = self._label(gradients[0].name, grouped, again)
         handle = self.reduce(gradients, label, self._arguments, self._process_set, grouped=grouped)
-        self.in_flight.add(handle)
-
-        def wait() -> None:
-            try:
-                synchronize(handle)
-            except KeyboardInterrupt:
-                raise  # can be waited for again
-            except BaseException:
-                self.in_flight.discard(handle)
-                raise
-            self.in_flight.discard(handle)
-
-        return Pending([handle], wait)
+        return Pending([handle], functools.partial(synchronize, handle), self.in_flight)
 
     def agree_on(self, number: int) -> tuple[int, int]:
         """Collective. Return the smallest and the largest of all ranks' numbers."""
-        value = torch.tensor([-number, number])
-        name = "DistributedOptimizer.names"
-        arguments = reduce_arguments(Max, 1.0, 1.0)
-        handle = start_allreduce([value], name, arguments, Compression.none, self._process_set, into=[value])
-        synchronize(handle)
+        value = self._reduced("names", torch.tensor([-number, number]), reduce_arguments(Max, 1.0, 1.0))
         return -int(value[0]), int(value[1])
 
     def reduced_loss(self, loss: Any) -> torch.Tensor:
         """Return a closure's loss (a tensor of one element, or a number), reduced as gradients are."""
-        value = torch.as_tensor(loss).detach().clone()
-        name = "DistributedOptimizer.loss"
-        handle = start_allreduce(
-            [value], name, self._arguments, Compression.none, self._process_set, into=[value]
-        )
-        synchronize(handle)
+        return self._reduced("loss", torch.as_tensor(loss).detach().clone(), self._arguments)
+
+    def _reduced(self, what: str, value: torch.Tensor, arguments: ReduceArguments) -> torch.Tensor:
+        name, process_set = f"DistributedOptimizer.{what}", self._process_set
+        synchronize(start_allreduce([value], name, arguments, Compression.none, process_set, into=[value]))
         return value
 
     def _start_sparse(
@@ -239,13 +233,6 @@ class GradientReducer(Reduction):
             parameter.grad = finish()
 
         return Pending(handles, wait)
-
-
-def _gradient_of(name: str, parameter: torch.Tensor) -> torch.Tensor:
-    """Return the gradient. ValueError if a hook that ran before the optimizer's own has removed it."""
-    if parameter.grad is None:
-        raise errors.no_gradient(tensor=name, ranks=[basics.rank()])
-    return parameter.grad
 
 
 def _check_not_added(op: int, compressor: Any, said: str) -> None:

@@ -21,11 +21,6 @@ from horovod.common.exceptions import HorovodInternalError
 from horovod.torch import devices, errors, storage
 from horovod.torch.compiling import breaks_graphs
 
-__all__ = [
-    *("Operation", "Output", "abandon", "complete_all", "is_done_within", "operation_of", "poll", "register"),
-    *("starting", "synchronize", "together", "wait_or_yield"),
-]
-
 Output = torch.Tensor | tuple[torch.Tensor, ...] | None
 
 
@@ -59,7 +54,6 @@ class Operation:
         return any(part.is_completed for part in parts)
 
     def lend(self, label: str, read: Sequence[torch.Tensor], written: Sequence[torch.Tensor] = ()) -> None:
-        """Lend the memory of these tensors to the core."""
         self.label = label
         self.lent += [(tensor, tensor.data_ptr()) for tensors in (read, written) for tensor in tensors]
         if written:
@@ -123,7 +117,6 @@ def _in_flight() -> _InFlight:
 
 
 def register(operation: Operation) -> int:
-    """Register an operation in flight, and return its handle."""
     flight = _in_flight()
     with flight.lock:
         handle = next(_numbers)
@@ -176,9 +169,7 @@ def poll(handle: int) -> bool:
     ValueError on an unknown handle; HorovodInternalError in a forked child.
     """
     jobs.refuse_forked()  # before any lock is taken, whose owner may not exist in the child
-    flight = _in_flight()
-    with flight.lock:
-        operation = flight.operations.get(handle)
+    operation = operation_of(handle)
     if operation is None:
         raise errors.not_in_flight(handle=handle)
     waiting.advance_all()
@@ -219,26 +210,12 @@ def operation_of(handle: int) -> Operation | None:
         return flight.operations.get(handle)
 
 
-def wait_or_yield(handle: int) -> bool:
-    """Wait until ``synchronize`` would return at once, and return True.
-
-    Or return False if other ranks will start the operation only after something that this caller does later,
-    so that the wait would not end. True for an unknown handle.
-    """
-    flight = _in_flight()
-    with flight.lock:
-        operation = flight.operations.get(handle)
-    return operation is None or operation.complete_or_yield()
-
-
 def is_done_within(handle: int, seconds: float) -> bool:
     """Sleep until ``synchronize`` would not wait, for at most ``seconds``. Return whether that is so.
 
     For threads that do nothing else; see waiting.has_result_within. True for an unknown handle.
     """
-    flight = _in_flight()
-    with flight.lock:
-        operation = flight.operations.get(handle)
+    operation = operation_of(handle)
     if operation is None:
         return True
     deadline = time.monotonic() + seconds

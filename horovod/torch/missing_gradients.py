@@ -21,15 +21,9 @@ from horovod.common.basics import basics
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.gradient_life import Decision, GradientLife
 from horovod.common.process_sets import ProcessSet
-from horovod.torch import before_accumulation
 from horovod.torch.gradients import GradientReducer
 from horovod.torch.reduce_ops import Average, Sum
-from horovod.torch.step_gradients import StepGradients
-
-__all__ = [
-    *("MissingGradients", "Question", "Subject"),
-    *("ask", "ask_after_pass", "take_part"),
-]
+from horovod.torch.step_gradients import StepGradients, call_before_accumulation
 
 _numbers = itertools.count()  # numbers the questions of this process
 
@@ -47,7 +41,7 @@ class _Optimizer(Protocol):
 
     def _takes_part(self, parameter: torch.Tensor) -> bool: ...
     def _start_after_streams(self, members: list[torch.Tensor]) -> None: ...
-    def _finish_all(self, may_yield: bool) -> None: ...
+    def _finish(self, may_yield: bool) -> None: ...
     def _beside(self) -> Sequence[_Optimizer]: ...
 
 
@@ -183,7 +177,6 @@ class MissingGradients:
         self.is_incomplete = False
 
     def process_set(self) -> ProcessSet:
-        """Return the ranks that share the optimizer."""
         return self._of.process_set
 
     def lacking(self, is_due: bool) -> list[Subject]:
@@ -230,7 +223,7 @@ class MissingGradients:
         """Take part with zeros, or with an incomplete accumulation."""
         for member in members:
             if member not in self.hooks and member.requires_grad:
-                self.hooks[member] = before_accumulation.register(self, member)
+                self.hooks[member] = call_before_accumulation(self, member)
             if member.grad is None:
                 self._of._reducer.fill_missing(member)
                 self.filled.add(member)
@@ -322,11 +315,10 @@ class MissingGradients:
             of_others = [subject for other in others for subject in other._missing.further()]
             take_part(ask([all_ranks, *self.lacking(is_due), *of_others], ends=True), may_yield=not is_due)
             for optimizer in (self._of, *others):
-                optimizer._finish_all(may_yield=not is_due)
+                optimizer._finish(may_yield=not is_due)
             is_over = not under_way
 
     def end_step(self) -> None:
-        """Begin the next step."""
         self.set_aside.clear()
         self.filled.clear()
         self.is_incomplete = False

@@ -24,8 +24,6 @@ from horovod.torch.residuals import Residuals
 from horovod.torch.submission import Kept, start_allreduce
 from horovod.torch.workloads import NONE, Workload, compression_knob, weakly
 
-__all__ = ["Gradient", "Reduction"]
-
 
 class Gradient(NamedTuple):
     """A tensor to reduce in place, of any shape and dtype. ``compressor`` is resolved.
@@ -39,7 +37,6 @@ class Gradient(NamedTuple):
     source: torch.Tensor | None = None
 
     def fill(self) -> None:
-        """Copy ``source`` into ``tensor``."""
         if self.source is not None:
             self.tensor.copy_(self.source)
 

@@ -19,8 +19,6 @@ from horovod import _native as native
 from horovod.torch import devices, errors
 from horovod.torch.compression import codec_for
 
-__all__ = ["Feedback", "Residuals", "TensorFeedback", "compressed_with"]
-
 STAGES = ("sent", "result")
 
 # A residual beyond MOST times the usual size is an outlier. The usual size grows by at most RISE per step,

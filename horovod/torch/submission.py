@@ -24,7 +24,6 @@ from horovod.torch.compression import NoneCompressor, State, codec_for, compress
 from horovod.torch.compression.first_step import NoteSent, nobody_asks
 from horovod.torch.compression.memory import Memory
 from horovod.torch.handles import Operation, Output
-from horovod.torch.naming import wire_name
 from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, ReduceArguments, Sum
 from horovod.torch.residuals import compressed_with
 from horovod.torch.rounds import RoundsOperation
@@ -37,8 +36,6 @@ from horovod.torch.tensors import (
     is_addressable,
     new_result,
 )
-
-__all__ = ["Kept", "put_in_place", "reduction_of", "sent_bytes", "start_allreduce"]
 
 Finish = Callable[[list[native.Result]], list[torch.Tensor]]
 
@@ -155,6 +152,17 @@ def _kept_by_job(key: str, compressor: Any, count: int) -> list[Kept]:
     """Return states that the job keeps by name, for allreduces without their own."""
     memory = belongings.own(Memory)
     return [Kept(memory.of(f"{key}/{i}", compressor) if compressor else {}) for i in range(count)]
+
+
+def wire_name(operation: str, name: str | None, process_set: ProcessSet) -> str:
+    """Return ``<operation>.<name>``, or ``<operation>.noname.<n>``.
+
+    n counts this process' unnamed operations in the process set, so all its ranks must start these in the
+    same order.
+    """
+    if name is None:
+        return f"{operation}.noname.{basics.member().next_unnamed(process_set)}"
+    return f"{operation}.{name}"
 
 
 def put_in_place(result: torch.Tensor, target: torch.Tensor | None) -> torch.Tensor:

@@ -17,23 +17,11 @@ from horovod.common import interfaces, software
 from horovod.common.options import BY_VARIABLE, CORE, OPTIONS
 from horovod.common.options.option import BETWEEN_HOSTS, OVER_TCP, SHARED_HOSTS
 from horovod.common.variable_names import COMPRESSION
-from horovod.torch.compression import NoneCompressor, Rules, compressor_name
+from horovod.torch.compression import Rules
 from horovod.tune.cache import Key
 from horovod.tune.knobs import Configuration, Knob, Space
 from horovod.tune.search import ALGORITHM, Gradients, predictor
 from horovod.tune.tuner import Trained
-
-__all__ = [
-    "NONE",
-    "OwnKnob",
-    "Watched",
-    "Workload",
-    "compression_knob",
-    "own_knob",
-    "space_of",
-    "trained_in",
-    "weakly",
-]
 
 AS_ASKED, NONE = "as asked", "none"  # values of the knob of compression
 _ANSWER = 1e-4  # seconds until ranks have agreed, for the model
@@ -70,10 +58,7 @@ def own_knob(variable: str, apply: Callable[[str], None]) -> OwnKnob:
 def compression_knob(rules: Rules, apply: Callable[[str], None], is_allowed: bool = False) -> list[OwnKnob]:
     """Return the knob that turns compression off, if the user allows it and there is compression."""
     is_allowed = is_allowed or bool(BY_VARIABLE["HOROVOD_AUTOTUNE_COMPRESSION"].read(os.environ))
-    named = [
-        compressor_name(compressor) for compressor in rules.compressors if compressor is not NoneCompressor
-    ]
-    if not is_allowed or not named:
+    if not is_allowed or not rules.compresses:
         return []
     knob = Knob(COMPRESSION, (AS_ASKED, NONE), AS_ASKED, "compression of gradients")
     return [OwnKnob(knob, AS_ASKED, apply)]

@@ -10,14 +10,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from horovod.common import software
 from horovod.common.options import BY_VARIABLE
+from horovod.common.variable_names import COMPRESSION
 from horovod.torch.compression import UNSET, Rules, compressor_name
-from horovod.torch.compression.casts import NoneCompressor
 from horovod.torch.compression.first_step import FirstStep, NoteSent, nobody_asks
-from horovod.torch.compression.rules import VARIABLE as COMPRESSION
 from horovod.torch.ddp import errors
 from horovod.torch.ddp.agreement import check_agreement, terms_as_bytes, terms_from_bytes
-
-__all__ = ["FirstSums", "LargeSums", "agree"]
 
 MIN_ELEMENTS = "HOROVOD_BACKEND_MIN_ELEMENTS"
 ALGORITHM = "HOROVOD_ALLREDUCE_ALGORITHM"
@@ -63,15 +60,10 @@ class LargeSums:
             )
         self.min_elements = _min_elements(self.compressor)
 
-    @property
-    def are_exact(self) -> bool:
-        """Whether nothing is compressed."""
-        return self.compressor is NoneCompressor
-
     def include(self, tensor: torch.Tensor) -> bool:
         """Return whether it is compressed: dense, floating-point, contiguous and large enough."""
         return (
-            not self.are_exact
+            self.rules.compresses
             and tensor.layout == torch.strided
             and tensor.dtype in DTYPES
             and tensor.numel() >= self.min_elements

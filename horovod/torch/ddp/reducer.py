@@ -29,8 +29,6 @@ from horovod.torch.reduction import Gradient, Reduction
 from horovod.torch.tensors import check_served, is_addressable
 from horovod.torch.workloads import own_knob, weakly
 
-__all__ = ["BUCKET_MB", "GroupReducer"]
-
 BUCKET_MB = "HOROVOD_DDP_BUCKET_MB"
 
 
@@ -127,8 +125,7 @@ class GroupReducer:
         except HorovodInternalError as error:
             raise self._completion.failure or error from None
         except BaseException as error:
-            own = error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
-            self._completion.fail(own)
+            self._completion.fail(error)
             raise
         finally:  # operations that were started still need their tensors
             self._completion.complete(started, origin, future, is_inference)

@@ -189,14 +189,14 @@ def test_what_is_requested_together_is_let_go_of_in_any_case(engine: Engine) -> 
 
 def test_waiting_may_have_to_yield(engine: Engine) -> None:
     engine.done = {1, 2}
-    handle = handles.register(operation(engine, 1, 2, steppers=[Stepper(1)]))
-    assert handles.wait_or_yield(handle) and handles.wait_or_yield(handle + 1000)
+    two = operation(engine, 1, 2, steppers=[Stepper(1)])
+    assert two.complete_or_yield()
     engine.yields = {2}
-    assert not handles.wait_or_yield(handle)
+    assert not two.complete_or_yield()
     engine.yields = set()
     endless = Stepper(-999)
     endless.advance = lambda: setattr(endless, "left", endless.left - 1)  # type: ignore[assignment, method-assign]
-    assert not handles.wait_or_yield(handles.register(operation(engine, 1, steppers=[endless])))
+    assert not operation(engine, 1, steppers=[endless]).complete_or_yield()
     assert engine.waited == []
 
 
