@@ -104,8 +104,11 @@ class Checkpoint:
         if self._known_peers is None:
             self._loaded = saved
             return
-        self._check(saved)
         if saved:
+            try:
+                _check_form(saved)
+            except ValueError as error:
+                raise errors.damaged_checkpoint(owner=self._peers.owner, **facts_of(error)) from None
             self._look_around()
         saved = saved or {"size": self._size, "residuals": {}, "compressors": {}}
         self._memory.load_state_dict(saved["compressors"])
@@ -138,13 +141,6 @@ class Checkpoint:
         self._residuals.load_state_dict(None)
         self._everybodys = None
         return had_any
-
-    def _check(self, saved: Any) -> None:
-        try:
-            if saved:
-                _check_form(saved)
-        except ValueError as error:
-            raise errors.damaged_checkpoint(owner=self._peers.owner, **facts_of(error)) from None
 
     def consolidate(self, to: int) -> None:
         """Gather every rank's residuals on rank ``to`` of the job. Collective for all peers.

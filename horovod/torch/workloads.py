@@ -92,7 +92,7 @@ class Watched:
         if marks not in self._known:
             if len(self._known) == self._MOST:
                 self._known.clear()
-            self._known[marks] = trained_in(self._world, workload)
+            self._known[marks] = Trained(_predictor(self._world, workload), _key(self._world, workload))
         return self._known[marks]
 
 
@@ -101,10 +101,6 @@ def space_of(world: native.World, settings: native.Settings, workload: Workload)
     core = _knobs(world, workload)
     start = _start(settings, core) | {own.knob.name: own.start for own in workload.knobs}
     return Space([*core, *(own.knob for own in workload.knobs)], start)
-
-
-def trained_in(world: native.World, workload: Workload) -> Trained:
-    return Trained(_predictor(world, workload), _key(world, workload))
 
 
 def _knobs(world: native.World, workload: Workload) -> list[Knob]:
