@@ -287,11 +287,6 @@ def nothing() -> dict[str, Any]:
     return {"phase": "off", "settings": {}}
 
 
-def step_ended(tuned: Tuned, workload: Callable[[], Workload]) -> None:
-    """Report the end of a step to the tuning of the caller's job. See Tuning."""
-    belongings.own(Tuning).step_ended(tuned, workload)
-
-
 def tuning() -> dict[str, Any]:
     """Return the state and results of tuning; see docs/tuning.md. Any rank may call it at any time.
 

@@ -29,21 +29,13 @@ FORM = 1  # raised when older versions could not read the form; older forms stay
 
 
 class Peers(NamedTuple):
-    """The ranks that share a checkpoint. Each has a position among them: 0, 1, ...
+    """The ranks that share a checkpoint. Each has a position among them: 0, 1, ..."""
 
-    Attributes:
-        owner: the object that the script calls, for warnings: "optimizer".
-        ranks: returns the ranks of the job in the order of positions; None while unknown.
-        position: returns this rank's position; None if it has none, or the job is over.
-        size: returns the number of peers; None if the job is over.
-        gathered: collective; returns all peers' objects by position, at the given position; None elsewhere.
-    """
-
-    owner: str
-    ranks: Callable[[], list[int] | None]
-    position: Callable[[], int | None]
-    size: Callable[[], int | None]
-    gathered: Callable[[Any, int], list[Any] | None]
+    owner: str  # the object that the script calls, for warnings: "optimizer"
+    ranks: Callable[[], list[int] | None]  # of the job, in the order of positions; None while unknown
+    position: Callable[[], int | None]  # this rank's; None if it has none, or the job is over
+    size: Callable[[], int | None]  # the number of peers; None if the job is over
+    gathered: Callable[[Any, int], list[Any] | None]  # collective: all peers' objects, at one position only
 
 
 class Checkpoint:
@@ -104,8 +96,11 @@ class Checkpoint:
         if self._known_peers is None:
             self._loaded = saved
             return
-        self._check(saved)
         if saved:
+            try:
+                _check_form(saved)
+            except ValueError as error:
+                raise errors.damaged_checkpoint(owner=self._peers.owner, **facts_of(error)) from None
             self._look_around()
         saved = saved or {"size": self._size, "residuals": {}, "compressors": {}}
         self._memory.load_state_dict(saved["compressors"])
@@ -138,13 +133,6 @@ class Checkpoint:
         self._residuals.load_state_dict(None)
         self._everybodys = None
         return had_any
-
-    def _check(self, saved: Any) -> None:
-        try:
-            if saved:
-                _check_form(saved)
-        except ValueError as error:
-            raise errors.damaged_checkpoint(owner=self._peers.owner, **facts_of(error)) from None
 
     def consolidate(self, to: int) -> None:
         """Gather every rank's residuals on rank ``to`` of the job. Collective for all peers.

@@ -103,12 +103,6 @@ def new_future(device: int) -> torch.futures.Future[None]:
     return torch.futures.Future() if device == CPU else torch.futures.Future(devices=[torch_device(device)])
 
 
-def done_future(device: int) -> torch.futures.Future[None]:
-    future = new_future(device)
-    future.set_result(None)
-    return future
-
-
 @dataclass(frozen=True)
 class Origin:
     """The origin of an operation: a device, and the stream that was current."""

@@ -59,19 +59,7 @@ def listening_here() -> list[GradientListener]:
 class GradientListener(torch.optim.Optimizer):
     """A mixin that DistributedOptimizer() places before an optimizer class, which ``super()`` then is.
 
-    Attributes (scripts for Horovod read some of those with an underscore):
-        _parameter_names: the name of each parameter between ranks.
-        _requires_update: the parameters that take part in every step.
-        _life: the state of each gradient.
-        _missing: takes part in the reduction of gradients that this rank lacks, and of further contributions.
-        _step: the gradients of the current step.
-        _handles: the handles of ``_step``, by parameter.
-        _end_of_pass: a weak reference to the callback at the end of the pass; dead if no pass is under way.
-        _groups: the caller's groups, or None.
-        _shared: parameters whose gradients an older optimizer reduces, under another name, for this one too.
-        _lent: by parameter shared with others, the gradient that was reduced for a step, until another comes.
-        _number: see parameters.py.
-        _thread: the last thread that used the optimizer, except in backward(), which may use other threads.
+    Scripts for Horovod read some attributes with an underscore.
     """
 
     op: int
@@ -80,21 +68,23 @@ class GradientListener(torch.optim.Optimizer):
     process_set: ProcessSet
     backward_passes_per_step: int
     _reducer: GradientReducer
-    _parameter_names: dict[torch.Tensor, str]
-    _groups: Groups | None
-    _life: GradientLife[torch.Tensor]
-    _missing: MissingGradients
-    _requires_update: set[torch.Tensor]
-    _handles: dict[torch.Tensor, tuple[Pending | None, Any]]
-    _step: StepGradients
-    _end_of_pass: Callable[[], Callable[[], None] | None]
+    _parameter_names: dict[torch.Tensor, str]  # between ranks
+    _groups: Groups | None  # the caller's
+    _life: GradientLife[torch.Tensor]  # the state of each gradient
+    _missing: MissingGradients  # reduces gradients that this rank lacks, and further contributions
+    _requires_update: set[torch.Tensor]  # parameters that take part in every step
+    _handles: dict[torch.Tensor, tuple[Pending | None, Any]]  # those of _step, by parameter
+    _step: StepGradients  # the gradients of the current step
+    _end_of_pass: Callable[[], Callable[[], None] | None]  # a weak reference, dead if no pass is under way
     _wait_in_backward: bool
     _hooks: dict[torch.Tensor, Any]
+    # parameters whose gradients an older optimizer reduces, under another name, for this one too
     _shared: dict[torch.Tensor, weakref.ref[GradientListener]]
+    # by parameter shared with others, the gradient that was reduced for a step, until another comes
     _lent: dict[torch.Tensor, SeenGradient]
     _lent_to_others: set[torch.Tensor]
     _names_of_job: WireNames | None
-    _number: int
+    _number: int  # see parameters.py
     _has_agreed: bool
     _is_settled: bool
     _extra: ExtraGradients | None
@@ -102,7 +92,7 @@ class GradientListener(torch.optim.Optimizer):
     _lost: list[str]
     _active: bool
     _job: jobs.Job
-    _thread: int
+    _thread: int  # the last that used the optimizer, except in backward(), which may use other threads
     _origin: weakref.ref[torch.optim.Optimizer]
     _wrap_again: functools.partial[Any]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,22 +26,16 @@ Entry = tuple[str, torch.Tensor, torch.Tensor]  # name, parameter, tensor that i
 class Pending:
     """A started reduction of a gradient or a group.
 
-    It is in ``in_flight`` until it is over.
-
     Attributes:
         is_over: it was waited for, and the gradients are reduced or it failed.
         is_completed: some rank lacked a gradient of it, and took part with zeros. Known once it is over.
     """
 
-    def __init__(
-        self, handles: Sequence[int], finish: Wait, in_flight: set[Pending] | None = None
-    ) -> None:
+    def __init__(self, handles: Sequence[int], finish: Wait) -> None:
         self.is_over = self.is_completed = False
         self.handles = list(handles)
         self._operations = [found for handle in handles if (found := operation_of(handle)) is not None]
         self._finish = finish
-        self._in_flight = set() if in_flight is None else in_flight
-        self._in_flight.add(self)
 
     @classmethod
     def of_all(cls, parts: Sequence[Pending], then: Wait | None = None) -> Pending:
@@ -66,15 +59,11 @@ class Pending:
         except KeyboardInterrupt:
             raise  # can be waited for again
         except BaseException:
-            self._end()
+            self.is_over = True
             raise
-        self._end()
+        self.is_over = True
         self.is_completed = any([operation.is_completed for operation in self._operations])
         self._operations.clear()  # frees their tensors
-
-    def _end(self) -> None:
-        self.is_over = True
-        self._in_flight.discard(self)
 
     def wait_or_yield(self) -> bool:
         """Wait until ``wait`` would return at once, and return True.
@@ -91,7 +80,7 @@ class GradientReducer(Reduction):
     does not accept ``compression``, or ``op`` cannot reduce its codes.
 
     Attributes:
-        in_flight: dense reductions that were started, and not waited for.
+        in_flight: handles of reductions that were started, and not waited for.
         suffix: of operations' names, not of parameters', as another optimizer may have equal names.
     """
 
@@ -108,7 +97,7 @@ class GradientReducer(Reduction):
         super().__init__(Rules(compression), peers_in(process_set), is_tuned=is_of_all)
         self.op = op
         self.sparse_as_dense = sparse_as_dense
-        self.in_flight: set[Pending] = set()
+        self.in_flight: set[int] = set()
         self.suffix = ""
         self._process_set = process_set
         self._has_sparse_gradients = has_sparse_gradients
@@ -212,7 +201,19 @@ class GradientReducer(Reduction):
         gradients = [Gradient(name, tensor, compressor) for name, _, tensor in entries]
         label = self._label(gradients[0].name, grouped, again)
         handle = self.reduce(gradients, label, self._arguments, self._process_set, grouped=grouped)
-        return Pending([handle], functools.partial(synchronize, handle), self.in_flight)
+        self.in_flight.add(handle)
+
+        def wait() -> None:
+            try:
+                synchronize(handle)
+            except KeyboardInterrupt:
+                raise  # can be waited for again
+            except BaseException:
+                self.in_flight.discard(handle)
+                raise
+            self.in_flight.discard(handle)
+
+        return Pending([handle], wait)
 
     def agree_on(self, number: int) -> tuple[int, int]:
         """Collective. Return the smallest and the largest of all ranks' numbers."""

@@ -26,26 +26,18 @@ Output = torch.Tensor | tuple[torch.Tensor, ...] | None
 
 @dataclass(slots=True)
 class Operation:
-    """Requests handed to the engine as one operation, and how to make its output of their results.
-
-    Attributes:
-        steppers: parts that take several requests, one after the other.
-        origin: the device and stream on which it was started.
-        lent: the tensors whose memory the caller can still reach, with their addresses.
-        written: the lent tensors that are written in place.
-        label: the operation's name in errors.
-    """
+    """Requests handed to the engine as one operation, and how to make its output of their results."""
 
     engine: native.Engine
     waits: list[int] = field(default_factory=list)
     tensors: list[torch.Tensor] = field(default_factory=list)
-    steppers: list[waiting.Stepper] = field(default_factory=list)
+    steppers: list[waiting.Stepper] = field(default_factory=list)  # take several requests, one by one
     results: list[native.Result] = field(default_factory=list)
     finish: Callable[[list[native.Result]], Output] = lambda results: None
-    origin: devices.Origin = devices.HOST
-    label: str = ""
-    lent: list[tuple[torch.Tensor, int]] = field(default_factory=list)
-    written: list[torch.Tensor] = field(default_factory=list)
+    origin: devices.Origin = devices.HOST  # where it was started
+    label: str = ""  # the name in errors
+    lent: list[tuple[torch.Tensor, int]] = field(default_factory=list)  # the caller reaches; with addresses
+    written: list[torch.Tensor] = field(default_factory=list)  # of the lent, those written in place
 
     @property
     def is_completed(self) -> bool:

@@ -46,21 +46,13 @@ class _Optimizer(Protocol):
 
 
 class Subject(NamedTuple):
-    """A gradient, or a group of gradients, that a rank asks about.
+    """A gradient, or a group of gradients, that a rank asks about."""
 
-    Attributes:
-        of: the owner.
-        name: the operation that reduces it, on all ranks.
-        take_part: called if another rank has started it, or has a part of it.
-        has_part: this rank has a part of it.
-        is_unit: its gradients have not been started in this step.
-    """
-
-    of: MissingGradients
-    name: str
-    take_part: Callable[[], None]
-    has_part: bool = False
-    is_unit: bool = False
+    of: MissingGradients  # the owner
+    name: str  # of the operation that reduces it, on all ranks
+    take_part: Callable[[], None]  # called if another rank has started it, or has a part of it
+    has_part: bool = False  # this rank has a part of it
+    is_unit: bool = False  # its gradients have not been started in this step
 
 
 class Question(NamedTuple):
@@ -161,20 +153,16 @@ class MissingGradients:
     """The missing gradients of one optimizer, which may be a weak proxy.
 
     Only sums and averages can be completed, as zeros change any other result.
-
-    Attributes:
-        set_aside: by parameter with a further contribution under way, the gradient that it is added to.
-        hooks: by parameter that this rank has lacked once, the hook that sets its gradient aside.
-        filled: parameters whose gradient is zeros in this step.
-        is_incomplete: all ranks know that no rank had some gradient in a pass of this step.
     """
 
     def __init__(self, optimizer: _Optimizer) -> None:
         self._of = optimizer
+        # by parameter with a further contribution under way, the gradient that it is added to
         self.set_aside: dict[torch.Tensor, torch.Tensor] = {}
+        # by parameter that this rank has lacked once, the hook that sets its gradient aside
         self.hooks: dict[torch.Tensor, Any] = {}
-        self.filled: set[torch.Tensor] = set()
-        self.is_incomplete = False
+        self.filled: set[torch.Tensor] = set()  # parameters whose gradient is zeros in this step
+        self.is_incomplete = False  # all ranks know that no rank had some gradient in a pass of this step
 
     def process_set(self) -> ProcessSet:
         return self._of.process_set

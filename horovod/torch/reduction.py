@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from horovod.common import belongings
 from horovod.common.process_sets import ProcessSet
 from horovod.torch import autotune
 from horovod.torch.checkpoint import Checkpoint, Peers
@@ -137,4 +138,4 @@ class Reduction:
             compressors = sorted(set(map(compressor_name, self.rules.compressors)))
             return Workload(face, *trained(), ", ".join(compressors), self.tuned.knobs)
 
-        autotune.step_ended(self.tuned, workload)
+        belongings.own(autotune.Tuning).step_ended(self.tuned, workload)

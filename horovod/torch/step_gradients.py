@@ -53,15 +53,12 @@ class SeenGradient:
 
 
 class StepGradients:
-    """The gradients of one optimizer's parameters.
-
-    Attributes:
-        handles: by parameter with a new gradient, (its reduction, or None before it starts; a context).
-        seen: by such parameter, its gradient when it was accumulated, or its reduction started or ended.
-    """
+    """The gradients of one optimizer's parameters."""
 
     def __init__(self) -> None:
+        # by parameter with a new gradient, its reduction, or None before it starts; and a context
         self.handles: dict[torch.Tensor, tuple[Pending | None, Any]] = {}
+        # by such parameter, its gradient when it was accumulated, or its reduction started or ended
         self.seen: dict[torch.Tensor, SeenGradient] = {}
         self._streams: dict[torch.Tensor, int] = {}  # of incomplete groups: the stream that made the gradient
 
@@ -148,13 +145,10 @@ class ExtraGradients:
 
     In a GAN, the generator's loss passes through the discriminator and adds gradients to its parameters,
     after the discriminator's own were reduced, or after its step. The script zeroes them before it continues.
-
-    Attributes:
-        hooks: by parameter, the hook that intercepts extra gradients.
     """
 
     def __init__(self) -> None:
-        self.hooks: dict[torch.Tensor, Any] = {}
+        self.hooks: dict[torch.Tensor, Any] = {}  # by parameter, the hook that intercepts extra gradients
         # gradients that are reduced, or that a step has used
         self._final: dict[torch.Tensor, SeenGradient] = {}
         self._kept: dict[torch.Tensor, torch.Tensor] = {}

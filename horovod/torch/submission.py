@@ -52,22 +52,16 @@ class Kept(NamedTuple):
 
 
 class _Request(NamedTuple):
-    """One started allreduce, shared by the routes of its tensors.
-
-    Attributes:
-        kept: the state of each tensor.
-        into: the target of each result, None for a new tensor.
-        ranks: the number of ranks that take part.
-    """
+    """One started allreduce, shared by the routes of its tensors."""
 
     wire: str
     arguments: ReduceArguments
     compressor: Any
     operation: Operation
     process_set_id: int
-    kept: Sequence[Kept]
-    into: Sequence[torch.Tensor | None]
-    ranks: int
+    kept: Sequence[Kept]  # of each tensor
+    into: Sequence[torch.Tensor | None]  # the target of each result, None for a new tensor
+    ranks: int  # that take part
     traffic: Traffic
 
 

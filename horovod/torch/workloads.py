@@ -92,7 +92,7 @@ class Watched:
         if marks not in self._known:
             if len(self._known) == self._MOST:
                 self._known.clear()
-            self._known[marks] = trained_in(self._world, workload)
+            self._known[marks] = _trained(self._world, workload)
         return self._known[marks]
 
 
@@ -103,7 +103,7 @@ def space_of(world: native.World, settings: native.Settings, workload: Workload)
     return Space([*core, *(own.knob for own in workload.knobs)], start)
 
 
-def trained_in(world: native.World, workload: Workload) -> Trained:
+def _trained(world: native.World, workload: Workload) -> Trained:
     sizes = tuple(parameter.numel() for parameter in workload.parameters if parameter.requires_grad)
     return Trained(_predictor(world, workload), _key(world, workload), sizes)
 

@@ -58,7 +58,10 @@ class LargeSums:
             raise errors.feedback_of_sums(
                 setting=COMPRESSION, value=said, compressor=compressor_name(self.compressor)
             )
-        self.min_elements = _min_elements(self.compressor)
+        self.min_elements: int = BY_VARIABLE[MIN_ELEMENTS].read(os.environ)
+        if not os.environ.get(MIN_ELEMENTS, "").strip():
+            least = getattr(self.compressor, "min_elements", None) or 0
+            self.min_elements = max(self.min_elements, least)
 
     def include(self, tensor: torch.Tensor) -> bool:
         """Return whether it is compressed: dense, floating-point, contiguous and large enough."""
@@ -104,10 +107,3 @@ class FirstSums(FirstStep):
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
-
-
-def _min_elements(compressor: Any) -> int:
-    number: int = BY_VARIABLE[MIN_ELEMENTS].read(os.environ)
-    if os.environ.get(MIN_ELEMENTS, "").strip():
-        return number
-    return max(number, getattr(compressor, "min_elements", None) or 0)

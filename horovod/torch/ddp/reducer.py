@@ -102,10 +102,12 @@ class GroupReducer:
         """
         self._check_open()
         device = _checked(gradients, op)
+        future, arguments = devices.new_future(device), ReduceArguments(op, 1.0, 1.0)
         if self.size == 1 or not gradients:
             for gradient in gradients:
                 gradient.fill()
-            return devices.done_future(device)
+            future.set_result(None)
+            return future
         if self._completion.is_idle:
             self._reduction.begin()
         if device not in self._origins:
@@ -116,7 +118,6 @@ class GroupReducer:
         mode = torch.inference_mode() if is_inference else torch.no_grad()
         self._await_earlier(gradients)
         started: list[int] = []
-        future, arguments = devices.new_future(device), ReduceArguments(op, 1.0, 1.0)
         self._under_way.update((gradient.name, future) for gradient in gradients)
         try:
             with self._job.entered(), mode, origin.resumed(), self._gathered(gradients, is_last):
