@@ -33,7 +33,7 @@ NOTHING = "Not measured on a GPU yet."
 EMULATED = (
     "**Emulated**: that it runs, and that bytes are right, is all that this shows; its times mean nothing."
 )
-QUICK = "**Tiny sizes**, those of `--quick`: that it runs is all that this shows."
+QUICK = "**Tiny sizes** (`--quick`): this shows only that the benchmark runs."
 SHOWN = ("GPU", "driver", "CUDA", "torch", "python", "commit")
 LAST_LINES = 12  # of a failed part's output
 

@@ -71,7 +71,7 @@ def when(figures: Mapping[str, Any]) -> str:
 
 
 def taken(start: Configuration, settings: Configuration, figures: Mapping[str, Any]) -> str:
-    """Return the line about settings that a job takes from a record; ``start``: those that it was given."""
+    """Return the line about settings that a job takes from a record; ``start`` are the given ones."""
     changed = ", ".join(f"{name}={text}" for name, text in settings.items() if text != start[name])
     gain = gain_in(figures)
     how = f", {gain[0]:.2f}x as fast" if changed and gain is not None else ""
