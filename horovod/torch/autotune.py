@@ -29,10 +29,9 @@ from horovod.common.options import BY_VARIABLE
 from horovod.common.process_sets import global_process_set
 from horovod.torch.workloads import OwnKnob, Watched, Workload, space_of
 from horovod.tune.cache import Cache
-from horovod.tune.decision import Decision
 from horovod.tune.report import as_data, table
 from horovod.tune.scores import shares_of
-from horovod.tune.tuner import Agreement, Director, Plan, Tuner
+from horovod.tune.tuner import Agreement, Decision, Director, Plan, Tuner
 
 _OPERATION = "horovod.tune"
 LAUNCH_STEPS = "HOROVOD_TUNE_LAUNCH_STEPS"

@@ -16,7 +16,7 @@ Tests replace these functions to use tensors in host memory as tensors of an emu
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +25,7 @@ from horovod import _native as native
 from horovod.torch import errors
 
 CPU = -1
+_NO_STREAM = contextlib.nullcontext()
 
 
 def device_of(tensor: torch.Tensor) -> int:
@@ -34,13 +35,12 @@ def device_of(tensor: torch.Tensor) -> int:
 
 def check_reached(tensor: torch.Tensor, operation: str) -> None:
     """Raise ValueError if the core cannot reach the tensor's memory."""
-    device = str(tensor.device)
     if tensor.device.type not in ("cpu", "cuda"):
-        raise errors.wrong_place(tensor=operation, device=device)
+        raise errors.wrong_place(tensor=operation, device=str(tensor.device))
     if tensor.is_cuda and torch.version.hip is not None:
-        raise errors.rocm(tensor=operation, device=device)
+        raise errors.rocm(tensor=operation, device=str(tensor.device))
     if device_of(tensor) != CPU and not native.device_library_is_installed():
-        raise errors.built_without_cuda(tensor=operation, device=device)
+        raise errors.built_without_cuda(tensor=operation, device=str(tensor.device))
 
 
 def common_device(tensors: Sequence[torch.Tensor], operation: str) -> int:
@@ -112,7 +112,7 @@ class Origin:
 
     @classmethod
     def here(cls, device: int) -> Origin:
-        return cls(device, torch_stream(device))
+        return HOST if device == CPU else cls(device, torch_stream(device))
 
     @classmethod
     def beside(cls, device: int) -> Origin:
@@ -125,14 +125,9 @@ class Origin:
         if caller is not None and self.stream is not None:
             self.stream.wait_stream(caller)
 
-    @contextlib.contextmanager
-    def resumed(self) -> Iterator[None]:
-        """Inside the block torch works on that stream."""
-        if self.stream is None:
-            yield
-            return
-        with torch.cuda.stream(self.stream):
-            yield
+    def resumed(self) -> contextlib.AbstractContextManager[object]:
+        """Return a context in which torch works on that stream."""
+        return _NO_STREAM if self.stream is None else torch.cuda.stream(self.stream)
 
     def hand_over(self, tensors: Sequence[torch.Tensor]) -> None:
         """Make the caller's stream wait for this one, and keep ``tensors`` until it has used them."""
@@ -141,3 +136,6 @@ class Origin:
             caller.wait_stream(self.stream)
             for tensor in tensors:
                 tensor.record_stream(caller)
+
+
+HOST = Origin()

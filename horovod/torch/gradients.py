@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -62,7 +62,7 @@ class Pending:
             self.is_over = True
             raise
         self.is_over = True
-        self.is_completed = any(operation.is_completed for operation in self._operations)
+        self.is_completed = any([operation.is_completed for operation in self._operations])
         self._operations.clear()  # frees their tensors
 
     def wait_or_yield(self) -> bool:
@@ -155,7 +155,7 @@ class GradientReducer(Reduction):
         """
         parts: list[Pending] = []
         dense: list[Entry] = []
-        with waiting_on_failure(parts):
+        try:
             for name, parameter in zip(names, parameters, strict=True):
                 gradient = parameter.grad
                 if gradient is None:  # a hook that ran before the optimizer's own has removed it
@@ -168,6 +168,9 @@ class GradientReducer(Reduction):
                     dense.append((name, parameter, gradient.to_dense() if gradient.is_sparse else gradient))
             if dense or not parts:
                 parts.append(self.start_dense(dense, grouped, again))
+        except BaseException:
+            _wait_after_failure(parts)
+            raise
 
         def give_back_sparse() -> None:
             for _, parameter, gradient in dense:
@@ -184,9 +187,12 @@ class GradientReducer(Reduction):
         for number, entry in enumerate(entries):
             compressor = self.compressor_of(*entry[:2])
             alike.setdefault(id(compressor) if grouped else number, (compressor, []))[1].append(entry)
-        with waiting_on_failure(parts):
+        try:
             for compressor, members in alike.values():
                 parts.append(self._start_alike(members, compressor, grouped, again))
+        except BaseException:
+            _wait_after_failure(parts)
+            raise
         return Pending.of_all(parts)
 
     def _start_alike(self, entries: Sequence[Entry], compressor: Any, grouped: bool, again: int) -> Pending:
@@ -269,12 +275,7 @@ def wait_for_all(waits: Sequence[Wait]) -> None:
             del failure  # breaks the reference cycle with this frame
 
 
-@contextlib.contextmanager
-def waiting_on_failure(parts: Sequence[Pending]) -> Iterator[None]:
-    """If the block fails, wait for the reductions started in it, which no other code knows."""
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(Exception):  # the block's own failure is raised instead
-            wait_for_all([part.wait for part in parts])
-        raise
+def _wait_after_failure(parts: Sequence[Pending]) -> None:
+    """Wait for reductions that no other code knows, because a later one could not be started."""
+    with contextlib.suppress(Exception):  # the caller raises the first failure
+        wait_for_all([part.wait for part in parts])

@@ -24,7 +24,7 @@ from horovod.torch.compiling import breaks_graphs
 Output = torch.Tensor | tuple[torch.Tensor, ...] | None
 
 
-@dataclass
+@dataclass(slots=True)
 class Operation:
     """Requests handed to the engine as one operation, and how to make its output of their results."""
 
@@ -34,7 +34,7 @@ class Operation:
     steppers: list[waiting.Stepper] = field(default_factory=list)  # take several requests, one by one
     results: list[native.Result] = field(default_factory=list)
     finish: Callable[[list[native.Result]], Output] = lambda results: None
-    origin: devices.Origin = field(default_factory=devices.Origin)  # where it was started
+    origin: devices.Origin = devices.HOST  # where it was started
     label: str = ""  # the name in errors
     lent: list[tuple[torch.Tensor, int]] = field(default_factory=list)  # the caller reaches; with addresses
     written: list[torch.Tensor] = field(default_factory=list)  # of the lent, those written in place
@@ -43,7 +43,7 @@ class Operation:
     def is_completed(self) -> bool:
         """Return whether a rank lacked the gradient, and took part because others did. Known at the end."""
         parts: list[waiting.Stepper | native.Result] = [*self.steppers, *self.results]
-        return any(part.is_completed for part in parts)
+        return any([part.is_completed for part in parts])
 
     def lend(self, label: str, read: Sequence[torch.Tensor], written: Sequence[torch.Tensor] = ()) -> None:
         self.label = label
@@ -76,8 +76,10 @@ class Operation:
             for stepper in self.steppers:
                 waiting.finish(stepper)
             output = self.finish(self.results)
-        given = [] if output is None else [output] if isinstance(output, torch.Tensor) else list(output)
-        self.origin.hand_over([tensor for tensor in given if devices.device_of(tensor) == self.origin.device])
+        if output is not None and self.origin.stream is not None:
+            given = [output] if isinstance(output, torch.Tensor) else output
+            device = self.origin.device
+            self.origin.hand_over([tensor for tensor in given if devices.device_of(tensor) == device])
         return output
 
     def complete_or_yield(self) -> bool:
@@ -91,12 +93,13 @@ class Operation:
 class _InFlight:
     """The operations of a job by their handles, and abandoned operations, for which no caller waits.
 
-    Abandoned operations keep their tensors alive. All are forgotten when the job ends.
+    Abandoned operations keep their tensors alive. All are forgotten when the job ends. Thread-safe: one call
+    of a dict is atomic, and the list is changed under the lock.
     """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
         self.operations: dict[int, Operation] = {}
+        self.lock = threading.Lock()
         self.abandoned: list[Operation] = []
 
 
@@ -109,15 +112,15 @@ def _in_flight() -> _InFlight:
 
 
 def register(operation: Operation) -> int:
-    flight = _in_flight()
-    with flight.lock:
-        handle = next(_numbers)
-        flight.operations[handle] = operation
+    handle = next(_numbers)
+    _in_flight().operations[handle] = operation
     return handle
 
 
 def abandon(operation: Operation) -> None:
-    """Keep the tensors of an operation that failed in part, as other requests may be under way."""
+    """Keep the tensors of an operation that failed in part, if other requests may be under way."""
+    if not operation.waits:
+        return
     flight = _in_flight()
     with flight.lock:
         flight.abandoned[:] = [other for other in flight.abandoned if not _is_over(other)] + [operation]
@@ -131,17 +134,6 @@ def _is_over(operation: Operation) -> bool:
         with contextlib.suppress(HorovodInternalError):  # the operation was abandoned because of an error
             operation.engine.wait(wait)
     return True
-
-
-@contextlib.contextmanager
-def starting(operation: Operation) -> Iterator[None]:
-    """If making requests fails inside the block, keep the tensors of those already made."""
-    try:
-        yield
-    except BaseException:
-        if operation.waits:
-            abandon(operation)
-        raise
 
 
 @contextlib.contextmanager
@@ -177,29 +169,24 @@ def synchronize(handle: int) -> Output:
     failed, and in a forked child.
     """
     jobs.refuse_forked()  # as in poll
-    flight = _in_flight()
-    with flight.lock:
-        operation = flight.operations.pop(handle, None)
+    in_flight = _in_flight().operations
+    operation = in_flight.pop(handle, None)
     if operation is None:
         return None
     try:
         return operation.complete()
     except KeyboardInterrupt:
-        with flight.lock:
-            flight.operations[handle] = operation  # can be waited for again
+        in_flight[handle] = operation  # can be waited for again
         raise
     except BaseException:
         del operation.waits[:1]  # the engine forgets the request that failed
-        if operation.waits:
-            abandon(operation)
+        abandon(operation)
         raise
 
 
 def operation_of(handle: int) -> Operation | None:
     """Return the operation of a handle; None unless it is in flight."""
-    flight = _in_flight()
-    with flight.lock:
-        return flight.operations.get(handle)
+    return _in_flight().operations.get(handle)
 
 
 def is_done_within(handle: int, seconds: float) -> bool:

@@ -20,7 +20,7 @@ from horovod.common.variable_names import COMPRESSION
 from horovod.torch.compression import Rules
 from horovod.tune.cache import Key
 from horovod.tune.knobs import Configuration, Knob, Space
-from horovod.tune.predicted import ALGORITHM, Gradients, predictor
+from horovod.tune.search import ALGORITHM, Gradients, predictor
 from horovod.tune.tuner import Trained
 
 AS_ASKED, NONE = "as asked", "none"  # values of the knob of compression
@@ -92,7 +92,7 @@ class Watched:
         if marks not in self._known:
             if len(self._known) == self._MOST:
                 self._known.clear()
-            self._known[marks] = Trained(_predictor(self._world, workload), _key(self._world, workload))
+            self._known[marks] = _trained(self._world, workload)
         return self._known[marks]
 
 
@@ -101,6 +101,11 @@ def space_of(world: native.World, settings: native.Settings, workload: Workload)
     core = _knobs(world, workload)
     start = _start(settings, core) | {own.knob.name: own.start for own in workload.knobs}
     return Space([*core, *(own.knob for own in workload.knobs)], start)
+
+
+def _trained(world: native.World, workload: Workload) -> Trained:
+    sizes = tuple(parameter.numel() for parameter in workload.parameters if parameter.requires_grad)
+    return Trained(_predictor(world, workload), _key(world, workload), sizes)
 
 
 def _knobs(world: native.World, workload: Workload) -> list[Knob]:

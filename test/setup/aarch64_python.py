@@ -1,6 +1,6 @@
 """A Python for aarch64 on another machine, under qemu, with a wheel and the requirements of its tests.
 
-    python scripts/aarch64_python.py FOLDER dist/horovod-...-cp312-abi3-...aarch64.whl -m pytest ...
+    python test/setup/aarch64_python.py FOLDER dist/horovod-...-cp312-abi3-...aarch64.whl -m pytest ...
 
 QEMU translates one program. Its C library and Python are Debian's for aarch64, unpacked into a folder, so
 this needs neither root nor a change of the kernel. It cannot start other aarch64 programs, so tests that
@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
 
 import make_wheels
 

@@ -1,25 +1,35 @@
-"""Arithmetic of benchmarks/scaling.py: from the processes' times to rates, linearity and W/C."""
+"""Arithmetic of cluster.py and scaling.py: from the ranks' times to rates, linearity and W/C."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 
+import contenders
 import report
+from report import Record
 
-from scaled import contenders
-
-Record = dict[str, Any]
 PICTURE_STEP = 16  # pixels
 
 
 class WrongResult(Exception):
-    """Ranks ended with different parameters."""
+    """Ranks ended with different parameters or bytes, or a sum was wrong."""
+
+
+def slowest(samples: Iterable[Sequence[float]]) -> list[float]:
+    """Return the slowest rank's figure of each repetition, from the ranks' lists."""
+    return [max(together) for together in zip(*samples, strict=True)]
+
+
+def same_everywhere(digests: Iterable[int], what: str, ends: str) -> None:
+    if len(set(digests)) != 1:
+        raise WrongResult(f"{what}: the ranks ended with different {ends}")
 
 
 def wire_seconds(parameters: int, count: int, bytes_per_second: float) -> float:
     """Return W: the least seconds of float32 gradients on the wire, 2(n-1)/n of them from each of n."""
-    return 4 * parameters * 2 * (count - 1) / count / bytes_per_second
+    return 4 * parameters * 2 * (count - 1) / count / bytes_per_second if bytes_per_second else 0.0
 
 
 def linearity(rate: float, alone: float, count: int) -> float:
@@ -62,7 +72,7 @@ def is_near(task: Record, found: float | None) -> bool:
 
 
 def run_of(documents: list[Record], task: Record) -> Record:
-    """Return one job's figures: the task's, W and C, and a row for each contender.
+    """Return the figures of one job of scaling.py: the task's, W and C, and a row for each contender.
 
     `documents` are the processes', in rank order. Raises WrongResult.
     """
@@ -77,46 +87,34 @@ def run_of(documents: list[Record], task: Record) -> Record:
     steps = {row["contender"]: row["seconds"] for row in rows}
     serial = steps.get(contenders.SERIAL)
     compute = steps.get(contenders.ALONE, serial)
-    rate = task["bytes_per_second"]
-    wire = wire_seconds(first["parameters"], count, rate) if rate else 0.0
+    wire = wire_seconds(first["parameters"], count, task["bytes_per_second"])
     asked = ("kind", "count", "rate", "model", "w_over_c", "within", "bytes_per_second")
-    about = {name: task[name] for name in (*asked, "bucket_view", "bucket_mb")}
-    found = {name: first[name] for name in ("batch", "parameters", "load")}
-    ratios = {
-        "ratio": wire / compute if compute else None,
-        "serial_ratio": wire / serial if serial else None,
-    }
-    found |= {"steps": len(rows[0]["samples"]), "wire": wire, "compute": compute, **ratios}
-    return about | found | {"rows": rows}
+    about: Record = {name: task[name] for name in (*asked, "bucket_view", "bucket_mb")}
+    about |= {name: first[name] for name in ("batch", "parameters", "load")}
+    about |= {"steps": len(rows[0]["samples"]), "wire": wire, "compute": compute}
+    about |= {"ratio": wire / compute if compute else None, "serial_ratio": wire / serial if serial else None}
+    return about | {"rows": rows}
 
 
 def row_of(name: str, visits: list[Record], task: Record) -> Record:
     """Return a contender's row: the slowest process' time of each step, and the median."""
-    training_ones = [visit for visit in visits if visit["seconds"]]
-    if contenders.must_agree(name):
+    if contenders.trains_in_all(name) and name != contenders.ALONE:
+        what = f"{name}, {task['model']}, {task['count']} {task['kind']}"
         for digests in zip(*(visit["digests"] for visit in visits), strict=True):
-            if len(set(digests)) != 1:
-                where = f"{task['model']}, {task['count']} {task['kind']}"
-                raise WrongResult(f"{name}, {where}: the ranks ended with different parameters")
-    samples = [max(together) for together in zip(*(v["seconds"] for v in training_ones), strict=True)]
-    sent = [max(together) for together in zip(*(visit["sent"] for visit in visits), strict=True)]
-    return {
-        "contender": name,
-        "samples": samples,
-        "seconds": median(samples),
-        "spread": report.spread(samples),
-        "sent": median(sent),
-    }
+            same_everywhere(digests, what, "parameters")
+    samples = slowest(visit["seconds"] for visit in visits if visit["seconds"])
+    sent = median(slowest(visit["sent"] for visit in visits))
+    row = {"contender": name, "samples": samples, "seconds": median(samples)}
+    return row | {"spread": report.spread(samples), "sent": sent}
 
 
 def compare(rows: list[Record], count: int) -> None:
     """Add to each row its linearity, and the ratio of its rate to alone's, DDP's, and DDP's with fp16."""
-    rates = {row["contender"]: row["samples_per_second"] for row in rows}
+    rates: dict[str, Any] = {row["contender"]: row["samples_per_second"] for row in rows}
     compared = {"times_alone": contenders.ALONE, "times_ddp": "DDP", "times_fp16": "DDP fp16"}
+    one = rates.get(contenders.SERIAL)
     for row in rows:
         own = row["samples_per_second"]
         used = 1 if row["contender"] == contenders.SERIAL else count
-        one = rates.get(contenders.SERIAL)
         row["linearity"] = linearity(own, one, used) if one else None
-        for key, other in compared.items():
-            row[key] = own / rates[other] if other in rates else None
+        row |= {key: own / rates[other] if other in rates else None for key, other in compared.items()}

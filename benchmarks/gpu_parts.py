@@ -5,25 +5,25 @@ Standard library only, because the module is imported before anything is install
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-ROOT = Path(__file__).resolve().parents[2]
+from report import Record, read_json
+
+ROOT = Path(__file__).resolve().parents[1]
 MOST_MINUTES = 9.0  # of a part: the longest command on a lent machine takes ten
 GRACE_SECONDS = 15.0  # time for launchers to end their ranks
 NO_TESTS_RAN = 5  # pytest's exit code
 KEPT_OUTPUT = 6000  # characters kept of the end of a part's output
-
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -42,38 +42,25 @@ class Part:
 
 # The most informative parts come first: the machine may be gone before the last.
 PARTS = (
-    Part(
-        *("codec", 6, "kernels, fused reduce among them, beside copies of as many bytes"),
-        "codec.py --codecs bit8/128 int8/128 bit16 --size-mb 256 1024",
-    ),
-    Part(
-        *("host", 6, "allreduce of 4 ranks on one GPU through the host, stage by stage"),
-        "allreduce.py --np 4 --transports host --sizes 100e6 25e6 1e6",
-    ),
-    Part(
-        *("nccl", 6, "allreduce over NCCL in a world of one: what every call costs"),
-        "allreduce.py --np 1 --transports nccl --sizes 1e3 1e6 25e6 100e6",
-    ),
-    Part(
-        *("step", 6, "training steps of one rank, which sends nothing: what the optimizer itself costs"),
-        "training_step.py --np 1 --batch 64 --compressions none bit8",
-    ),
-    Part(
-        *("step-shared", 6, "training steps of 2 ranks on one GPU through the host"),
-        "training_step.py --np 2 --transport host --batch 32",
-    ),
+    Part("codec", 6, "kernels, fused reduce among them, beside copies of as many bytes",
+         "codec.py --codecs bit8/128 int8/128 bit16 --size-mb 256 1024"),
+    Part("host", 6, "allreduce of 4 ranks on one GPU through the host, stage by stage",
+         "allreduce.py --np 4 --transports host --sizes 100e6 25e6 1e6"),
+    Part("nccl", 6, "allreduce over NCCL in a world of one: what every call costs",
+         "allreduce.py --np 1 --transports nccl --sizes 1e3 1e6 25e6 100e6"),
+    Part("step", 6, "training steps of one rank, which sends nothing: what the optimizer itself costs",
+         "training_step.py --np 1 --batch 64 --compressions none bit8"),
+    Part("step-shared", 6, "training steps of 2 ranks on one GPU through the host",
+         "training_step.py --np 2 --transport host --batch 32"),
     Part("codecs", 9, "kernels of all codecs at smaller sizes", "codec.py --size-mb 16 64"),
-    Part(
-        *("bfloat16", 5, "kernels that read and write bfloat16"),
-        "codec.py --dtype bfloat16 --codecs bit8/128 int8/128 --size-mb 256",
-    ),
-    Part(
-        "tests", 9, "every operation gives the CPU's bytes, on 1, 2 and 4 ranks", "pytest test_gpu_ranks.py"
-    ),
+    Part("bfloat16", 5, "kernels that read and write bfloat16",
+         "codec.py --dtype bfloat16 --codecs bit8/128 int8/128 --size-mb 256"),
+    Part("tests", 9, "every operation gives the CPU's bytes, on 1, 2 and 4 ranks",
+         "pytest test_gpu_ranks.py"),
     Part("examples", 9, "MNIST and ResNet-50 under every compression", "pytest test_gpu_examples.py"),
     Part("memcheck", 9, "wrong accesses in kernels", "pytest -k memcheck test_gpu_sanitizer.py"),
     Part("racecheck", 9, "races in kernels", "pytest -k racecheck test_gpu_sanitizer.py"),
-)
+)  # fmt: skip
 
 
 def words_of(part: Part, result: Path, is_quick: bool = False) -> list[str]:
@@ -96,17 +83,13 @@ def run_part(
         command = [str(python), *words_of(part, result, is_quick)]
         with log.open("a+", errors="replace") as output:
             start = output.seek(0, os.SEEK_END)
-            code = run_limited(command, part.minutes * 60, environment, output, cwd=folder)
+            code = run_limited(command, part.minutes * 60, environment, output, cwd=Path(folder))
             output.seek(start)
             printed = output.read()
-        figures = figures_in(result, part) if result.exists() else None
+        read = tests_in if part.is_test else read_json
+        figures = read(result) if result.exists() else None
     record = {"outcome": outcome(code, figures, part.minutes), "seconds": round(time.monotonic() - begin, 1)}
     return record | {"figures": figures, "output": printed[-KEPT_OUTPUT:]}
-
-
-def figures_in(result: Path, part: Part) -> Record:
-    found: Record = tests_in(result) if part.is_test else json.loads(result.read_text())
-    return found
 
 
 def outcome(code: int | None, figures: Record | None, minutes: float) -> str:
@@ -121,11 +104,7 @@ def outcome(code: int | None, figures: Record | None, minutes: float) -> str:
 def tests_in(junit: Path) -> Record:
     """Count the tests of a pytest report that passed, failed and were skipped, with the reasons to skip."""
     cases = list(ElementTree.parse(junit).iter("testcase"))
-    failed = [
-        case.get("name", "")
-        for case in cases
-        if case.find("failure") is not None or case.find("error") is not None
-    ]
+    failed = [case.get("name", "") for case in cases if {"failure", "error"} & {child.tag for child in case}]
     skipped = [why_skipped(reason) for case in cases for reason in case.iter("skipped")]
     passed = len(cases) - len(failed) - len(skipped)
     return {"benchmark": "tests", "passed": passed, "failed": failed, "skipped": skipped}
@@ -138,11 +117,7 @@ def why_skipped(element: ElementTree.Element) -> str:
 
 
 def run_limited(
-    command: Sequence[str],
-    seconds: float,
-    environment: Mapping[str, str],
-    output: Any,
-    cwd: str | Path = ROOT,
+    command: Sequence[str], seconds: float, environment: Mapping[str, str], output: Any, cwd: Path = ROOT
 ) -> int | None:
     """Run a command; return its exit code, or None if its time was over. No process of it is left."""
     # A signal must wait until the process to end is known.
@@ -178,17 +153,7 @@ def end_session(process: subprocess.Popen[Any]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-    for pid in processes_of_session(process.pid):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue  # it has ended in the meantime
-
-
-def processes_of_session(leader: int) -> Iterable[int]:
     for pid in [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]:
-        try:
-            if os.getsid(pid) == leader:
-                yield pid
-        except ProcessLookupError:
-            continue
+        with suppress(ProcessLookupError):  # it has ended in the meantime
+            if os.getsid(pid) == process.pid:
+                os.kill(pid, signal.SIGKILL)

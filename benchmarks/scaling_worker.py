@@ -8,18 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
 
+import contenders
+import figures
+import jobs
+import report
 import torch
 import torch.distributed as dist
 import trained_models
-from on_hosts import training
-from on_hosts.ranks import bytes_sent, pin
+from report import Record
 
-from horovod.common.agent_messages import RANK
-from scaled import contenders, figures
-
-Record = dict[str, Any]
 CHOOSING = 25  # steps in which ddp.compress(may_turn_off=True) chooses: it measures the first 24
 
 
@@ -30,6 +28,11 @@ class Visit:
     seconds: list[float] = field(default_factory=list)
     sent: list[float] = field(default_factory=list)
     digests: list[int] = field(default_factory=list)
+
+    def add(self, other: Visit) -> None:
+        self.seconds += other.seconds
+        self.sent += other.sent
+        self.digests += other.digests
 
 
 class Process:
@@ -43,10 +46,6 @@ class Process:
         self.at_first = [tensor.detach().clone() for tensor in self.tensors]
         self.parameters = sum(parameter.numel() for parameter in self.model.parameters())
         self.trained: dict[str, contenders.Trained] = {}
-        self.ddp_options = {
-            "gradient_as_bucket_view": task["bucket_view"],
-            "bucket_cap_mb": task["bucket_mb"],
-        }
         self.batch = 0
 
     def use_batch(self, size: int) -> None:
@@ -61,12 +60,9 @@ class Process:
         return trained_models.batch(self.task["model"], size, seed, small, self.task["picture"])
 
     def step(self, name: str) -> None:
-        trained = self.trained[name]
-        whole = name == contenders.DATA_PARALLEL
+        whole, model = name == contenders.DATA_PARALLEL, self.task["model"]
         inputs, answers = (self.all_inputs, self.all_answers) if whole else (self.inputs, self.answers)
-        trained.optimizer.zero_grad()
-        trained_models.loss_of(self.task["model"], trained.module(inputs), answers).backward()
-        trained.optimizer.step()
+        self.trained[name].step(inputs, lambda outputs: trained_models.loss_of(model, outputs, answers))
 
     def visit(self, name: str, steps: int) -> Visit:
         """Train `steps` steps of a contender from the first parameters on; the processes begin together.
@@ -74,7 +70,7 @@ class Process:
         One untimed step before them fills the memory again, which the other contenders have used.
         """
         if name not in self.trained:
-            self.trained[name] = contenders.opened(name, self.model, self.ddp_options)
+            self.trained[name] = self._opened(name)
         with torch.no_grad():
             for tensor, first in zip(self.tensors, self.at_first, strict=True):
                 tensor.copy_(first)
@@ -91,9 +87,16 @@ class Process:
                 found.seconds.append(time.perf_counter() - begin)
         dist.barrier()  # all bytes of these steps have arrived
         found.sent.append((sent_so_far(self.task) - before) / steps)
-        found.digests.append(training.digest_of(self.model))
+        found.digests.append(trained_models.digest_of(self.model))
         self.trained[name].optimizer.zero_grad()  # the next contender uses the memory
         return found
+
+    def _opened(self, name: str) -> contenders.Trained:
+        own, buckets = contenders.sharing_memory(self.model), {}
+        if name.startswith(("DDP", contenders.HOOK)):
+            view, size = self.task["bucket_view"], self.task["bucket_mb"]
+            buckets = {"gradient_as_bucket_view": view, "bucket_cap_mb": size}
+        return contenders.opened(name, own, prefix=f"{name}.", **buckets)
 
     def warm_up(self, name: str) -> None:
         """Do untimed steps; contenders that may turn compression off take as many as they need to choose.
@@ -140,7 +143,7 @@ class Process:
         return found
 
     def measure(self) -> dict[str, Visit]:
-        """Run all contenders once per round, in a rotating order, after untimed steps.
+        """Run all contenders once per round, after untimed steps.
 
         A round does not begin if it would probably end after the minutes that the task allows.
         """
@@ -148,25 +151,20 @@ class Process:
         begin = time.monotonic()
         for name in names:
             self.warm_up(name)
-        rounds = 0
-        while rounds < self.task["rounds"]:
-            round_begin = time.monotonic()
-            shift = rounds % len(names)
-            for name in names[shift:] + names[:shift]:
-                visit, all_visits = self.visit(name, self.task["steps"]), found[name]
-                all_visits.seconds += visit.seconds
-                all_visits.sent += visit.sent
-                all_visits.digests += visit.digests
-            rounds += 1
-            now = time.monotonic()
-            if self.slowest(now - begin + now - round_begin) > 60 * self.task["minutes"]:
-                break
+        round_begin = time.monotonic()
+        for turn, (_, name) in enumerate(report.in_turn(names, self.task["rounds"]), 1):
+            found[name].add(self.visit(name, self.task["steps"]))
+            if turn % len(names) == 0:
+                now = time.monotonic()
+                if self.slowest(now - begin + now - round_begin) > 60 * self.task["minutes"]:
+                    break
+                round_begin = now
         return found
 
 
 def sent_so_far(task: Record) -> float:
     """Return the bytes that this host sent; on one host by loopback and shared memory, per process."""
-    sent = bytes_sent(task["device"])
+    sent = jobs.bytes_sent(task["device"])
     if task["kind"] == "hosts":
         return sent
     import horovod.torch as hvd
@@ -189,12 +187,12 @@ def all_cores(threads: int) -> Iterator[None]:
 
 def run(task: Record) -> Record:
     """Run one process from its start; return its figures."""
-    rank = int(os.environ[RANK])
-    pin(rank)  # first, because threads that start later inherit it
+    rank = jobs.rank_number()
+    jobs.pin(rank)  # first, because threads that start later inherit it
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = task["device"]
     size = int(task["count"])
-    dist.init_process_group("gloo", init_method=f"file://{task['results']}/store", rank=rank, world_size=size)
+    gloo = contenders.TorchWorld(init_method=f"file://{task['results']}/store", rank=rank, world_size=size)
     with_horovod = any(name.startswith(contenders.HOROVOD) for name in task["contenders"])
     if with_horovod:
         import horovod.torch as hvd
@@ -210,9 +208,8 @@ def run(task: Record) -> Record:
     process.close()
     if with_horovod:
         hvd.shutdown()
-    dist.destroy_process_group()
+    gloo.close()
     return {
-        "rank": rank,
         "batch": process.batch,
         "parameters": process.parameters,
         "contenders": {name: vars(visit) for name, visit in found.items()},

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from on_gpus.parts import ROOT, run_limited
+from gpu_parts import ROOT, run_limited
 
 sys.path.append(str(ROOT))
 
@@ -39,7 +39,7 @@ FACTS = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 import report, torch
-from on_gpus.place import open_place
+from gpus import open_place
 print(json.dumps(report.machine() | {"torch": torch.__version__} | open_place(0, 0).facts))
 """
 
@@ -129,9 +129,8 @@ def commit() -> str:
     said = os.environ.get("GPU_REPORT_COMMIT", "")
     if said or not (ROOT / ".git").exists():
         return said or "unknown"
-    changed = git(
-        "status", "--porcelain", "--untracked-files=no", "--", ":!docs"
-    )  # where figures are written
+    # Figures are written into docs.
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ":!docs")
     return git("describe", "--always") + ("-dirty" if changed else "")
 
 
