@@ -282,7 +282,7 @@ def _signed(key: bytes, values: Mapping[int, bytes]) -> dict[int, Signed]:
 
 
 def _by_last_ranks(signed: Iterable[Signed]) -> list[memoryview]:
-    """Return the values of workers, those of the last membership first, then those of earlier ones."""
+    """Return the values of workers: first of the last membership, then of earlier ones."""
     returned = [(payload.unpacked_place(body), body) for kind, body in signed if kind == payload.RETURNED]
     returned.sort(key=lambda each: (-each[0][0], each[0][1]))
     return [body[payload.PLACE_SIZE :] for _, body in returned]

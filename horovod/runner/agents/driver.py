@@ -112,7 +112,7 @@ class Driver:
         return self._wait_for(list(questions), within)
 
     def _wait_for(self, hosts: Sequence[str], within: float) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return the answer of each host, and the reasons of those that gave none."""
+        """Return the answers of hosts, and the reasons of hosts that gave none."""
         answers: dict[str, Any] = {}
         failures: dict[str, str] = {}
 
