@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from horovod.common import interfaces, software
+from horovod.common import networks, software
 
 _LOWEST_PORT, _PORTS_TRIED = 10_000, 100
 _AT_ONCE = 16  # connections at a time
@@ -22,7 +22,7 @@ _AT_ONCE = 16  # connections at a time
 
 def addresses() -> list[tuple[str, str, int]]:
     """Return (interface, address/prefix, Mbit/s or 0) of every IPv4 address of this host."""
-    return [(name, str(at), speed) for name, at, speed in interfaces.addresses() if at.version == 4]
+    return [(name, str(at), speed) for name, at, speed in networks.addresses() if at.version == 4]
 
 
 def describe(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:

@@ -10,8 +10,7 @@ import inspect
 import re
 from typing import Any
 
-from horovod.common.names import did_you_mean
-from horovod.common.sentences import facts_of
+from horovod.common.sentences import did_you_mean, facts_of
 from horovod.torch.compression import errors
 
 __all__ = ["configured", "parsed"]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from horovod.common import jobs, rejoining
+from horovod.common.agent_messages import VARIABLE as AGENT
 from horovod.common.basics import basics
 from horovod.common.elastic import ObjectState, State, is_elastic, run_fn
 from horovod.torch.elastic import sampler, state
@@ -60,7 +61,7 @@ def run(func: Callable[P, T]) -> Callable[P, T]:
     return elastic
 
 
-if is_elastic() and os.environ.get(rejoining.AGENT):
+if is_elastic() and os.environ.get(AGENT):
     load_compiler()
 
 

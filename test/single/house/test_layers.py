@@ -40,7 +40,7 @@ LIGHT: dict[str, set[str]] = {  # module -> its submodules that may load heavy m
     # what `import torch` runs, in every process
     "horovod.torch_autoload": set(),
     "horovod.gloo_threads": set(),
-    "horovod.common.variable_names": set(),
+    "horovod.common.compressors": set(),
 }
 
 
