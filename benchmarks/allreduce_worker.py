@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
+import os
 import time
-from dataclasses import dataclass
+import traceback
 from statistics import median
 from typing import Any
 
+import contenders
+import gpus
 import numpy as np
 import report
 import torch
-from contenders import COMPRESSIONS, YARDSTICK, Bound, Contender, Tensors, open_contenders
+from contenders import COMPRESSIONS, RIVALS, YARDSTICK, Call, Tensors
 from mpi4py import MPI
-from on_gpus.place import CPU, Place, open_place
-from on_gpus.stages import stages_of
+from report import Record
 
 MODES = ("in_place", "out_of_place")
 WARM_UP = 3  # calls of each kind before timing: they fill pages, the response cache and gloo's connections
 IDLE_SECONDS = 0.5
 MOST_CALLS, BURST_BYTES = 20, 20_000_000
+STAGED_CALLS = 5
 
 
 class WrongResult(Exception):
@@ -51,144 +54,145 @@ def tolerance(name: str, size: int) -> float:
     return 2 * size * max(1, min(2, 16 // size)) / 127 if name == "int8" else 0.0
 
 
-def make_tensors(count: int, place: Place) -> Tensors:
-    # fill_ writes every page, so that no contender pays for the first touch.
-    return Tensors(*(torch.empty(count, device=place.device).fill_(0.0) for _ in range(3)))
+class Size:
+    """All contenders' calls on the tensors of one size. The constructor checks every sum."""
 
+    def __init__(self, size: int, worlds: dict[str, Any], comm: MPI.Comm, place: gpus.Place) -> None:
+        self.size, self.count, self.comm, self.place = size, size // 4, comm, place
+        # fill_ writes every page, so that no contender pays for the first touch.
+        self.tensors = Tensors(*(torch.empty(self.count, device=place.device).fill_(0.0) for _ in range(3)))
+        self.calls: dict[str, dict[str, Call]] = {}
+        for name, world in worlds.items():
+            self.calls[name] = dict(zip(MODES, world.sums(name, self.tensors), strict=True))
+        checked = [name for name in self.calls if name != YARDSTICK]
+        for name in checked:
+            self._check(name)
+        values = np.random.default_rng([17, comm.rank]).standard_normal(self.count, dtype=np.float32)
+        self.tensors.source.copy_(torch.from_numpy(values))
+        self.errors = dict.fromkeys(self.calls, 0.0) | {name: self._error(name) for name in checked}
+        self.burst = max(1, min(MOST_CALLS, BURST_BYTES // size))
 
-def normal(count: int, rank: int) -> torch.Tensor:
-    """Return N(0,1) data that differs on every rank."""
-    values = np.random.default_rng([17, rank]).standard_normal(count, dtype=np.float32)
-    return torch.from_numpy(values)
+    def _check(self, name: str) -> None:
+        """Check both calls on data whose sum is exact. Collective: all ranks raise if one saw a wrong sum."""
+        comm, tensors = self.comm, self.tensors
+        expected = torch.zeros(self.count)
+        for rank in range(comm.size):
+            expected += integers(self.count, rank, comm.size)
+        tensors.source.copy_(integers(self.count, comm.rank, comm.size))
+        for mode, call in self.calls[name].items():
+            tensors.work.copy_(tensors.source)
+            tensors.target.zero_()
+            result = call().cpu()
+            wrong = torch.nonzero((result - expected).abs() > tolerance(name, comm.size))
+            said = ""
+            if len(wrong):
+                at = int(wrong[0])
+                said = (
+                    f"rank {comm.rank}: {name} {mode} of {self.count} elements: {len(wrong)} are wrong, "
+                    f"the first at {at}: {float(result[at])} instead of {float(expected[at])}"
+                )
+            seen = [text for text in comm.allgather(said) if text]
+            if seen:
+                raise WrongResult("; ".join(seen))
 
+    def _error(self, name: str) -> float:
+        """Return the NMSE of a sum of N(0,1) data against float64. Raise unless ranks hold equal bytes."""
+        comm = self.comm
+        exact = self.tensors.source.cpu().numpy().astype(np.float64)
+        comm.Allreduce(MPI.IN_PLACE, exact, MPI.SUM)
+        self.tensors.work.copy_(self.tensors.source)
+        result = self.calls[name]["in_place"]().cpu().numpy()
+        first = comm.bcast(result.tobytes())
+        differing = [rank for rank, same in enumerate(comm.allgather(result.tobytes() == first)) if not same]
+        if differing:
+            raise WrongResult(f"ranks {differing} ended with other bytes than rank 0")
+        return float(np.square(result - exact).sum() / np.square(exact).sum())
 
-def check(contender: Contender, bound: Bound, tensors: Tensors, comm: MPI.Comm) -> None:
-    """Check both calls on data whose sum is exact. Collective: all ranks raise if one saw a wrong sum."""
-    count = tensors.work.numel()
-    expected = torch.zeros(count)
-    for rank in range(comm.size):
-        expected += integers(count, rank, comm.size)
-    tensors.source.copy_(integers(count, comm.rank, comm.size))
-    for mode in MODES:
-        tensors.work.copy_(tensors.source)
-        tensors.target.zero_()
-        result = getattr(bound, mode)().cpu()
-        wrong = torch.nonzero((result - expected).abs() > tolerance(contender.name, comm.size))
-        report_here = ""
-        if len(wrong):
-            at = int(wrong[0])
-            report_here = (
-                f"rank {comm.rank}: {contender.name} {mode} of {count} elements: {len(wrong)} are wrong, "
-                f"the first at {at}: {float(result[at])} instead of {float(expected[at])}"
-            )
-        seen = [text for text in comm.allgather(report_here) if text]
-        if seen:
-            raise WrongResult("; ".join(seen))
+    def _once(self, call: Call) -> float:
+        """Return this rank's seconds per call: a burst after fresh data, an untimed call and a barrier.
 
-
-def error(bound: Bound, tensors: Tensors, comm: MPI.Comm) -> float:
-    """Return the NMSE of a sum of N(0,1) data against float64. Raise unless all ranks hold equal bytes."""
-    exact = tensors.source.cpu().numpy().astype(np.float64)
-    comm.Allreduce(MPI.IN_PLACE, exact, MPI.SUM)
-    tensors.work.copy_(tensors.source)
-    result = bound.in_place().cpu().numpy()
-    first = comm.bcast(result.tobytes())
-    differing = [rank for rank, same in enumerate(comm.allgather(result.tobytes() == first)) if not same]
-    if differing:
-        raise WrongResult(f"ranks {differing} ended with other bytes than rank 0")
-    return float(np.square(result - exact).sum() / np.square(exact).sum())
-
-
-def once(bound: Bound, mode: str, tensors: Tensors, comm: MPI.Comm, place: Place) -> float:
-    """Return this rank's seconds per call: a burst of calls after fresh data, an untimed call and a barrier.
-
-    As in nccl-tests, calls of small sizes are timed in bursts: their time then includes neither the caches
-    that the previous contender left behind nor a barrier that spins on every core. Large sizes are timed one
-    by one.
-    """
-    call = getattr(bound, mode)
-    result = call()
-    tensors.work.copy_(tensors.source)
-    calls = calls_per_burst(4 * tensors.work.numel())
-    place.synchronize()
-    comm.Barrier()
-    begin = time.perf_counter()
-    for _ in range(calls):
+        As in nccl-tests, calls of small sizes are timed in bursts: their time then includes neither the
+        caches that the previous contender left behind nor a barrier that spins on every core. Large sizes
+        are timed one by one.
+        """
         result = call()
-    place.synchronize()
-    elapsed = time.perf_counter() - begin
-    del result
-    return elapsed / calls
+        self.tensors.work.copy_(self.tensors.source)
+        self.place.synchronize()
+        self.comm.Barrier()
+        begin = time.perf_counter()
+        for _ in range(self.burst):
+            result = call()
+        self.place.synchronize()
+        elapsed = time.perf_counter() - begin
+        del result
+        return elapsed / self.burst
 
-
-def calls_per_burst(size: int) -> int:
-    return max(1, min(MOST_CALLS, BURST_BYTES // max(size, 1)))
-
-
-def measure(
-    bounds: list[Bound], tensors: Tensors, comm: MPI.Comm, place: Place, rounds: int
-) -> np.ndarray[Any, Any]:
-    """Return the seconds of the slowest rank by [contender, mode, round].
-
-    All contenders run once per round, in a rotating order.
-    """
-    seconds = np.zeros((len(bounds), len(MODES), rounds))
-    for number in range(rounds):
-        for turn in range(len(bounds)):
-            which = (turn + number) % len(bounds)
+    def measure(self, rounds: int) -> np.ndarray[Any, Any]:
+        """Return the seconds of the slowest rank by [contender, mode, round]."""
+        names = list(self.calls)
+        seconds = np.zeros((len(names), len(MODES), rounds))
+        for number, name in report.in_turn(names, rounds):
             for column, mode in enumerate(MODES):
-                seconds[which, column, number] = once(bounds[which], mode, tensors, comm, place)
-    comm.Allreduce(MPI.IN_PLACE, seconds, MPI.MAX)
-    return seconds
+                seconds[names.index(name), column, number] = self._once(self.calls[name][mode])
+        self.comm.Allreduce(MPI.IN_PLACE, seconds, MPI.MAX)
+        return seconds
+
+    def stages(self, name: str) -> dict[str, float] | None:
+        """Return the seconds of one call by stage, of the slowest rank; "whole" is the pipeline's.
+
+        Only Horovod's contenders that took the host's route have stages.
+        """
+        if name not in COMPRESSIONS or not self.place.is_gpu:
+            return None
+        before = gpus.settled(self.place)
+        for _ in range(STAGED_CALLS):
+            self.calls[name]["in_place"]()
+        after = gpus.settled(self.place)
+        own = np.array([(after[each] - before[each]) / STAGED_CALLS / 1e6 for each in gpus.STAGES.values()])
+        self.comm.Allreduce(MPI.IN_PLACE, own, MPI.MAX)
+        return dict(zip(gpus.STAGES, own.tolist(), strict=True)) if own[-1] > 0 else None
+
+    def records(self, budget: float, fewest: int, most: int) -> list[Record]:
+        """Warm up and time all for about `budget` seconds; return a record per contender and mode."""
+        warm = float(self.measure(WARM_UP)[:, :, -1].sum())  # equal on all ranks
+        rounds = max(fewest, min(most, math.ceil(budget / max((1 + self.burst) * warm, 1e-9))))
+        found = self.measure(rounds)
+        records = []
+        for name, seconds in zip(self.calls, found.tolist(), strict=True):
+            stages = self.stages(name)
+            for mode, samples in zip(MODES, seconds, strict=True):
+                typical = median(samples)
+                records.append(
+                    {
+                        "bytes": self.size,
+                        "contender": name,
+                        "mode": mode,
+                        "seconds": typical,
+                        "fastest": min(samples),
+                        "spread": report.spread(samples),
+                        "rounds": rounds,
+                        "algbw_gb_per_s": self.size / typical / report.GIGA,
+                        "nmse": self.errors[name],
+                        "stages": stages,
+                    }
+                )
+        return records
 
 
-def rounds_for(round_seconds: float, budget: float, limits: tuple[int, int]) -> int:
-    """Return as many rounds as fit the budget, within limits; equal on all ranks because round_seconds is."""
-    fewest, most = limits
-    return max(fewest, min(most, math.ceil(budget / max(round_seconds, 1e-9))))
-
-
-def measure_size(
-    size: int, contenders: list[Contender], comm: MPI.Comm, plan: Plan, place: Place
-) -> list[dict[str, Any]]:
-    """Check, warm up and time all on `size` bytes of float32; return a record per contender and mode."""
-    count = size // 4
-    tensors = make_tensors(count, place)
-    bounds = [contender.bind(tensors) for contender in contenders]
-    for contender, bound in zip(contenders, bounds, strict=True):
-        if contender.name != YARDSTICK:
-            check(contender, bound, tensors, comm)
-    tensors.source.copy_(normal(count, comm.rank))
-    errors = [
-        0.0 if contender.name == YARDSTICK else error(bound, tensors, comm)
-        for contender, bound in zip(contenders, bounds, strict=True)
-    ]
-    warm = measure(bounds, tensors, comm, place, WARM_UP)
-    calls = 1 + calls_per_burst(size)
-    rounds = rounds_for(calls * float(warm[:, :, -1].sum()), plan.budget, plan.limits)
-    seconds = measure(bounds, tensors, comm, place, rounds)
-    stages = stages_of(contenders, bounds, comm, place) if place.is_gpu else {}
-    records = []
-    for which, contender in enumerate(contenders):
-        for column, mode in enumerate(MODES):
-            samples = seconds[which, column].tolist()
-            typical = median(samples)
-            records.append(
-                {
-                    "ranks": comm.size,
-                    "bytes": size,
-                    "contender": contender.name,
-                    "mode": mode,
-                    "seconds": typical,
-                    "fastest": min(samples),
-                    "spread": report.spread(samples),
-                    "rounds": rounds,
-                    "algbw_gb_per_s": size / typical / report.GIGA,
-                    "nmse": errors[which],
-                    "stages": stages.get(contender.name),
-                }
-            )
-    return records
+def worlds_of(names: list[str], store: str, comm: MPI.Comm) -> dict[str, Any]:
+    """Return each contender's world, in the order of the tables; import horovod only if it takes part."""
+    ours = [name for name in COMPRESSIONS if name in names]
+    horovod = contenders.HorovodWorld() if ours else None
+    found: dict[str, Any] = {}
+    for name in (each for each in (*RIVALS, YARDSTICK) if each in names):
+        if name == "MPI":
+            found[name] = contenders.MpiWorld()
+        elif name == YARDSTICK:
+            found[name] = contenders.CopyWorld()
+        else:
+            meeting = {"init_method": f"file://{store}", "rank": comm.rank, "world_size": comm.size}
+            found[name] = contenders.TorchWorld(name.lower(), **meeting)
+    return found | dict.fromkeys(ours, horovod)
 
 
 def idle_share(comm: MPI.Comm) -> float:
@@ -200,46 +204,28 @@ def idle_share(comm: MPI.Comm) -> float:
     return float(comm.allreduce(share, MPI.MAX))
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The measurements: contenders, seconds for each size, and limits of the number of rounds."""
-
-    names: list[str]
-    sizes: list[int]
-    budget: float
-    limits: tuple[int, int]
-    device: str = "cpu"
-
-
-def run(plan: Plan, result_path: str) -> None:
-    """Measure on this rank. Rank 0 writes the records to `result_path`; the launcher makes the tables."""
+def run(task: Record) -> Record | None:
+    """Measure on this rank; return the facts and records."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     comm = MPI.COMM_WORLD.Dup()
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
-    ours = [name for name in plan.names if name in COMPRESSIONS]
     try:
         local_rank = comm.Split_type(MPI.COMM_TYPE_SHARED).rank
-        place = open_place(comm.rank, local_rank) if plan.device == "cuda" else CPU
-        if ours:
-            import horovod.torch as hvd
-
-            hvd.init()
-        contenders = open_contenders(plan.names, comm)
+        place = gpus.open_place(comm.rank, local_rank) if task["device"] == "cuda" else gpus.CPU
+        worlds = worlds_of(task["only"], f"{task['results']}/store", comm)
         idle = idle_share(comm)
-        records: list[dict[str, Any]] = []
-        for size in plan.sizes:
-            records += measure_size(size, contenders, comm, plan, place)
-        if comm.rank == 0:
-            library = MPI.Get_library_version().split(",")[0].strip("\x00 \n")
-            facts = {"torch": torch.__version__, "mpi": library, "idle processor share": f"{idle:.1%}"}
-            report.write_json(result_path, {"facts": facts | place.facts, "rows": records})
-        for contender in contenders:
-            contender.close()
-        if ours:
-            hvd.shutdown()
+        rows: list[Record] = []
+        for size in task["sizes"]:
+            rows += Size(size, worlds, comm, place).records(task["seconds"], *task["rounds"])
+        library = MPI.Get_library_version().split(",")[0].strip("\x00 \n")
+        facts = {"torch": torch.__version__, "mpi": library, "idle processor share": f"{idle:.1%}"}
+        # In the order of opening, the groups of torch after their first.
+        for world in dict.fromkeys(worlds.values()):
+            world.close()
+        return {"facts": facts | place.facts, "rows": rows}
     except BaseException:
         # One rank's exception would leave the others waiting for it forever.
-        import traceback
-
         traceback.print_exc()
         MPI.COMM_WORLD.Abort(1)
+        return None

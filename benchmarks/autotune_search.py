@@ -11,6 +11,7 @@ than the start.
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import random
 import statistics
@@ -25,27 +26,16 @@ from horovod.tune.knobs import Configuration, Knob, Space
 from horovod.tune.search import Limits, look
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "test" / "single" / "support"))
-from tune_landscapes import (
-    ALGORITHM,
-    CONNECTIONS,
-    CYCLE,
-    FUSION,
-    MESSAGE,
-    STEPS,
-    WRONG,
-    best_of,
-    far_away,
-    ordinary,
-    slow_link,
-)
+import tune_landscapes as made
+from tune_landscapes import ALGORITHM, CONNECTIONS, CYCLE, FUSION, MESSAGE, STEPS
 
 Measure = Callable[[Configuration], float]
 Job = tuple[list[Knob], dict[str, str], Callable[[Configuration], float]]
 JOBS: dict[str, Job] = {
-    "right defaults": ([FUSION, CYCLE], {}, ordinary),
-    "both wrong": ([FUSION, CYCLE], WRONG, ordinary),
-    "one connection on a slow link": ([FUSION, CYCLE, CONNECTIONS], {}, slow_link),
-    "hosts 20 ms apart": ([FUSION, CYCLE, ALGORITHM, CONNECTIONS, MESSAGE, STEPS], {}, far_away),
+    "right defaults": ([FUSION, CYCLE], {}, made.ordinary),
+    "both wrong": ([FUSION, CYCLE], made.WRONG, made.ordinary),
+    "one connection on a slow link": ([FUSION, CYCLE, CONNECTIONS], {}, made.slow_link),
+    "hosts 20 ms apart": ([FUSION, CYCLE, ALGORITHM, CONNECTIONS, MESSAGE, STEPS], {}, made.far_away),
 }
 
 
@@ -99,28 +89,28 @@ def tpe(space: Space, measure: Measure, blocks: int, seed: int) -> Configuration
 CONTENDERS = {"ours": ours, "random": at_random, "tpe": tpe}
 
 
-def row(name: str, contender: str, noise: float, words: argparse.Namespace) -> list[str]:
+def row(name: str, contender: str, noise: float, words: argparse.Namespace) -> report.Record:
     knobs, start, seconds = JOBS[name]
     space = Space(knobs, start)
-    best, began = best_of(space, seconds), seconds(space.start)
+    best, began = made.best_of(space, seconds), seconds(space.start)
     found = []
     for seed in range(words.seeds):
         chosen = CONTENDERS[contender](space, noisy(seconds, noise, seed), words.blocks, seed)
         found.append(seconds(chosen))
     worse = sum(each > 1.01 * began for each in found) / len(found)
     ratios = sorted(each / best for each in found)
-    figures = [statistics.median(ratios), ratios[int(0.9 * len(ratios))]]
-    return [name, f"{noise:.0%}", contender, *(f"{each:.3f}x" for each in figures), f"{worse:.0%}"]
+    row = {"job": name, "noise": noise, "contender": contender, "worse": worse}
+    return row | {"median": statistics.median(ratios), "of nine": ratios[int(0.9 * len(ratios))]}
 
 
-HEADINGS = [
-    "job",
-    "noise of a block",
-    "contender",
-    "median over best",
-    "of 9 in 10 at most",
-    "slower than the start",
-]
+COLUMNS: report.Columns = {
+    "job": "{job}",
+    "noise of a block": "{noise:.0%}",
+    "contender": "{contender}",
+    "median over best": "{median:.3f}x",
+    "of 9 in 10 at most": "{of nine:.3f}x",
+    "slower than the start": "{worse:.0%}",
+}
 
 
 def main(words: list[str]) -> int:
@@ -130,11 +120,9 @@ def main(words: list[str]) -> int:
     parser.add_argument("--blocks", type=int, default=77, help="that each may ask for (default 77)")
     parser.add_argument("--seeds", type=int, default=40)
     chosen = parser.parse_args(words)
-    rows = []
-    for name in JOBS:
-        for noise in chosen.noise:
-            rows += [row(name, contender, noise, chosen) for contender in chosen.contenders]
-    print(report.table(HEADINGS, rows, left=3))
+    every = itertools.product(JOBS, chosen.noise, chosen.contenders)
+    rows = [row(name, contender, noise, chosen) for name, noise, contender in every]
+    print(report.table_of(rows, COLUMNS, left=3))
     return 0
 
 

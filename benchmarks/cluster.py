@@ -11,66 +11,194 @@ Makes the hosts out of namespaces (horovod.made_hosts). docs/benchmarks.md defin
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
-from pathlib import Path
+import time
+from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
+import cluster_worker
+import figures
+import jobs
 import report
-from on_hosts import allreduce, training
-
-from horovod.made_hosts import MadeHosts, why_not
+import tables
+from cluster_worker import OURS
+from contenders import ALONE, DDP_WAYS
+from report import Record
 
 PARTS = ("allreduce", "training", "scaling")
-CONTENDERS = (*allreduce.RIVALS, *allreduce.OURS)
-RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "RANK")  # of horovodrun, mpirun and torch
+# and their launchers
+RIVALS = {"MPI": "mpirun", "MPI, 2 links": "mpirun, 2 links", "gloo": "torch", "gloo half": "torch"}
 RATIOS = (5.0, 1.0)  # of float32's time on the wire to computing, W/C
+WORST_ERROR = 0.05  # the NMSE of a correct sum lies well below, that of a wrong sum is near 1
 
 
-def rank(task_file: str) -> None:
-    task = json.loads(Path(task_file).read_text())
-    from on_hosts import ranks
+@dataclass
+class Bench:
+    """The hosts, the number of measurements, and the payload rate of cables by (rate, number of hosts)."""
 
-    number = next(int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ)
-    if task.get("pinned"):
-        ranks.pin(number)
-    import torch
+    hosts: Any
+    chosen: argparse.Namespace
+    link_samples: dict[tuple[str, int], list[float]] = field(default_factory=dict)
 
-    torch.set_num_threads(1)
-    world = ranks.meet(task["launcher"])
-    part = allreduce if task["part"] == "allreduce" else training
-    found = part.run(world, task)
-    world.close()
-    report.write_json(f"{task['results']}/rank-{world.rank}.json", found)
+    def measure_link(self, count: int) -> None:
+        rate = jobs.payload_rate(self.hosts, count, self.chosen.link_seconds)
+        self.link_samples.setdefault((self.hosts.rate_limit, count), []).append(rate)
+
+    def link(self, count: int) -> float:
+        """Return bytes per second and direction, measured in this run."""
+        return median(self.link_samples[self.hosts.rate_limit, count])
+
+    def link_rows(self) -> list[Record]:
+        rows = []
+        for (rate, count), samples in self.link_samples.items():
+            found = {"bytes_per_second": median(samples), "spread": report.spread(samples)}
+            rows.append({"rate": rate, "hosts": count} | found)
+        return rows
+
+    def job(self, count: int, launcher: str, task: Record) -> list[Any]:
+        begin = time.monotonic()
+        own = task | {"launcher": launcher}
+        documents = jobs.run(self.hosts, [1] * count, launcher, __file__, own, self.chosen.limit)
+        what = task.get("contender") or ", ".join(task["contenders"])
+        said = f"  {what} on {count} hosts: {time.monotonic() - begin:.0f} s"
+        print(said, file=sys.stderr, flush=True)
+        return documents
+
+
+def allreduce_rows(bench: Bench, count: int) -> list[Record]:
+    """Measure every contender at every size on `count` hosts, at the present rate; return a record each."""
+    chosen = bench.chosen
+    groups: dict[str, list[str]] = {}
+    for contender in chosen.only:
+        groups.setdefault(RIVALS.get(contender, "horovodrun"), []).append(contender)
+    task = {"part": "allreduce", "sizes": chosen.sizes, "warm_up": 2, "repeats": chosen.repeats}
+    found: dict[tuple[int, str], Record] = {}
+    last = -1
+    for number, launcher in report.in_turn([*groups], chosen.rounds):
+        if number != last:
+            bench.measure_link(count)
+            last = number
+        documents = bench.job(count, launcher, {**task, "contenders": groups[launcher]})
+        for records in zip(*documents, strict=True):
+            add_samples(found, records)
+    bench.measure_link(count)
+    return [finished(bench, count, row) for _, row in sorted(found.items(), key=lambda item: -item[0][0])]
+
+
+def add_samples(found: dict[tuple[int, str], Record], records: tuple[Record, ...]) -> None:
+    """Add one contender's records of all ranks at one size, from one job."""
+    first = records[0]
+    what = f"{first['contender']}, {first['bytes']} bytes"
+    figures.same_everywhere((record["digest"] for record in records), what, "bytes")
+    if not first["nmse"] < WORST_ERROR:
+        raise figures.WrongResult(f"{what}: the sum has an NMSE of {first['nmse']:.2g}")
+    row = {name: first[name] for name in ("bytes", "contender", "nmse")}
+    row = found.setdefault(
+        (first["bytes"], first["contender"]), row | {"samples": [], "sent": [], "out_of_place_samples": []}
+    )
+    row["samples"] += figures.slowest(record["seconds"] for record in records)
+    row["sent"] += figures.slowest(record["sent"] for record in records)
+    row["out_of_place_samples"] += figures.slowest(record["seconds_out_of_place"] for record in records)
+
+
+def finished(bench: Bench, count: int, row: Record) -> Record:
+    needed = bytes_needed(row["contender"], row["bytes"] // 4, count)
+    seconds, apart = median(row["samples"]), row["out_of_place_samples"]
+    return row | {
+        "rate": bench.hosts.rate_limit,
+        "hosts": count,
+        "seconds": seconds,
+        "spread": report.spread(row["samples"]),
+        "needed": needed,
+        "sent": median(row["sent"]),
+        "limit": needed / bench.link(count),
+        "times_limit": seconds * bench.link(count) / needed,
+        "out_of_place": median(apart) / seconds if apart else None,
+    }
+
+
+def bytes_needed(contender: str, count: int, hosts: int) -> float:
+    """Return the bytes that the best route sends from each host: one rank per host, `count` float32 elements.
+
+    Between two hosts each sends all of its data once. Among n hosts each sends its contribution to the shards
+    of the others, and to all hosts the sum of its own shard: 2(n-1)/n of the tensor, which is the same for n
+    = 2.
+    """
+    encoded = count * (2 if contender == "gloo half" else 4)
+    if contender in OURS and contender != "none":
+        import horovod.torch as hvd
+
+        encoded = int(getattr(hvd.Compression, contender).codec.encoded_bytes(count))
+    return encoded * 2 * (hosts - 1) / hosts
+
+
+def training_job(bench: Bench, count: int, contender: str, task: Record) -> list[Record]:
+    launcher = "torch" if contender in (ALONE, *DDP_WAYS) else "horovodrun"
+    return bench.job(count, launcher, {**task, "part": "training", "contender": contender})
+
+
+def training_rows(bench: Bench, count: int, task: Record, contenders: list[str]) -> list[Record]:
+    """Measure one training step under every contender; return a record each."""
+    found: dict[str, Record] = {}
+    for _, contender in report.in_turn(contenders, bench.chosen.rounds):
+        documents = training_job(bench, count, contender, {**task, "steps": bench.chosen.steps})
+        if contender != ALONE:
+            figures.same_everywhere((document["digest"] for document in documents), contender, "bytes")
+        row = found.setdefault(contender, {"samples": [], "sent": []})
+        row["samples"] += figures.slowest(document["seconds"] for document in documents)
+        row["sent"] += figures.slowest(document["sent"] for document in documents)
+        row["parameters"] = documents[0]["parameters"]
+    return [steps_row(bench, count, task, name, found[name]) for name in contenders]
+
+
+def steps_row(bench: Bench, count: int, task: Record, name: str, row: Record) -> Record:
+    seconds = median(row["samples"])
+    return row | {
+        "contender": name,
+        "model": task["model"],
+        "batch": task["batch"],
+        "rate": bench.hosts.rate_limit,
+        "hosts": count,
+        "seconds": seconds,
+        "spread": report.spread(row["samples"]),
+        "sent": median(row["sent"]),
+        "samples_per_second": count * task["batch"] / seconds,
+        "wire": figures.wire_seconds(row["parameters"], count, bench.link(count)) if count > 1 else 0.0,
+    }
+
+
+def batch_for(bench: Bench, count: int, ratio: float, task: Record) -> int:
+    """Return the batch with which computing gradients takes 1/`ratio` of their float32 time on the wire."""
+    seconds = []
+    for batch in (1, 2):
+        documents = training_job(bench, count, ALONE, {**task, "batch": batch, "steps": 3})
+        seconds.append(median(figures.slowest(document["seconds"] for document in documents)))
+    wire = figures.wire_seconds(documents[0]["parameters"], count, bench.link(count))
+    return figures.batch_for(seconds, 1, wire, ratio)[0]
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Allreduce and training between hosts made on this machine.")
+    common = "link-seconds limit out plots shown quick rounds"
+    parser = report.options(
+        "Allreduce and training between hosts made on this machine.", common, limit=600.0, rounds=3
+    )
     option = parser.add_argument
     option("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure (default: all)")
     option("--hosts", type=int, nargs="+", default=[2, 4], metavar="N", help="numbers of hosts (default 2 4)")
     option("--rates", nargs="+", default=["1gbit"], help="of the cables (default 1gbit); training: the first")
     sizes = [100 << 20, 10 << 20, 1 << 20]
     option("--sizes", type=int, nargs="+", default=sizes, metavar="BYTES", help="of the tensor of a rank")
-    option("--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS), help="contenders of allreduce")
-    option("--trained", nargs="+", choices=(*training.RIVALS, *allreduce.OURS), help="contenders of training")
+    everyone = [*RIVALS, *OURS]
+    option("--only", nargs="+", choices=everyone, default=everyone, help="contenders of allreduce")
+    trained = [*DDP_WAYS, *OURS]
+    option("--trained", nargs="+", choices=trained, default=trained, help="contenders of training")
     option("--ratios", type=float, nargs="+", default=list(RATIOS), help="W/C of training (default 5 1)")
     option("--batch", type=int, help="of training, instead of those that --ratios ask for")
-    option(
-        "--rounds", type=int, default=3, help="jobs of each contender, in turn with the others' (default 3)"
-    )
     option("--repeats", type=int, default=3, help="allreduces timed in each job (default 3)")
     option("--steps", type=int, default=2, help="training steps timed in each job (default 2)")
     option("--compute", type=float, default=0.4, help="seconds of an accelerator in scaling (default 0.4)")
-    option("--link-seconds", type=float, default=2.0, help="of each measurement of the cables (default 2)")
-    option("--limit", type=float, default=600.0, help="seconds after which a job is ended (default 600)")
-    option("--out", default="", help="also write the figures to this JSON file")
-    option("--plots", default="", help="also draw them as cluster_*.svg, into this folder")
-    option("--shown", nargs="+", metavar="FILE", help="measure nothing: show what --out has written")
-    option("--quick", action="store_true", help="tiny sizes and models, once: shows that it runs, no more")
     chosen = parser.parse_args(words)
-    chosen.trained = chosen.trained or [*training.RIVALS, *allreduce.OURS]
     if chosen.quick:
         chosen.hosts, chosen.sizes, chosen.link_seconds = [2], [1 << 20], 0.2
         chosen.rounds, chosen.repeats, chosen.steps, chosen.compute, chosen.batch = 1, 1, 1, 0.01, 1
@@ -81,83 +209,65 @@ def arguments(words: list[str]) -> argparse.Namespace:
     return chosen
 
 
-def measure(chosen: argparse.Namespace, document: dict[str, Any]) -> None:
-    """Add everything that the options request to the document, on hosts that exist as long as this takes.
+def measure(hosts: Any, chosen: argparse.Namespace, document: Record) -> None:
+    """Add everything that the options request to the document.
 
     Each figure is in the document, and in the file that --out names, as soon as it is known.
     """
-    from on_hosts import measure as measures
+    bench = Bench(hosts, chosen)
 
-    with MadeHosts(max(chosen.hosts), rate=chosen.rates[0]) as hosts:
-        bench = measures.Bench(hosts, chosen)
+    def done(part: str, found: Any, what: str) -> None:
+        document[part] += [found] if part == "training" else found  # training: a list for each batch
+        document["links"] = bench.link_rows()
+        report.write_json(chosen.out, document)
+        print(f"{part}, {what}: done", file=sys.stderr, flush=True)
 
-        def done(part: str, found: Any, what: str) -> None:
-            document[part] += [found] if part == "training" else found  # training: a list for each batch
-            document["links"] = bench.link_rows()
-            if chosen.out:
-                report.write_json(chosen.out, document)
-            print(f"{part}, {what}: done", file=sys.stderr, flush=True)
-
-        small = "-small" if chosen.quick else ""
-        for count in sorted({2, *chosen.hosts}):
-            bench.measure_link(count)
-        if "training" in chosen.parts:
-            task = {"model": f"vgg16{small}", "warm_up": 2, "pinned": True}
-            asked = [chosen.batch] if chosen.batch else [None] * len(chosen.ratios)
-            for batch, ratio in zip(asked, chosen.ratios, strict=False):
-                own = {**task, "batch": batch or measures.batch_for(bench, 2, ratio, task)}
-                rows = measures.training_rows(bench, 2, own, [training.ALONE, *chosen.trained])
-                done("training", rows, f"batch of {own['batch']}")
-        if "scaling" in chosen.parts:
-            task = {"model": f"transformer{small}", "warm_up": 2, "compute": chosen.compute, "batch": 8}
-            done("scaling", measures.training_rows(bench, 1, task, [training.ALONE]), "1 host")
+    small = "-small" if chosen.quick else ""
+    for count in sorted({2, *chosen.hosts}):
+        bench.measure_link(count)
+    if "training" in chosen.parts:
+        task = {"model": f"vgg16{small}", "warm_up": 2, "pinned": True}
+        asked = [chosen.batch] if chosen.batch else [None] * len(chosen.ratios)
+        for batch, ratio in zip(asked, chosen.ratios, strict=False):
+            own = {**task, "batch": batch or batch_for(bench, 2, ratio, task)}
+            rows = training_rows(bench, 2, own, [ALONE, *chosen.trained])
+            done("training", rows, f"batch of {own['batch']}")
+    if "scaling" in chosen.parts:
+        task = {"model": f"transformer{small}", "warm_up": 2, "compute": chosen.compute, "batch": 8}
+        done("scaling", training_rows(bench, 1, task, [ALONE]), "1 host")
+        for count in chosen.hosts:
+            done("scaling", training_rows(bench, count, task, chosen.trained), f"{count} hosts")
+    if "allreduce" in chosen.parts:
+        for rate in chosen.rates:
+            hosts.rate(rate)
             for count in chosen.hosts:
-                done("scaling", measures.training_rows(bench, count, task, chosen.trained), f"{count} hosts")
-        if "allreduce" in chosen.parts:
-            for rate in chosen.rates:
-                hosts.rate(rate)
-                for count in chosen.hosts:
-                    done("allreduce", measures.allreduce_rows(bench, count), f"{count} hosts, {rate}")
+                done("allreduce", allreduce_rows(bench, count), f"{count} hosts, {rate}")
+
+
+def joined(documents: list[Record]) -> Record:
+    """Return the figures of several runs as one document, with the machine of the first."""
+    parts = {part: [row for document in documents for row in document[part]] for part in ("links", *PARTS)}
+    return documents[0] | parts
 
 
 def main(words: list[str]) -> int:
-    if words[:1] == ["--rank"]:
-        rank(words[1])
+    if jobs.ran_as_rank(words, cluster_worker.run):
         return 0
     chosen = arguments(words)
     if chosen.shown:
-        document = joined([json.loads(Path(name).read_text()) for name in chosen.shown])
+        document = joined([report.read_json(name) for name in chosen.shown])
     else:
-        reason = why_not()
-        if reason:
-            raise SystemExit(f"cluster.py: {reason}")
         document = {"benchmark": "cluster", "machine": report.machine(), "links": []}
         document |= {part: [] for part in PARTS}
-        measure(chosen, document)
-    publish(document, chosen)
-    return 0
-
-
-def joined(documents: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the figures of several runs as one document, with the machine of the first."""
-    first, *others = documents
-    for document in others:
-        for part in ("links", *PARTS):
-            first[part] += document[part]
-    return first
-
-
-def publish(document: dict[str, Any], chosen: argparse.Namespace) -> None:
-    """Print the tables; write the plots and the JSON file that the options name."""
-    from on_hosts import tables
-
+        with jobs.place_of(max(chosen.hosts), chosen.rates[0], "cluster.py") as hosts:
+            measure(hosts, chosen, document)
     if chosen.plots:
-        from on_hosts import plots
+        import plots
 
-        plots.draw(document, chosen.plots)
-    print(tables.text_of(document))
-    if chosen.out:
-        report.write_json(chosen.out, document)
+        plots.draw_cluster(document, chosen.plots)
+    print(tables.cluster_text(document))
+    report.write_json(chosen.out, document)
+    return 0
 
 
 if __name__ == "__main__":

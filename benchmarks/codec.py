@@ -25,31 +25,31 @@ import ml_dtypes
 import numpy as np
 import report
 import torch
-from on_gpus import codec as gpu_codec
+from report import Record
 
 from horovod import _native
 
 FLOAT32 = 6  # the core's number for float32
 CODECS = (
-    "bit8/128",
-    "bit8/32",
-    "bit8/256",
-    "bit8/128/e5m2",
-    "bit8/256/e3m4",
-    "bit8/128/stochastic",
-    "int8/128",
-    "int8/32",
-    "int8/128/stochastic",
-    "int4/128",
-    "int4/32",
-    "int4/128/stochastic",
-    "int4/128/hadamard",
-    "int4/128/stochastic/hadamard",
-    "int4/128/hadamard/lloyd",
-    "int4/1024/hadamard/lloyd",
+    *("bit8/128", "bit8/32", "bit8/256", "bit8/128/e5m2", "bit8/256/e3m4", "bit8/128/stochastic"),
+    *("int8/128", "int8/32", "int8/128/stochastic"),
+    *("int4/128", "int4/32", "int4/128/stochastic", "int4/128/hadamard", "int4/128/stochastic/hadamard"),
+    *("int4/128/hadamard/lloyd", "int4/1024/hadamard/lloyd"),
     "bit16",
 )
 OUTSIDE = "ml_dtypes.float8_e4m3fn"  # the other implementation that encode speed is compared with
+
+GPU_SIZES_MB = [16.0, 64.0, 256.0, 1024.0]
+COLUMNS: report.Columns = {
+    "codec": "{contender}",
+    "operation": "{operation}",
+    "GB/s": "{gb_per_s:.2f}",
+    "spread": "{spread:.0%}",
+    "x memcpy": "{versus_memcpy:.2f}",
+    "x ml_dtypes": "{versus_ml_dtypes:.1f}",
+    "NMSE": "{nmse:.1e}",
+    "bits/element": "{bits_per_element:.4f}",
+}
 
 
 @dataclass
@@ -124,32 +124,31 @@ def codec_contenders(name: str, level: str, buffers: Buffers) -> list[Contender]
     return [Contender(codec.name, operation, run, bits, error) for operation, run in operations]
 
 
+def cast_contenders(
+    name: str, buffers: Buffers, narrow: Any, encode: Callable[[], object], decode: Callable[[], object]
+) -> list[Contender]:
+    """Bare casts into existing memory, as our codec receives it; the NMSE is of one untimed round trip."""
+    encode()
+    decode()
+    bits, error = narrow.itemsize * 8.0, nmse(buffers.source, buffers.decoded)
+    return [Contender(name, "encode", encode, bits, error), Contender(name, "decode", decode, bits, error)]
+
+
 def torch_contenders(name: str, dtype: torch.dtype, buffers: Buffers) -> list[Contender]:
-    """A bare cast with torch into existing memory, as our codec receives it."""
     source, decoded = torch.from_numpy(buffers.source), torch.from_numpy(buffers.decoded)
     narrow = source.to(dtype)
-    decoded.copy_(narrow)
-    bits, error = narrow.element_size() * 8.0, nmse(buffers.source, buffers.decoded)
-    return [
-        Contender(name, "encode", lambda: narrow.copy_(source), bits, error),
-        Contender(name, "decode", lambda: decoded.copy_(narrow), bits, error),
-    ]
+    return cast_contenders(name, buffers, narrow, lambda: narrow.copy_(source), lambda: decoded.copy_(narrow))
 
 
 def ml_dtypes_contenders(buffers: Buffers) -> list[Contender]:
-    """A bare E4M3 cast with ml_dtypes through NumPy, also into existing memory."""
-    narrow = buffers.source.astype(ml_dtypes.float8_e4m3fn)
-    np.copyto(buffers.decoded, narrow, casting="unsafe")
-    error = nmse(buffers.source, buffers.decoded)
+    """A bare E4M3 cast with ml_dtypes through NumPy."""
+    narrow = np.zeros(buffers.source.shape, ml_dtypes.float8_e4m3fn)
 
-    def encode() -> None:
-        np.copyto(narrow, buffers.source, casting="unsafe")
+    def cast(target: Any, source: Any) -> Callable[[], object]:
+        return lambda: np.copyto(target, source, casting="unsafe")
 
-    def decode() -> None:
-        np.copyto(buffers.decoded, narrow, casting="unsafe")
-
-    operations = (("encode", encode), ("decode", decode))
-    return [Contender(OUTSIDE, operation, run, 8.0, error) for operation, run in operations]
+    encode, decode = cast(narrow, buffers.source), cast(buffers.decoded, narrow)
+    return cast_contenders(OUTSIDE, buffers, narrow, encode, decode)
 
 
 def make_contenders(codecs: Sequence[str], level: str, buffers: Buffers) -> list[Contender]:
@@ -163,23 +162,23 @@ def make_contenders(codecs: Sequence[str], level: str, buffers: Buffers) -> list
 
 def measure(contenders: list[Contender], buffers: Buffers, rounds: int) -> None:
     """Time every contender once per round; the first round is a warm-up and does not count."""
-    for number in range(rounds + 1):
-        # decode-add grows the accumulator; each round begins at zero so that it never overflows.
-        buffers.accumulator.fill(0)
-        shift = number % len(contenders)
-        for contender in contenders[shift:] + contenders[:shift]:
-            begin = time.perf_counter()
-            contender.run()
-            elapsed = time.perf_counter() - begin
-            if number:
-                contender.seconds.append(elapsed)
+    begun = -1
+    for number, contender in report.in_turn(contenders, rounds + 1):
+        if number > begun:
+            # decode-add grows the accumulator; each round begins at zero so that it never overflows.
+            buffers.accumulator.fill(0)
+            begun = number
+        begin = time.perf_counter()
+        contender.run()
+        elapsed = time.perf_counter() - begin
+        if number:
+            contender.seconds.append(elapsed)
 
 
-def records(contenders: list[Contender], size: int) -> list[dict[str, Any]]:
+def records(contenders: list[Contender], size: int) -> list[Record]:
     """Return one dictionary per contender: the content of the JSON document and of the table."""
     reference = median(contenders[0].seconds)
-    encode_of = {c.name: median(c.seconds) for c in contenders if c.operation == "encode"}
-    outside = encode_of[OUTSIDE]
+    outside = next(median(c.seconds) for c in contenders if (c.name, c.operation) == (OUTSIDE, "encode"))
     rows = []
     for contender in contenders:
         seconds = median(contender.seconds)
@@ -199,43 +198,22 @@ def records(contenders: list[Contender], size: int) -> list[dict[str, Any]]:
     return rows
 
 
-def table_of(rows: list[dict[str, Any]]) -> str:
-    headings = ["codec", "operation", "GB/s", "spread", "x memcpy", "x ml_dtypes", "NMSE", "bits/element"]
-    cells = []
-    for row in rows:
-        outside = row["versus_ml_dtypes"]
-        cells.append(
-            [
-                row["contender"],
-                row["operation"],
-                f"{row['gb_per_s']:.2f}",
-                f"{row['spread']:.0%}",
-                f"{row['versus_memcpy']:.2f}",
-                f"{outside:.1f}" if outside is not None else "",
-                f"{row['nmse']:.1e}",
-                f"{row['bits_per_element']:.4f}",
-            ]
-        )
-    return report.table(headings, cells, left=2)
+def table_of(rows: list[Record]) -> str:
+    return report.table_of(rows, COLUMNS, left=2)
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="Codec speed, error and size beside memcpy, torch and ml_dtypes."
-    )
+    about = "Codec speed, error and size beside memcpy, torch and ml_dtypes."
+    parser = report.options(about, "device rounds out quick", rounds=11)
     option = parser.add_argument
-    option("--device", choices=["cpu", "cuda"], default="cpu", help="whose codecs (default cpu)")
     option("--size-mb", type=float, nargs="+", help="MB of 10^6 bytes (default 100; cuda 16 to 1024)")
     option("--dtype", choices=["float32", "float16", "bfloat16"], default="float32", help="of cuda's input")
-    option("--rounds", type=int, default=11, help="timed rounds over all contenders (default 11)")
     option("--codecs", nargs="+", default=CODECS, metavar="NAME", help="like bit8/128/e5m2 (default: many)")
     option("--level", default="", help="scalar, baseline, x86-64-v3, x86-64-v4 (default: the best here)")
     option("--seed", type=int, default=0, help="of the random input (default 0)")
-    option("--out", default="", help="also write the figures to this JSON file")
-    option("--quick", action="store_true", help="1 MB and 2 rounds: shows that it runs, measures nothing")
     chosen = parser.parse_args(words)
     on_gpu = chosen.device == "cuda"
-    chosen.size_mb = chosen.size_mb or (list(gpu_codec.SIZES_MB) if on_gpu else [100.0])
+    chosen.size_mb = chosen.size_mb or (GPU_SIZES_MB if on_gpu else [100.0])
     if chosen.quick:
         chosen.size_mb, chosen.rounds = [0.1 if on_gpu else 1.0], 2
     levels = _native.simd_levels()
@@ -254,7 +232,9 @@ def main(words: list[str]) -> int:
     chosen = arguments(words)
     torch.set_num_threads(1)
     if chosen.device == "cuda":
-        return gpu_codec.main(chosen)
+        import codec_on_gpu
+
+        return codec_on_gpu.main(chosen)
     count = int(chosen.size_mb[0] * report.MEGA) // 4
     level = chosen.level or _native.simd_level()
     facts = report.machine() | {"torch": torch.__version__, "simd": level}
@@ -266,11 +246,9 @@ def main(words: list[str]) -> int:
     measure(contenders, buffers, chosen.rounds)
     rows = records(contenders, count * 4)
     print(table_of(rows), flush=True)
-    if chosen.out:
-        settings = {"bytes": count * 4, "rounds": chosen.rounds, "seed": chosen.seed}
-        report.write_json(
-            chosen.out, {"benchmark": "codec", "machine": facts, "settings": settings, "rows": rows}
-        )
+    settings = {"bytes": count * 4, "rounds": chosen.rounds, "seed": chosen.seed}
+    about = {"benchmark": "codec", "machine": facts, "settings": settings}
+    report.write_json(chosen.out, about | {"rows": rows})
     return 0
 
 

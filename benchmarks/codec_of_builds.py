@@ -10,26 +10,29 @@ the place of the arrays made a difference of up to 10 % between two processes of
 from __future__ import annotations
 
 import argparse
+import mmap
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from contextlib import ExitStack
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import report
-
-from horovod import _native
-from horovod.tune.paired import gain_of
 
 CODECS = ("bit8/128", "bit8/128/e5m2", "bit16", "int8/128", "int4/128")
 OPERATIONS = ("encode", "decode", "decode-add")
-WORKER = Path(__file__).with_name("codec_of_builds_worker.py")
+FLOAT32 = 6  # the core's number for float32
 
 
 class Build:
     def __init__(self, library: str, count: int) -> None:
-        words = [sys.executable, str(WORKER), library, str(count)]
+        words = [sys.executable, __file__, "--worker", library, str(count)]
         self._library = library
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -58,7 +61,46 @@ def library_of(build: str, folder: Path) -> str:
         return wheel.extract(name, folder)
 
 
+def filled(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a copy that begins at a page boundary."""
+    array = np.frombuffer(mmap.mmap(-1, max(1, values.nbytes)), values.dtype, values.size)
+    array[:] = values
+    return array
+
+
+def work(library: str, count: int) -> None:
+    """Be the process of one build: read a codec and an operation from each line, and write its seconds.
+
+    It loads the library by its path and nothing from an installed package, which would load another library.
+    """
+    loader = ExtensionFileLoader("_native", library)
+    spec = spec_from_loader("_native", loader)
+    assert spec is not None
+    native: Any = module_from_spec(spec)
+    loader.exec_module(native)
+    source = filled(np.random.default_rng(0).standard_normal(count, dtype=np.float32))
+    target = filled(np.zeros(count, np.float32))
+    encoded: dict[str, Any] = {}
+    for line in sys.stdin:
+        name, operation = line.split()
+        codec = native.codec_named(name)
+        if name not in encoded:
+            encoded[name] = filled(np.zeros(codec.encoded_bytes(count), np.uint8))
+            codec.encode(source.ctypes.data, FLOAT32, count, encoded[name].ctypes.data)
+        codes, target[:] = encoded[name].ctypes.data, 0
+        begin = time.perf_counter()
+        if operation == "encode":
+            codec.encode(source.ctypes.data, FLOAT32, count, codes)
+        elif operation == "decode":
+            codec.decode(codes, count, target.ctypes.data, FLOAT32)
+        else:
+            codec.decode_add(codes, count, target.ctypes.data)
+        print(time.perf_counter() - begin, flush=True)
+
+
 def rows_of(here: Build, other: Build, rounds: int) -> list[list[str]]:
+    from horovod.tune.paired import gain_of
+
     rows = []
     for codec in CODECS:
         for operation in OPERATIONS:
@@ -74,6 +116,11 @@ def rows_of(here: Build, other: Build, rounds: int) -> list[list[str]]:
 
 
 def main(words: list[str]) -> int:
+    if words[:1] == ["--worker"]:
+        work(words[1], int(words[2]))
+        return 0
+    from horovod import _native
+
     parser = argparse.ArgumentParser(description="The codecs of another build beside this environment's.")
     parser.add_argument("build", help="a wheel for this Python, or a library _native")
     parser.add_argument("--mb", type=float, default=100, help="of float32 (default 100)")

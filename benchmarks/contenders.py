@@ -1,28 +1,25 @@
-"""The contenders that sum a float32 tensor over ranks: MPI, gloo, NCCL, and Horovod under each compression.
+"""The contenders of all benchmarks: MPI, torch.distributed and DDP, and Horovod under each compression.
 
-In addition memcpy, which sums nothing: every rank copies its tensor at the same moment. That is the speed of
-an allreduce through memory if everything between reading and writing stayed in the caches.
-
-A contender is bound to its tensors before timing, so a timed call is only the allreduce. Importing this
-module inside a rank starts MPI (through mpi4py), which all barriers of the benchmark use.
+Those that sum belong to a world, which binds them to tensors before timing, so a timed call is only the
+allreduce. Those that train are a module to call and an optimizer to step, as their users make them.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from mpi4py import MPI
+from torch import nn
+
+# Contenders that sum
 
 RIVALS = ("MPI", "gloo", "NCCL")  # NCCL: torch.distributed's, on GPUs
-YARDSTICK = "memcpy"
+YARDSTICK = "memcpy"  # copied by all ranks at the same moment: the limit of the memory bandwidth
 COMPRESSIONS = ("none", "fp16", "bf16", "bit16", "bit8", "int8")
-EVERYONE = (*RIVALS, YARDSTICK, *COMPRESSIONS)
 
 
 @dataclass
@@ -35,59 +32,58 @@ class Tensors:
 
 
 Call = Callable[[], torch.Tensor]
+Calls = tuple[Call, Call]  # in place, out of place; each returns the tensor that holds the sum
 
 
-@dataclass
-class Bound:
-    """A contender's two calls on given tensors; each returns the tensor that holds the sum."""
+class MpiWorld:
+    """MPI_Allreduce on contiguous float32: with MPI_IN_PLACE, or out of place into memory that is warm.
 
-    in_place: Call
-    out_of_place: Call
+    mpi4py begins MPI when it is imported, and ends it at exit.
+    """
 
+    def __init__(self) -> None:
+        from mpi4py import MPI
 
-class MpiContender:
-    """MPI_Allreduce on contiguous float32: with MPI_IN_PLACE, or out of place into memory that is warm."""
+        self._mpi, self._comm = MPI, MPI.COMM_WORLD.Dup()
+        self.rank, self.size, self.barrier = self._comm.rank, self._comm.size, self._comm.Barrier
 
-    name = "MPI"
-
-    def __init__(self, comm: MPI.Comm) -> None:
-        self.comm = comm
-
-    def bind(self, tensors: Tensors) -> Bound:
-        comm = self.comm
+    def sums(self, contender: str, tensors: Tensors) -> Calls:
+        sum_up, add, in_its_place = self._comm.Allreduce, self._mpi.SUM, self._mpi.IN_PLACE
         everything = (tensors.work, tensors.source, tensors.target)
-        work, source, target = ([tensor.numpy(), MPI.FLOAT] for tensor in everything)
+        work, source, target = ([tensor.numpy(), self._mpi.FLOAT] for tensor in everything)
 
         def in_place() -> torch.Tensor:
-            comm.Allreduce(MPI.IN_PLACE, work, MPI.SUM)
+            sum_up(in_its_place, work, add)
             return tensors.work
 
         def out_of_place() -> torch.Tensor:
-            comm.Allreduce(source, target, MPI.SUM)
+            sum_up(source, target, add)
             return tensors.target
 
-        return Bound(in_place, out_of_place)
+        return in_place, out_of_place
 
     def close(self) -> None:
         """Do nothing: mpi4py ends MPI at exit."""
 
 
-class TorchContender:
-    """torch.distributed's gloo over loopback, or NCCL. Both work in place; out of place copies first."""
+class TorchWorld:
+    """torch.distributed's gloo or NCCL. Both work in place; out of place copies first.
 
-    def __init__(self, name: str, comm: MPI.Comm) -> None:
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-        self.name, self.comm = name, comm
-        self.folder, self.group = "", None  # None: the group of all
-        if dist.is_initialized():
-            self.group = dist.new_group(backend=name.lower())
-            return
-        self.folder = comm.bcast(tempfile.mkdtemp(prefix="torch-") if comm.rank == 0 else None)
-        meeting = f"file://{self.folder}/store"
-        dist.init_process_group(name.lower(), init_method=meeting, rank=comm.rank, world_size=comm.size)
+    Ranks meet as `meeting` tells init_process_group; the default is by variables.
+    """
 
-    def bind(self, tensors: Tensors) -> Bound:
-        group = self.group
+    def __init__(self, backend: str = "gloo", **meeting: Any) -> None:
+        self._is_first, self._group = not dist.is_initialized(), None  # None: the group of all
+        if self._is_first:
+            dist.init_process_group(backend, **meeting)
+        else:
+            self._group = dist.new_group(backend=backend)
+        self.rank, self.size, self.barrier = dist.get_rank(), dist.get_world_size(), dist.barrier
+
+    def sums(self, contender: str, tensors: Tensors) -> Calls:
+        group = self._group
+        if contender == "gloo half":
+            return self._by_half(tensors.work), self._by_half(tensors.target, tensors.source)
 
         def in_place() -> torch.Tensor:
             dist.all_reduce(tensors.work, group=group)
@@ -98,78 +94,196 @@ class TorchContender:
             dist.all_reduce(tensors.target, group=group)
             return tensors.target
 
-        return Bound(in_place, out_of_place)
+        return in_place, out_of_place
+
+    def _by_half(self, tensor: torch.Tensor, source: torch.Tensor | None = None) -> Call:
+        """Return a call that sums a copy in half precision."""
+        half = torch.empty(tensor.numel(), dtype=torch.float16)
+
+        def call() -> torch.Tensor:
+            half.copy_(tensor if source is None else source)
+            dist.all_reduce(half, group=self._group)
+            return tensor.copy_(half)
+
+        return call
 
     def close(self) -> None:
-        """End torch.distributed and its groups, if this contender opened it."""
-        if not self.folder:
-            return
-        dist.destroy_process_group()
-        self.comm.Barrier()
-        if self.comm.rank == 0:
-            shutil.rmtree(self.folder)
+        """End torch.distributed and its groups, if this world began it."""
+        if self._is_first:
+            dist.destroy_process_group()
 
 
-class HorovodContender:
+class HorovodWorld:
     """hvd.allreduce_ and hvd.allreduce under one compression, with the same name each time, as in training.
 
     Out of place returns a new tensor on every call, as the public function does.
     """
 
-    def __init__(self, compression: str) -> None:
+    def __init__(self) -> None:
         import horovod.torch as hvd
 
-        self.name = compression
-        self.compression = getattr(hvd.Compression, compression)
+        hvd.init()
+        self._hvd = hvd
+        self.rank, self.size, self.barrier, self.close = hvd.rank(), hvd.size(), hvd.barrier, hvd.shutdown
 
-    def bind(self, tensors: Tensors) -> Bound:
-        import horovod.torch as hvd
-
-        compression = self.compression
-        name = f"benchmark.{self.name}.{tensors.work.numel()}"
-
-        def in_place() -> torch.Tensor:
-            return hvd.allreduce_(tensors.work, name=name, op=hvd.Sum, compression=compression)
-
-        def out_of_place() -> torch.Tensor:
-            return hvd.allreduce(tensors.source, name=name, op=hvd.Sum, compression=compression)
-
-        return Bound(in_place, out_of_place)
-
-    def close(self) -> None:
-        """Do nothing: hvd.shutdown is called once for all compressions."""
+    def sums(self, contender: str, tensors: Tensors) -> Calls:
+        hvd, name = self._hvd, f"benchmark.{contender}.{tensors.work.numel()}"
+        options = {"name": name, "op": hvd.Sum, "compression": getattr(hvd.Compression, contender)}
+        work, source = tensors.work, tensors.source
+        return lambda: hvd.allreduce_(work, **options), lambda: hvd.allreduce(source, **options)
 
 
-class CopyContender:
-    """Every rank copies its tensor into another one, which is warm."""
+class CopyWorld:
+    """Sums nothing: every rank copies its tensor into another one, which is warm.
 
-    name = YARDSTICK
+    That is the speed of an allreduce through memory if everything between reading and writing stayed in the
+    caches.
+    """
 
-    def bind(self, tensors: Tensors) -> Bound:
-        def copy() -> torch.Tensor:
+    def sums(self, contender: str, tensors: Tensors) -> Calls:
+        def copied() -> torch.Tensor:
             return tensors.target.copy_(tensors.source)
 
-        return Bound(copy, copy)
+        return copied, copied
 
     def close(self) -> None:
-        """Do nothing: this contender opens nothing."""
+        """Do nothing: there is nothing open."""
 
 
-Contender = MpiContender | TorchContender | CopyContender | HorovodContender
+# Contenders that train
+
+SERIAL = "serial"  # one process trains, the others sleep
+ALONE = "alone"  # all train at the same moment, each alone: the other times minus this one are communication
+DATA_PARALLEL = "DataParallel"
+DDP_WAYS = ("DDP", "DDP fp16", "DDP PowerSGD")
+HOOK, HOROVOD = "ddp.compress", "Horovod"  # followed by a compression
+MAY_TURN_OFF = ", may turn off"
+WATCHED = ", watched"  # the script registers its own hooks on parameters, so DDP copies all gradients
+TRAINED = ("bit16", "bit8", "int8", "int4", "topk", "powersgd")  # compressions
+LEARNING_RATE = 1e-4
 
 
-def open_contenders(names: list[str], comm: MPI.Comm) -> list[Contender]:
-    """Return the named contenders in the order of EVERYONE; import horovod only if it takes part."""
-    chosen: list[Contender] = []
-    for name in EVERYONE:
-        if name not in names:
-            continue
-        if name == "MPI":
-            chosen.append(MpiContender(comm))
-        elif name in RIVALS:
-            chosen.append(TorchContender(name, comm))
-        elif name == YARDSTICK:
-            chosen.append(CopyContender())
-        else:
-            chosen.append(HorovodContender(name))
-    return chosen
+def everyone(compressions: list[str]) -> list[str]:
+    """Return all contenders, in the order of the tables."""
+    ours = [f"{HOOK} {text}" for text in compressions]
+    ours += [f"{HOOK} {text}{MAY_TURN_OFF}" for text in compressions if text == "bit8"]
+    return [SERIAL, DATA_PARALLEL, ALONE, *DDP_WAYS, *ours, *(f"{HOROVOD} {text}" for text in compressions)]
+
+
+def in_place(names: list[str], kind: str, count: int) -> list[str]:
+    """Return the `names` that run on `count` "processes" of one host, or "hosts" of one process each.
+
+    One process has no peer to send to; DataParallel uses the devices of one host, and these hosts have one.
+    """
+    if count == 1:
+        return [name for name in names if name in (SERIAL, DATA_PARALLEL)]
+    return [name for name in names if kind == "processes" or name != DATA_PARALLEL]
+
+
+def compression_of(name: str) -> str:
+    """Return a contender's compression as text; "" for a contender of torch."""
+    way, _, text = name.partition(" ")
+    return text.removesuffix(MAY_TURN_OFF).removesuffix(WATCHED) if way in (HOOK, HOROVOD) else ""
+
+
+def why_not(name: str) -> str:
+    """Return the error in a contender's name; "" if it is right."""
+    text = compression_of(name)
+    if not text:
+        known = everyone([])
+        return "" if name in known else f"{name!r} is none of {', '.join(known)}, ddp.compress X, Horovod X"
+    if name.startswith(HOROVOD) and name.endswith((MAY_TURN_OFF, WATCHED)):
+        return f"{name!r}: only ddp.compress may turn off, or is watched"
+    import horovod.torch as hvd
+
+    try:
+        hvd.Compression.from_text(text)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def trains_in_all(name: str) -> bool:
+    """Return whether all processes train, so that a step has batch times processes samples."""
+    return name not in (SERIAL, DATA_PARALLEL)
+
+
+def copies_kept(name: str) -> int:
+    """Return the memory that a contender keeps between its steps, in multiples of the gradients.
+
+    It consists of DDP's buckets, and of the residuals of contenders with feedback.
+    """
+    remembers = name == "DDP PowerSGD" or compression_of(name).startswith(("topk", "powersgd"))
+    return int(name.startswith(("DDP", HOOK))) + int(remembers)
+
+
+@dataclass
+class Trained:
+    """A module to call and an optimizer to step. `state` is ddp.compress's, which has the choice it made."""
+
+    module: nn.Module
+    optimizer: torch.optim.Optimizer
+    state: Any = None
+
+    def step(self, inputs: torch.Tensor, loss_of: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self.optimizer.zero_grad()
+        loss_of(self.module(inputs)).backward()
+        self.optimizer.step()
+
+
+def opened(name: str, model: nn.Module, prefix: str = "", momentum: float = 0.0, **options: Any) -> Trained:
+    """Return a contender that trains `model`.
+
+    `prefix` distinguishes the names by which Horovod reduces, if one process has several contenders.
+    `options` are DistributedDataParallel's or DistributedOptimizer's.
+    """
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=momentum)
+    if name in (SERIAL, ALONE):
+        return Trained(model, optimizer)
+    if name == DATA_PARALLEL:
+        return Trained(nn.DataParallel(model), optimizer)
+    if name.startswith(HOROVOD):
+        import horovod.torch as hvd
+
+        options["compression"] = hvd.Compression.from_text(compression_of(name))
+        # Distinct names, so that no contender removes another's from the response cache.
+        named = [(prefix + own, parameter) for own, parameter in model.named_parameters()]
+        return Trained(model, hvd.DistributedOptimizer(optimizer, named_parameters=named, **options))
+    # PowerSGD's hook sums several times for each bucket. Over gloo, sums of two buckets meet in different
+    # orders on different ranks, and the job fails ("collective mismatch"), so it gets one bucket.
+    options |= {"bucket_cap_mb": 4096} if name == "DDP PowerSGD" else {}
+    # All ranks have drawn the same parameters: nothing to send before the first step.
+    parallel = nn.parallel.DistributedDataParallel(model, init_sync=False, **options)
+    return Trained(parallel, optimizer, _hooked(name, parallel))
+
+
+def _hooked(name: str, parallel: nn.parallel.DistributedDataParallel) -> Any:
+    """Register the contender's hook; return ddp.compress's state, else None.
+
+    torch's own hooks have their defaults; PowerSGD begins with step 2, not after 1000 steps.
+    """
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+    if name == "DDP fp16":
+        parallel.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    if name == "DDP PowerSGD":
+        power = powerSGD_hook.PowerSGDState(process_group=None, start_powerSGD_iter=2)
+        parallel.register_comm_hook(power, powerSGD_hook.powerSGD_hook)
+    if not name.startswith(HOOK):
+        return None
+    from horovod.torch import ddp
+
+    state = ddp.compress(parallel, compression_of(name), may_turn_off=name.endswith(MAY_TURN_OFF))
+    for parameter in parallel.parameters() if name.endswith(WATCHED) else ():
+        parameter.register_post_accumulate_grad_hook(lambda parameter: None)
+    return state
+
+
+def sharing_memory(model: nn.Module) -> nn.Module:
+    """Return a model with its own hooks and gradients, whose values lie in the memory of `model`.
+
+    Twenty contenders then need the memory of twenty gradients, but of one model.
+    """
+    shared: dict[int, Any] = {id(buffer): buffer for buffer in model.buffers()}
+    shared |= {id(tensor): nn.Parameter(tensor.detach()) for tensor in model.parameters()}
+    return copy.deepcopy(model, shared)

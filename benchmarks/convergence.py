@@ -14,18 +14,17 @@ horovodrun job does many runs. docs/benchmarks.md defines the columns.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
-from convergence_results import BASELINE, Results, limit_of, section, write_csv
-from convergence_statistics import paired
+import report
+from convergence_results import BASELINE, Results, limit_of, paired, section, write_csv
 from convergence_tasks import TASKS
+from report import Record
 
 from horovod.lab.intervals import estimate
 
@@ -45,22 +44,14 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
     )
     option = parser.add_argument
     option("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
-    option(
-        "--compressions",
-        nargs="+",
-        default=COMPRESSIONS,
-        help=f"as for HOROVOD_COMPRESSION; {BASELINE} is added",
-    )
-    option(
-        "--register", type=Path, help="a Python file of yours that registers compressors; all ranks run it"
-    )
+    named = f"as for HOROVOD_COMPRESSION; {BASELINE} is added"
+    option("--compressions", nargs="+", default=COMPRESSIONS, help=named)
+    option("--register", type=Path, help="a Python file that registers compressors; all ranks run it")
     option("--seeds", type=int, default=5, help="at least so many, from 1 on")
     option("--max-seeds", type=int, default=20, help="at most so many, where intervals stay wide")
     option("--interval", type=float, default=0.4, help="percent: half the width that an interval may have")
     option("--np", type=int, default=2, help="number of ranks")
-    option(
-        "--steps", type=int, help="of every run, for a quick try that proves nothing (default: the task's)"
-    )
+    option("--steps", type=int, help="of every run, for a try that proves nothing (default: the task's)")
     option("--out", type=Path, default=HERE.parent / "runs" / "convergence", help="folder of finished runs")
     option("--plots", type=Path, help="draw convergence_*.svg into this folder")
     option("--into", type=Path, help="write convergence_<task>.csv, the tables' rows, into this folder")
@@ -78,17 +69,16 @@ def steps_of(args: argparse.Namespace, task: str) -> int:
     return args.steps or TASKS[task].steps
 
 
-def finished(args: argparse.Namespace, run: Run) -> dict[str, Any] | None:
+def finished(args: argparse.Namespace, run: Run) -> Record | None:
     """Return the kept result of a run, or None. End the program if it was made with other settings."""
     file = file_of(args.out, run)
     if not file.exists():
         return None
-    record: dict[str, Any] = json.loads(file.read_text())
+    record: Record = report.read_json(file)
     wanted = {"compression": run[1], "ranks": args.np, "steps": steps_of(args, run[0])}
     wanted |= TASKS[run[0]](0, args.np).facts()
-    differing = [
-        f"{name} {record[name]}, not {value}" for name, value in wanted.items() if record[name] != value
-    ]
+    others = {name: value for name, value in wanted.items() if record[name] != value}
+    differing = [f"{name} {record[name]}, not {value}" for name, value in others.items()]
     if differing:
         sys.exit(f"{file} was made with {' and '.join(differing)}: use another --out, or delete it")
     return record
@@ -105,7 +95,7 @@ def train(args: argparse.Namespace, runs: list[Run]) -> None:
         plan.append(entry | {"file": str(file.resolve())})
     with tempfile.TemporaryDirectory(prefix="convergence-") as folder:
         written = Path(folder) / "plan.json"
-        written.write_text(json.dumps(plan))
+        report.write_json(written, plan)
         own = [str(args.register.resolve())] if args.register else []
         launcher = [sys.executable, "-m", "horovod.runner", "-np", str(args.np)]
         done = subprocess.run(
@@ -115,18 +105,16 @@ def train(args: argparse.Namespace, runs: list[Run]) -> None:
             check=False,
         )
     if done.returncode != 0:
-        sys.exit(
-            f"the job ended with exit code {done.returncode}; runs that it finished are kept in {args.out}"
-        )
+        kept = f"runs that it finished are kept in {args.out}"
+        sys.exit(f"the job ended with exit code {done.returncode}; {kept}")
 
 
 def collect(args: argparse.Namespace) -> Results:
     """Return the results of all requested runs, and of the further seeds that they require."""
     names = list(dict.fromkeys([BASELINE, *args.compressions]))
     # Seed by seed, so that an interruption leaves runs that can be compared.
-    wanted = [
-        (task, name, seed) for seed in range(1, args.seeds + 1) for task in args.tasks for name in names
-    ]
+    seeds = range(1, args.seeds + 1)
+    wanted = [(task, name, seed) for seed in seeds for task in args.tasks for name in names]
     asked: set[Run] = set()
     results: Results = {task: {} for task in args.tasks}
     while wanted:
@@ -143,10 +131,9 @@ def collect(args: argparse.Namespace) -> Results:
 
 
 def add_finished(args: argparse.Namespace, runs: list[Run], results: Results) -> None:
-    for run in runs:
-        record = finished(args, run)
+    for task, compression, seed in runs:
+        record = finished(args, (task, compression, seed))
         if record is not None:
-            task, compression, seed = run
             results[task].setdefault(compression, {})[seed] = record
 
 
@@ -171,10 +158,9 @@ def main(words: list[str]) -> int:
     results = collect(args)
     print(f"\n{section(results)}")
     if args.plots:
-        import convergence_plots
+        import plots
 
-        args.plots.mkdir(parents=True, exist_ok=True)
-        convergence_plots.draw(results, args.plots)
+        plots.draw_convergence(results, args.plots)
     for task, by_compression in results.items() if args.into else ():
         write_csv(args.into / f"convergence_{task}.csv", task, by_compression)
     return 0

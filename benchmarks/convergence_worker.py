@@ -103,9 +103,7 @@ def run(plan: list[dict[str, Any]]) -> bool:
     torch.set_num_threads(1)
     hvd.init()
     for compression in {entry["compression"] for entry in plan}:
-        hvd.Compression.from_text(
-            compression
-        )  # report errors before the first run, not after an hour
+        hvd.Compression.from_text(compression)  # report errors before the first run, not after an hour
     tasks = {name: TASKS[name](hvd.rank(), hvd.size()) for name in {entry["task"] for entry in plan}}
     agreed = True
     for number, entry in enumerate(plan, start=1):

@@ -14,7 +14,6 @@ Jobs that have results are not run again.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -22,16 +21,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import cells
+import jobs
 import report
-from on_hosts.jobs import environment
+from report import Record
 from survival import notes as judged
 from survival.notes import Note, Notes
 
-from horovod.made_hosts import HostsError, MadeHosts
+from horovod.made_hosts import MadeHosts
 from horovod.made_hosts.system import processes_in
 
 WORKERS = Path(__file__).resolve().parent / "survival"
@@ -42,11 +43,6 @@ PORT = 29400
 TIMEOUT = "HOROVOD_TCP_TIMEOUT_SECONDS"
 FOUR = ("h1", "h2", "h3", "h4")
 ONE_HOST = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
-OF_THE_SYSTEM = ("sshd", "ls ", "cat ", "sh -c", "ps ")
-
-
-class Failed(RuntimeError):
-    """A job did not make the expected progress; the message has its output."""
 
 
 class Job:
@@ -56,7 +52,7 @@ class Job:
         self.hosts, self.folder, self.names = hosts, folder, names
         self.notes = Notes(folder)
         self.listed(*names)
-        self.own = {**environment(), "HOME": str(hosts.folder), **settings}
+        self.own = {**jobs.environment(), "HOME": str(hosts.folder), **settings}
         self.output = (folder / "output").open("wb")
         self.processes: list[Any] = []
 
@@ -67,7 +63,6 @@ class Job:
         self.start_on(self.hosts.names[0], [sys.executable, "-m", "horovod.runner", *words, *program])
 
     def start_on(self, host: str, words: list[str]) -> None:
-
         command = self.hosts.command(host, words)
         out = {"stdin": subprocess.DEVNULL, "stdout": self.output, "stderr": self.output}
         self.processes.append(subprocess.Popen(command, env=self.own, **out))
@@ -91,7 +86,6 @@ class Job:
         """Send a signal to the workers of hosts at once; return the time."""
         pids = {name: self.worker(name)["pid"] for name in names}
         commands = [self.hosts.command(self.where(n), ["kill", f"-{number}", str(pids[n])]) for n in names]
-
         began = time.monotonic()
         for process in [subprocess.Popen(command) for command in commands]:
             process.wait()
@@ -107,11 +101,11 @@ class Job:
         return first
 
     def goes_on(self, since: float, size: int, limit: float) -> float:
-        """Return the seconds until `size` workers have finished a step together. Raises Failed."""
+        """Return the seconds until `size` workers have finished a step together. Raises JobFailed."""
         until = time.monotonic() + limit
         while len(first := self.steps_since(since, size)) < size:
             if time.monotonic() > until or self.processes[0].poll() is not None:
-                raise Failed(f"{sorted(first)} of {size} went on within {limit:g} s:\n{self.said()}")
+                raise jobs.JobFailed(f"{sorted(first)} of {size} went on within {limit:g} s:\n{self.said()}")
             time.sleep(0.02)
         return sorted(first.values())[size - 1] - since
 
@@ -179,7 +173,7 @@ class Cell:
 
     name: str
     asked: str
-    event: Event = field(default=lambda job: (0.0, 0))
+    event: Event | None = None
     names: tuple[str, ...] = FOUR
     limit: str = ""
     kind: str = "elastic"
@@ -203,8 +197,8 @@ CELLS = [
 ]
 
 
-def run(cell: Cell, found: dict[str, Any]) -> None:
-    """Run one job of the cell: add its seconds, complaints and side measurements. Raises Failed."""
+def run(cell: Cell, found: Record) -> None:
+    """Run one job of the cell: add its seconds, complaints and side measurements. Raises JobFailed."""
     with MadeHosts(4) as hosts, tempfile.TemporaryDirectory(prefix="elastic-") as folder:
         settings = {TIMEOUT: cell.limit} if cell.limit else {}
         job = Job(hosts, Path(folder), cell.names, **settings)
@@ -214,11 +208,12 @@ def run(cell: Cell, found: dict[str, Any]) -> None:
             job.close()
 
 
-def elastic(cell: Cell, job: Job, found: dict[str, Any]) -> None:
+def elastic(cell: Cell, job: Job, found: Record) -> None:
     job.start()
     job.goes_on(time.monotonic(), len(job.names), START)
     if cell.name == "host added":
         found.setdefault("import", []).append(import_on(job, "h4"))
+    assert cell.event is not None
     when, size = cell.event(job)
     found["seconds"].append(job.goes_on(when, size, 90))
     if cell.name == "host added":
@@ -241,7 +236,7 @@ def joined(job: Job, host: str) -> float:
     return float(first - own[0]["at"])
 
 
-def launcher(cell: Cell, job: Job, found: dict[str, Any]) -> None:
+def launcher(cell: Cell, job: Job, found: Record) -> None:
     """Measure the time until no process of the job is left on any host."""
     before = {host: set(processes_in(job.hosts.namespace(host))) for host in job.hosts.names}
     job.start()
@@ -254,7 +249,7 @@ def launcher(cell: Cell, job: Job, found: dict[str, Any]) -> None:
         pid for host, own in before.items() for pid in set(processes_in(job.hosts.namespace(host))) - own
     ]:
         if time.monotonic() - when > 60:
-            raise Failed(f"processes {left} are there after a minute")
+            raise jobs.JobFailed(f"processes {left} are there after a minute")
         time.sleep(0.02)
     found["seconds"].append(time.monotonic() - when)
     for host in job.hosts.names:
@@ -272,7 +267,7 @@ def is_horovodrun(pid: int) -> bool:
     return words[1:3] == [b"-m", b"horovod.runner"] and is_inside > 1
 
 
-def torchrun(cell: Cell, job: Job, found: dict[str, Any]) -> None:
+def torchrun(cell: Cell, job: Job, found: Record) -> None:
     """Measure from a worker's death until all have finished a step: torchrun starts all of them again."""
     end = f"{job.hosts.names[0]}:{PORT}"
     job.own |= {"GLOO_SOCKET_IFNAME": "eth0"}
@@ -287,12 +282,12 @@ def torchrun(cell: Cell, job: Job, found: dict[str, Any]) -> None:
     until = time.monotonic() + 120
     while len(again := restarted(job, when)) < len(job.names):
         if time.monotonic() > until:
-            raise Failed(f"torchrun's workers did not go on in two minutes:\n{job.said()}")
+            raise jobs.JobFailed(f"torchrun's workers did not go on in two minutes:\n{job.said()}")
         time.sleep(0.05)
     found["seconds"].append(max(again.values()) - when)
 
 
-def start(cell: Cell, job: Job, found: dict[str, Any]) -> None:
+def start(cell: Cell, job: Job, found: Record) -> None:
     """Measure the start of ranks that do nothing: by our agents, and by mpirun set up for made hosts."""
     where = ["-np", "4", "-H", "h1:2,h2:2"]
     ways = {
@@ -307,7 +302,7 @@ def start(cell: Cell, job: Job, found: dict[str, Any]) -> None:
         done = job.hosts.run("h1", words, environment=job.own)
         found.setdefault(name, []).append(time.monotonic() - began)
         if done.returncode != 0:
-            raise Failed(f"{words} failed: {done.stderr}")
+            raise jobs.JobFailed(f"{words} failed: {done.stderr}")
 
 
 def restarted(job: Job, when: float) -> dict[str, float]:
@@ -321,84 +316,49 @@ def restarted(job: Job, when: float) -> dict[str, float]:
     return first
 
 
-RUNS: dict[str, Callable[[Cell, Job, dict[str, Any]], None]] = {
-    "elastic": elastic,
-    "launcher": launcher,
-    "torchrun": torchrun,
-    "start": start,
+RUNS = {"elastic": elastic, "launcher": launcher, "torchrun": torchrun, "start": start}
+COLUMNS: report.Columns = {
+    "what happens": "{cell}",
+    "median": lambda row: f"{statistics.median(row['seconds']):.2f} s",
+    "longest": lambda row: f"{max(row['seconds']):.2f} s",
+    "times": lambda row: str(len(row["seconds"])),
+    "asked": lambda row: asked_text(row) or "-",
+    "wrong": lambda row: "; ".join(row["complaints"]) or "nothing",
 }
-HEADINGS = ["what happens", "median", "longest", "times", "asked", "wrong"]
+
+
+def asked_text(row: Record) -> str:
+    """Return the limit, and figures that were measured beside the event's."""
+    beside = [name for name in ("import", "mpirun", "--launcher mpi") if name in row]
+    return row["asked"] + "".join(f" ({name}: {statistics.median(row[name]):.2f} s)" for name in beside)
 
 
 def shown(folder: Path) -> str:
-    rows = []
-    for cell in CELLS:
-        path = folder / f"{cell.name}.json"
-        if not path.exists():
-            continue
-        found = json.loads(path.read_text())
-        seconds = found["seconds"]
-        asked = found["asked"]
-        for beside in ("import", "mpirun", "--launcher mpi"):
-            if beside in found:
-                asked += f" ({beside}: {statistics.median(found[beside]):.2f} s)"
-        median, most = f"{statistics.median(seconds):.2f} s", f"{max(seconds):.2f} s"
-        wrong = "; ".join(found["complaints"]) or "nothing"
-        rows.append([cell.name, median, most, str(len(seconds)), asked or "-", wrong])
-    return report.table(HEADINGS, rows)
+    paths = {cell.name: folder / f"{cell.name}.json" for cell in CELLS}
+    rows = [{"cell": name} | report.read_json(path) for name, path in paths.items() if path.exists()]
+    return report.table_of(rows, COLUMNS)
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="How long elastic jobs take to go on.")
-    parser.add_argument(
-        "--only", nargs="+", default=[], metavar="NAME", help="these cells, by the beginning of their names"
-    )
+    parser = report.options("How long elastic jobs take to go on.", "only results list")
     parser.add_argument("--times", type=int, default=3, help="jobs of each cell (default 3)")
-    parser.add_argument("--results", type=Path, help="folder of results, which are not made again")
-    parser.add_argument("--list", action="store_true", help="name the cells, and end")
-    parser.add_argument("--shown", type=Path, metavar="FOLDER", help="print the table of results, and end")
+    parser.add_argument("--shown", metavar="FOLDER", help="measure nothing: show these results")
     return parser.parse_args(words)
 
 
+def measure(cell: Cell, chosen: argparse.Namespace, path: Path) -> bool:
+    """Run the cell's jobs that have no results yet; return whether nothing was wrong in any."""
+    first = {"asked": cell.asked, "seconds": [], "complaints": [], "machine": report.machine()}
+    found = report.read_json(path) if path.exists() else first
+    while len(found["seconds"]) < chosen.times:
+        print(f"{cell.name} ...", flush=True)
+        run(cell, found)
+        report.write_json(path, found)
+    return not found["complaints"]
+
+
 def main(words: list[str]) -> int:
-    chosen = arguments(words)
-    if chosen.shown:
-        print(shown(chosen.shown))
-        return 0
-    cells = [cell for cell in CELLS if not chosen.only or cell.name.startswith(tuple(chosen.only))]
-    if chosen.list:
-        print("\n".join(cell.name for cell in cells))
-        return 0
-    if chosen.results:
-        return measure(cells, chosen.times, chosen.results)
-    with tempfile.TemporaryDirectory(prefix="elastic-") as folder:
-        return measure(cells, chosen.times, Path(folder))
-
-
-def measure(cells: list[Cell], times: int, folder: Path) -> int:
-    """Measure the cells that have no results yet. Return the exit code."""
-    folder.mkdir(parents=True, exist_ok=True)
-    failed = 0
-    for cell in cells:
-        path = folder / f"{cell.name}.json"
-        found = json.loads(path.read_text()) if path.exists() else first(cell)
-        while len(found["seconds"]) < times:
-            print(f"{cell.name} ...", flush=True)
-            try:
-                run(cell, found)
-            except (Failed, HostsError) as error:
-                failed += 1
-                print(error, file=sys.stderr)
-                break
-            report.write_json(str(path), found)
-        failed += bool(found["complaints"])
-    print(shown(folder))
-    return 1 if failed else 0
-
-
-def first(cell: Cell) -> dict[str, Any]:
-    """Return the document of a cell before its first job."""
-    return {"asked": cell.asked, "seconds": [], "complaints": [], "machine": report.machine()}
+    return cells.main(arguments(words), CELLS, measure, shown)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from import_cost import interval
+from report import interval
 
 GRADIENTS, STEPS = 200, 20
 HERE = Path(__file__).parents[1]

@@ -8,18 +8,16 @@ docs/benchmarks.md defines every column.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
-from math import comb
 from statistics import median
-from typing import Any
 
 import report
+from report import Record
 
 GOALS = {"time": 50.0, "processor time": 50.0, "memory": 30.0}  # at most: ms, ms, MB
 CONTENDERS = ("torch", "horovod.torch")
@@ -38,8 +36,17 @@ horovod.torch_autoload.load()
 import horovod.torch
 print(json.dumps([begin, between, now()]))
 """
+COLUMNS: report.Columns = {
+    "import": "{import}",
+    "adds": "{measure}",
+    "median": lambda row: f"{row['median']:.1f} {unit_of(row)}",
+    "95 % interval": "{low:.1f} to {high:.1f}",
+    "at most": lambda row: "" if row["goal"] is None else f"{row['goal']:g} {unit_of(row)}",
+}
 
-Row = dict[str, Any]
+
+def unit_of(row: Record) -> str:
+    return "MB" if row["measure"] == "memory" else "ms"
 
 
 def once() -> dict[str, list[float]]:
@@ -48,53 +55,23 @@ def once() -> dict[str, list[float]]:
     settings = os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYTHONDONTWRITEBYTECODE": ""}
     command = [sys.executable, "-c", IMPORTS]
     done = subprocess.run(command, env=settings, stdout=subprocess.PIPE, text=True, check=True)
-    points = json.loads(done.stdout)
-    spans = pairwise(points)
+    spans = pairwise(json.loads(done.stdout))
     added = [[after - before for before, after in zip(*span, strict=True)] for span in spans]
     return dict(zip(CONTENDERS, added, strict=True))
 
 
-def interval(samples: Sequence[float]) -> tuple[float, float]:
-    """Return two order statistics that enclose the median with at least 95 % confidence.
-
-    The median lies outside the k-th smallest and largest of n samples with probability 2 P(Bin(n, 1/2) < k).
-    Fewer than 6 samples cannot reach 95 %; the interval is then their whole range.
-    """
-    ordered, count = sorted(samples), len(samples)
-    k = 1
-    while 2 * sum(comb(count, below) for below in range(k + 1)) / 2**count <= 0.05:
-        k += 1
-    return ordered[k - 1], ordered[-k]
-
-
-def rows_of(rounds: Sequence[dict[str, list[float]]]) -> list[Row]:
-    rows = []
+def rows_of(rounds: Sequence[dict[str, list[float]]]) -> list[Record]:
+    rows: list[Record] = []
     for name in CONTENDERS:
         for number, (measure, goal) in enumerate(GOALS.items()):
             samples = [each[name][number] for each in rounds]
-            low, high = interval(samples)
-            row: Row = {
-                "import": name,
-                "measure": measure,
-                "median": median(samples),
-                "low": low,
-                "high": high,
-            }
-            rows.append(row | {"goal": goal if name == CONTENDERS[-1] else None, "samples": samples})
+            low, high = report.interval(samples)
+            found = {"import": name, "measure": measure, "median": median(samples), "low": low, "high": high}
+            rows.append(found | {"goal": goal if name == CONTENDERS[-1] else None, "samples": samples})
     return rows
 
 
-def table_of(rows: Sequence[Row]) -> str:
-    cells = []
-    for row in rows:
-        unit = "MB" if row["measure"] == "memory" else "ms"
-        goal = "" if row["goal"] is None else f"{row['goal']:g} {unit}"
-        within = f"{row['low']:.1f} to {row['high']:.1f}"
-        cells.append([row["import"], row["measure"], f"{row['median']:.1f} {unit}", within, goal])
-    return report.table(["import", "adds", "median", "95 % interval", "at most"], cells, left=2)
-
-
-def conclusion(row: Row) -> str:
+def conclusion(row: Record) -> str:
     """Return whether the whole interval meets or misses the goal; otherwise the result is open."""
     if row["low"] > row["goal"]:
         return "missed"
@@ -102,10 +79,8 @@ def conclusion(row: Row) -> str:
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(description="Time and memory of import horovod.torch beyond torch's.")
+    parser = report.options("Time and memory of import horovod.torch beyond torch's.", "out quick")
     parser.add_argument("--processes", type=int, default=21, help="fresh ones, after a first (default 21)")
-    parser.add_argument("--out", default="", help="also write the figures to this JSON file")
-    parser.add_argument("--quick", action="store_true", help="2 processes: shows that it runs, no more")
     chosen = parser.parse_args(words)
     count = 2 if chosen.quick else chosen.processes
     if count < 1:
@@ -114,12 +89,11 @@ def main(words: list[str]) -> int:
     print(report.machine_text(facts), flush=True)
     once()  # not measured: it loads files into the page cache and compiles Python's
     rows = rows_of([once() for _ in range(count)])
-    print(table_of(rows))
+    print(report.table_of(rows, COLUMNS, left=2))
     for row in rows:
         if row["goal"] is not None:
             print(f"{row['import']}, {row['measure']}: {conclusion(row)}")
-    if chosen.out:
-        report.write_json(chosen.out, {"benchmark": "import", "machine": facts, "rows": rows})
+    report.write_json(chosen.out, {"benchmark": "import", "machine": facts, "rows": rows})
     return 0
 
 

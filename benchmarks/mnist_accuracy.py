@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
 
-from report import table
+import report
+from report import Record
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "examples" / "pytorch_mnist_compress.py"
@@ -41,11 +39,11 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def key(record: dict[str, Any]) -> Run:
+def key(record: Record) -> Run:
     return record["compression"], record["ranks"], record["seed"], record["epoch"]
 
 
-def finished_runs(out: Path) -> dict[Run, dict[str, Any]]:
+def finished_runs(out: Path) -> dict[Run, Record]:
     """Return the records in `out`, without a line that an interruption cut short."""
     records = {}
     for line in out.read_text().splitlines() if out.exists() else []:
@@ -58,52 +56,54 @@ def finished_runs(out: Path) -> dict[Run, dict[str, Any]]:
     return records
 
 
-def train(run: Run, allow_digits: bool, time_limit: float) -> dict[str, Any]:
+def train(run: Run, allow_digits: bool, time_limit: float) -> Record:
     """Do one run; return the final record of its log."""
     compression, ranks, seed, epochs = run
-    beside = shutil.which("horovodrun", path=str(Path(sys.executable).parent))
-    command = [beside or "horovodrun", "-np", str(ranks)]
+    command = [sys.executable, "-m", "horovod.runner", "-np", str(ranks)]
     command += [sys.executable, str(SCRIPT), "--epochs", str(epochs), "--seed", str(seed), "--no-cuda"]
     command += [] if compression == "none" else [f"--{compression}-allreduce"]
     command += ["--allow-digits"] if allow_digits else []
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.jsonl"
-        ended = subprocess.run(
-            [*command, "--log-file", str(log)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=time_limit,
-            check=False,
-        )
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        ended = subprocess.run([*command, "--log-file", str(log)], timeout=time_limit, check=False, **pipes)
         lines = log.read_text().splitlines() if log.exists() else []
     final = json.loads(lines[-1]) if lines else {}
     if final.get("event") != "final":
         sys.exit(f"{' '.join(command)} ended with {ended.returncode}:\n{ended.stdout}")
-    record: dict[str, Any] = final
-    return record
+    return dict(final)
 
 
-def rows(records: list[dict[str, Any]]) -> Iterator[list[str]]:
-    """Yield a row per number of ranks and compression, over all seeds."""
-    groups: dict[tuple[int, str], list[dict[str, Any]]] = {}
+COLUMNS: report.Columns = {
+    "ranks": "{ranks}",
+    "compression": "{compression}",
+    "mean": "{mean:.2f}",
+    "change": "{change:+.2f}",
+    "st. dev.": lambda row: f"{stdev(row['accuracies']):.2f}" if len(row["accuracies"]) > 1 else "-",
+    "seeds": lambda row: " ".join(f"{accuracy:.2f}" for accuracy in row["accuracies"]),
+    "ms/step": "{milliseconds:.1f}",
+    "bit-identical": lambda row: "yes" if row["identical"] else "NO",
+}
+
+
+def rows_of(records: list[Record]) -> list[Record]:
+    """Return a row per number of ranks and compression, over all seeds.
+
+    "change" compares with the first requested compression at the same number of ranks.
+    """
+    groups: dict[tuple[int, str], list[Record]] = {}
     for record in records:
         groups.setdefault((record["ranks"], record["compression"]), []).append(record)
+    rows: list[Record] = []
+    first: dict[int, float] = {}
     for (ranks, compression), group in groups.items():
-        accuracies = [100 * record["accuracy"] for record in group]
-        # "change" compares with the first requested compression at the same number of ranks.
-        first = next(groups[other] for other in groups if other[0] == ranks)
-        difference = mean(accuracies) - mean(100 * record["accuracy"] for record in first)
-        yield [
-            f"{ranks}",
-            compression,
-            f"{mean(accuracies):.2f}",
-            f"{difference:+.2f}",
-            f"{stdev(accuracies):.2f}" if len(accuracies) > 1 else "-",
-            " ".join(f"{accuracy:.2f}" for accuracy in accuracies),
-            f"{1e3 * mean(record['seconds'] for record in group):.1f}",
-            "yes" if all(record["identical"] for record in group) else "NO",
-        ]
+        row: Record = {"ranks": ranks, "compression": compression}
+        row["identical"] = all(record["identical"] for record in group)
+        row["accuracies"] = [100 * record["accuracy"] for record in group]
+        row["mean"] = mean(row["accuracies"])
+        row["change"] = row["mean"] - first.setdefault(ranks, row["mean"])
+        rows.append(row | {"milliseconds": 1e3 * mean(record["seconds"] for record in group)})
+    return rows
 
 
 def main() -> None:
@@ -126,8 +126,7 @@ def main() -> None:
     records = [done[run] for run in wanted]
     datasets = " and ".join(sorted({record["dataset"] for record in records}))
     print(f"\nTest accuracy in % on {datasets} after {args.epochs} epochs, {len(args.seeds)} seeds:\n")
-    headings = ["ranks", "compression", "mean", "change", "st. dev.", "seeds", "ms/step", "bit-identical"]
-    print(table(headings, list(rows(records)), left=2))
+    print(report.table_of(rows_of(records), COLUMNS, left=2))
     if not all(record["identical"] for record in records):
         sys.exit("some run ended with parameters that differ between ranks")
 

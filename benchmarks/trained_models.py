@@ -1,9 +1,18 @@
-"""The models that benchmarks train, and batches of random samples for them. It does not use Horovod."""
+"""The models that benchmarks train, and batches of random samples for them. It does not use Horovod.
+
+Models may wait instead of computing, with the parameters of real ones: two cores cannot compute for eight
+ranks at once.
+"""
 
 from __future__ import annotations
 
+import itertools
 import sys
+import time
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -83,7 +92,66 @@ def loss_of(name: str, outputs: torch.Tensor, answers: torch.Tensor) -> torch.Te
     return functional.cross_entropy(outputs.float(), answers)
 
 
+def digest_of(model: nn.Module) -> int:
+    """Return a digest, which is equal on two ranks whose parameters have the same bytes."""
+    digest = 0
+    for parameter in model.parameters():
+        digest = zlib.crc32(parameter.detach().cpu().contiguous().numpy().data, digest)
+    return digest
+
+
 def parameter_count(name: str, small: bool = False) -> int:
     """Return the number of parameters without allocating them."""
     with torch.device("meta"):
         return sum(parameter.numel() for parameter in build(name, small).parameters())
+
+
+class _Accelerator(torch.autograd.Function):
+    """Wait as long as a device would compute: a third forward, two thirds backward as gradients appear."""
+
+    @staticmethod
+    def forward(ctx: Any, values: torch.Tensor, block: Block, *weights: torch.Tensor) -> torch.Tensor:
+        ctx.block = block
+        time.sleep(block.seconds / 3)
+        return values.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+        time.sleep(ctx.block.seconds * 2 / 3)
+        return gradient, None, *(ready.clone() for ready in ctx.block.ready)
+
+
+class Block(nn.Module):
+    """The parameters of some layers, and an accelerator that only waits."""
+
+    def __init__(self, shapes: Sequence[Sequence[int]], seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+        self.weights = nn.ParameterList(torch.randn(*shape) * 0.02 for shape in shapes)
+        self.ready = [torch.randn_like(weight) * 1e-3 for weight in self.weights]
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = _Accelerator.apply(values, self, *self.weights)
+        return result
+
+
+def waiting(shapes: Sequence[Sequence[int]], seconds: float, parts: int) -> nn.Sequential:
+    """Return a model of parameters of these shapes, whose `parts` together wait `seconds` in a step."""
+    bounds = [len(shapes) * part // parts for part in range(parts + 1)]
+    return nn.Sequential(*(Block(shapes[a:b], seconds / parts) for a, b in itertools.pairwise(bounds)))
+
+
+def block_shapes(width: int) -> list[tuple[int, ...]]:
+    """Return the shapes of a transformer block's parameters, 12 width^2."""
+    matrices = [(3 * width, width), (width, width), (4 * width, width), (width, 4 * width)]
+    return [*matrices, *[(width,)] * 4, (3 * width,), (width,), (4 * width,), (width,)]
+
+
+def shapes_of(name: str) -> list[Sequence[int]]:
+    """Return the shapes of the real model's parameters, in their order; "transformer": 25 M parameters."""
+    if name == "mnist":  # 1.2 M parameters
+        return [(32, 1, 3, 3), (32,), (64, 32, 3, 3), (64,), (128, 9216), (128,), (10, 128), (10,)]
+    if name == "transformer":
+        return [*block_shapes(512) * 8]
+    with torch.device("meta"):
+        return [parameter.shape for parameter in build(name).parameters()]

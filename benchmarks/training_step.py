@@ -10,51 +10,58 @@ docs/benchmarks.md defines every column.
 from __future__ import annotations
 
 import argparse
-import os
+import copy
 import sys
-from typing import Any
+import time
+from dataclasses import dataclass, field
+from statistics import median
 
-import launched
+import contenders
+import gpus
+import jobs
 import report
+import torch
+import trained_models
+from contenders import ALONE
+from report import Record
 
 MODELS = ("resnet50", "transformer")
 COMPRESSIONS = ("none", "fp16", "bf16", "bit16", "bit8", "int8", "int4")
-ALONE = "alone"  # each rank alone: the time of a step without communication
+IN_STEP = ", waits in step"  # follows a compression: step() waits for reductions instead of backward()
+WARM_UP = 2  # steps of each contender
+COLUMNS: report.Columns = {
+    "model": "{model}",
+    "gradients": "{gradient_bytes:MB} MB",
+    "batch": "{batch}",
+    "contender": "{contender}",
+    "samples/s": "{samples_per_second:.3g}",
+    "step": "{seconds:time}",
+    "spread": "{spread:.0%}",
+    "communication": lambda row: signed(row["added"]) if communicates(row) else "",
+    "hidden": lambda row: "" if row["hidden"] is None or not communicates(row) else f"{row['hidden']:.0%}",
+    "x none": "{versus_none:.2f}",
+    "checks": lambda row: f"{row['check_seconds'] / row['seconds']:.3%}" if communicates(row) else "",
+}
 
-Row = dict[str, Any]
 
-
-def table_of(rows: list[Row]) -> str:
-    headings = ["model", "gradients", "batch", "contender", "samples/s", "step", "spread"]
-    headings += ["communication", "hidden", "x none", "checks"]
-    plain = {row["model"]: row["seconds"] for row in rows if row["contender"] == "none"}
-    cells = []
-    for row in rows:
-        uncompressed = plain.get(row["model"])
-        is_alone = row["contender"] == ALONE
-        cells.append(
-            [
-                row["model"],
-                f"{row['gradient_bytes'] / report.MEGA:.1f} MB",
-                str(row["batch"]),
-                row["contender"],
-                f"{row['samples_per_second']:.3g}",
-                report.time_text(row["seconds"]),
-                f"{row['spread']:.0%}",
-                "" if is_alone else signed(row["added"]),
-                "" if is_alone or row["hidden"] is None else f"{row['hidden']:.0%}",
-                "" if is_alone or uncompressed is None else f"{uncompressed / row['seconds']:.2f}",
-                "" if is_alone else f"{row['check_seconds'] / row['seconds']:.3%}",
-            ]
-        )
-    return report.table(headings, cells, left=4)
+def communicates(row: Record) -> bool:
+    return bool(row["contender"] != ALONE)
 
 
 def signed(seconds: float) -> str:
     return ("-" if seconds < 0 else "") + report.time_text(abs(seconds))
 
 
-def add_communication(rows: list[Row]) -> None:
+def table_of(rows: list[Record]) -> str:
+    plain = {row["model"]: row["seconds"] for row in rows if row["contender"] == "none"}
+
+    def versus_none(row: Record) -> float | None:
+        return plain[row["model"]] / row["seconds"] if communicates(row) and row["model"] in plain else None
+
+    return report.table_of([row | {"versus_none": versus_none(row)} for row in rows], COLUMNS, left=4)
+
+
+def add_communication(rows: list[Record]) -> None:
     """Add the time that communication adds to a step, and the part of collectives that computing hides."""
     alone = {row["model"]: row["seconds"] for row in rows if row["contender"] == ALONE}
     for row in rows:
@@ -63,11 +70,131 @@ def add_communication(rows: list[Row]) -> None:
         row["hidden"] = min(1.0, max(0.0, 1 - row["added"] / collectives)) if collectives else None
 
 
+# In a rank: it trains a copy of one model for each contender, in turn
+
+
+@dataclass
+class Copy:
+    """A contender's copy of the model, and its times."""
+
+    name: str
+    model: torch.nn.Module
+    trained: contenders.Trained
+    seconds: list[float] = field(default_factory=list)
+    collective_seconds: list[float] = field(default_factory=list)
+
+
+class Model:
+    """One model, a batch of it, and the contenders that train it."""
+
+    def __init__(self, name: str, task: Record, rank: int, place: gpus.Place) -> None:
+        torch.manual_seed(1)  # the same model on all ranks
+        self.name, self.task, self.place = name, task, place
+        model = trained_models.build(name, task["quick"])
+        self.gradient_bytes = sum(parameter.nbytes for parameter in model.parameters())
+        batch = trained_models.batch(name, task["batch"], 2 + rank, task["quick"])
+        self.inputs, self.answers = (tensor.to(place.device) for tensor in batch)
+        waits_in_step = [text + IN_STEP for text in task["compressions"] if task["wait_in_step"]]
+        names = [ALONE, *task["compressions"], *waits_in_step]
+        self.copies = [self._copy(which, copy.deepcopy(model).to(place.device)) for which in names]
+
+    def _copy(self, name: str, own: torch.nn.Module) -> Copy:
+        if name == ALONE:
+            return Copy(name, own, contenders.opened(name, own, momentum=0.9))
+        contender = f"{contenders.HOROVOD} {name.removesuffix(IN_STEP)}"
+        waits = {"wait_in_backward": not name.endswith(IN_STEP)}
+        return Copy(name, own, contenders.opened(contender, own, f"{name}.", momentum=0.9, **waits))
+
+    def step(self, trained: contenders.Trained) -> None:
+        trained.optimizer.zero_grad()
+        with torch.autocast(self.place.device.type, torch.bfloat16, enabled=self.task["amp"]):
+            outputs = trained.module(self.inputs)
+        trained_models.loss_of(self.name, outputs, self.answers).backward()
+        trained.optimizer.step()
+
+    def collective_microseconds(self) -> int:
+        """Return the time that this rank has spent in collectives so far; those on a GPU count its time."""
+        import horovod.torch as hvd
+
+        if self.place.is_gpu:
+            return gpus.settled(self.place)["gpu_microseconds"]
+        return hvd.metrics()["collective_microseconds"]
+
+    def measure(self) -> None:
+        """Run every contender once per round, after untimed steps."""
+        import horovod.torch as hvd
+
+        steps = self.task["steps"]
+        for each in self.copies * WARM_UP:
+            self.step(each.trained)
+        for _, each in report.in_turn(self.copies, self.task["rounds"]):
+            before = self.collective_microseconds()
+            hvd.barrier()
+            begin = time.perf_counter()
+            for _ in range(steps):
+                self.step(each.trained)
+            self.place.synchronize()
+            each.seconds.append((time.perf_counter() - begin) / steps)
+            spent = self.collective_microseconds() - before
+            each.collective_seconds.append(spent / 1e6 / steps)
+
+    def row(self, each: Copy) -> Record:
+        """Return a contender's record. RuntimeError unless all ranks ended with the same parameters."""
+        import horovod.torch as hvd
+
+        own = (each.seconds, each.collective_seconds, trained_models.digest_of(each.model))
+        seconds, collectives, digests = zip(*hvd.allgather_object(own), strict=True)
+        if each.name != ALONE and len(set(digests)) > 1:
+            raise RuntimeError(f"{self.name} under {each.name}: ranks ended with different parameters")
+        slowest = [max(together) for together in zip(*seconds, strict=True)]
+        return {
+            "model": f"small {self.name}" if self.task["quick"] else self.name,
+            "contender": each.name,
+            "batch": self.task["batch"],
+            "ranks": hvd.size(),
+            "gradient_bytes": self.gradient_bytes,
+            "seconds": median(slowest),
+            "check_seconds": 0.0 if each.name == ALONE else check_seconds(each.model),
+            "spread": report.spread(slowest),
+            "samples_per_second": hvd.size() * self.task["batch"] / median(slowest),
+            "collective_seconds": max(median(samples) for samples in collectives),
+        }
+
+
+def check_seconds(model: torch.nn.Module, repetitions: int = 50) -> float:
+    """Return the thread time of a step's checks that no code changes gradients during their reduction."""
+    from horovod.torch.step_gradients import SeenGradient
+
+    parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
+    begin = time.thread_time()
+    for _ in range(repetitions):
+        seen = [SeenGradient(parameter) for parameter in parameters]  # at the start of their reduction
+        for parameter, was in zip(parameters, seen, strict=True):
+            was.is_untouched(parameter)
+        seen = [SeenGradient(parameter) for parameter in parameters]  # at its end
+    return (time.thread_time() - begin) / repetitions
+
+
+def rank(task: Record) -> Record:
+    import horovod.torch as hvd
+
+    hvd.init()
+    if task["device"] == "cpu":
+        torch.set_num_threads(1)
+    place = gpus.open_place(hvd.rank(), hvd.local_rank()) if task["device"] == "cuda" else gpus.CPU
+    rows = []
+    for name in task["models"]:
+        model = Model(name, task, hvd.rank(), place)
+        model.measure()
+        rows += [model.row(each) for each in model.copies]
+    hvd.shutdown()
+    return {"facts": {"torch": torch.__version__} | place.facts, "rows": rows}
+
+
 def arguments(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Training steps under every compression.")
+    common = "np device rounds limit out quick"
+    parser = report.options("Training steps under every compression.", common, rounds=7, limit=3600.0)
     option = parser.add_argument
-    option("--np", type=int, default=2, metavar="N", help="number of ranks on this host (default 2)")
-    option("--device", choices=["cpu", "cuda"], default="cpu", help="where to train (default cpu)")
     transports = ["auto", "nccl", "host"]
     option("--transport", choices=transports, default="", help="HOROVOD_GPU_TRANSPORT, with --device cuda")
     option("--models", nargs="+", choices=MODELS, default=list(MODELS), help="what to train (default: both)")
@@ -77,10 +204,6 @@ def arguments(words: list[str]) -> argparse.Namespace:
     option("--wait-in-step", action="store_true", help="also without waiting at the end of backward()")
     option("--amp", action="store_true", help="compute in bfloat16 where torch.autocast does")
     option("--steps", type=int, default=2, help="steps timed as one (default 2)")
-    option("--rounds", type=int, default=7, help="timings of each contender, in turn (default 7)")
-    option("--limit", type=float, default=3600.0, help="seconds after which the run is ended (default 3600)")
-    option("--out", default="", help="also write the figures to this JSON file")
-    option("--quick", action="store_true", help="tiny models, one round: shows that it runs, no more")
     chosen = parser.parse_args(words)
     if chosen.quick:
         chosen.batch, chosen.steps, chosen.rounds = 2, 1, 1
@@ -92,18 +215,11 @@ def arguments(words: list[str]) -> argparse.Namespace:
 
 
 def main(words: list[str]) -> int:
-    chosen = arguments(words)
-    if launched.RESULT in os.environ:
-        import training_step_worker
-
-        training_step_worker.run(chosen, os.environ[launched.RESULT])
+    if jobs.ran_as_rank(words, rank):
         return 0
+    chosen = arguments(words)
     if chosen.device == "cuda":
-        from on_gpus.place import why_no_gpu
-
-        why = why_no_gpu()
-        if why:
-            raise SystemExit(f"training_step.py: --device cuda has no GPU to train on: {why}")
+        gpus.require("training_step.py", "train on")
     facts = report.machine()
     print(f"{chosen.np} ranks, contenders in turn; the slowest rank, median of {chosen.rounds} rounds;")
     print("communication = what it adds to the step of ranks that train each alone; hidden = part of the")
@@ -111,14 +227,12 @@ def main(words: list[str]) -> int:
     print("checks = thread time of checks that nobody changes gradients while they are reduced, of a step's.")
     print(report.machine_text(facts), flush=True)
     settings = {"HOROVOD_GPU_TRANSPORT": chosen.transport} if chosen.transport else {}
-    launcher = launched.horovodrun(chosen.np)
-    document = launched.document_of(launcher, __file__, words, chosen.limit, settings)
+    document = jobs.run_here(chosen.np, __file__, vars(chosen), **settings)
     add_communication(document["rows"])
     print(report.machine_text(document["facts"]))
     print(table_of(document["rows"]))
-    if chosen.out:
-        about = {"benchmark": "training step", "machine": facts, "settings": vars(chosen)}
-        report.write_json(chosen.out, about | document)
+    about = {"benchmark": "training step", "machine": facts, "settings": vars(chosen)}
+    report.write_json(chosen.out, about | document)
     return 0
 
 

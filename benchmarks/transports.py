@@ -19,14 +19,14 @@ import os
 import socket
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
+import jobs
 import report
-from on_hosts.jobs import environment
+from report import Record
 
 from horovod.made_hosts import MadeHosts
 
@@ -34,17 +34,20 @@ SIZES = (1000, 64_000, report.MEGA, 25 * report.MEGA, 100 * report.MEGA)
 COMPRESSIONS = ("none", "bit8", "int4")
 SECONDS_OF_A_CELL = 1.0  # roughly; at least three calls
 PINGS, BURSTS, PAUSE = 200, 15, 0.01
+LIMIT = 600.0  # seconds of a job
 HEADINGS = [
     *("hosts", "rate", "bytes", "compression", "transport"),
     *("seconds", "mpi_over_it", "lowest", "highest", "engine_seconds_per_gb"),
 ]
-Cells: TypeAlias = (
-    "dict[str, list[float]]"  # "1000 none" -> seconds of a call, seconds of the engine for each GB
-)
+Cells = dict[str, list[float]]  # "1000 none" -> seconds of a call, seconds of the engine for each GB
 
 
-def reductions(sizes: list[int]) -> None:
-    """Run one rank: print the times of calls, and their cost in the engine, on rank 0's standard output."""
+def rank(task: Record) -> Record | None:
+    return pings(task) if task["is_ping"] else reductions(task["bytes"])
+
+
+def reductions(sizes: list[int]) -> Cells:
+    """Return the times of calls, and their cost in this rank's engine."""
     import torch
 
     import horovod.torch as hvd
@@ -68,9 +71,8 @@ def reductions(sizes: list[int]) -> None:
             cost = (hvd.metrics()["engine_cpu_microseconds"] - before) / 1e6 / (count * size / report.GIGA)
             cells[f"{size} {name}"] = [took, cost]
     hvd.barrier()  # read before the end of the engine, whose processor time is then gone
-    if hvd.rank() == 0:
-        print("CELLS " + json.dumps(cells), flush=True)
     hvd.shutdown()
+    return cells
 
 
 def swapped(folder: Path, rank: int, name: str, value: list[str]) -> list[str]:
@@ -84,16 +86,12 @@ def swapped(folder: Path, rank: int, name: str, value: list[str]) -> list[str]:
     return answer
 
 
-def pings(rank: int, folder: Path) -> None:
+def pings(task: Record) -> dict[str, list[float]]:
     """Run one of two processes: bursts of pings over a socket, and over the transport, in turn."""
     from horovod import _native as native
-    try:
-        from horovod import _native_testing as testing
-    except ImportError:
-        raise SystemExit(
-            "transports.py: --latency needs horovod._native_testing: HOROVOD_DEVELOPER=1 make test"
-        ) from None
+    from horovod import _native_testing as testing
 
+    rank, folder = jobs.rank_number(), Path(task["results"])
     address = f"10.77.0.{rank + 1}"
     server = socket.create_server((address, 0))
     other = swapped(folder, rank, "socket", [str(server.getsockname()[1])])
@@ -138,41 +136,30 @@ def pings(rank: int, folder: Path) -> None:
         for name, way in (("socket", by_socket), ("tcp", by_transport)):
             found.setdefault(name, []).append(burst(way, PINGS, 0.0))
             found.setdefault(f"{name}, asleep", []).append(burst(way, 10, PAUSE))
-    if rank == 0:
-        print("PINGS " + json.dumps(found), flush=True)
+    return found
 
 
 def latency(hosts: MadeHosts) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        words = [sys.executable, str(Path(__file__).resolve()), "--ping"]
-        second = hosts.start("h2", [*words, "1", folder], environment())
-        first = hosts.run("h1", [*words, "0", folder], 120, environment())
-        second.communicate(timeout=20)
-    line = next((line for line in first.stdout.splitlines() if line.startswith("PINGS ")), None)
-    if line is None:
-        raise SystemExit(f"transports.py: {first.stdout}{first.stderr}")
-    found = json.loads(line.removeprefix("PINGS "))
+    try:
+        from horovod import _native_testing  # noqa: F401
+    except ImportError:
+        needed = "--latency needs horovod._native_testing: HOROVOD_DEVELOPER=1 make test"
+        raise SystemExit(f"transports.py: {needed}") from None
+    found = jobs.run(hosts, [1, 1], "torch", __file__, {"is_ping": True}, 120)[0]
     for kind in ("", ", asleep"):
         bare, ours = found[f"socket{kind}"], found[f"tcp{kind}"]
         ratio = statistics.median(a / b for a, b in zip(ours, bare, strict=True))
-        print(
-            f"8 bytes{kind}: socket {report.time_text(statistics.median(bare))}, "
-            f"tcp {report.time_text(statistics.median(ours))}, {ratio:.2f}x"
-        )
+        times = [report.time_text(statistics.median(each)) for each in (bare, ours)]
+        print(f"8 bytes{kind}: socket {times[0]}, tcp {times[1]}, {ratio:.2f}x")
 
 
 def cells_of(hosts: MadeHosts, chosen: argparse.Namespace, settings: dict[str, str]) -> Cells:
     """Return the figures of one job. MPI carries the ranks' bytes if mpirun has started them."""
-    places = ",".join(f"{name}:{chosen.ranks}" for name in hosts.names)
-    by = ["--launcher", settings["HOROVOD_TRANSPORT"]]
-    launcher = ["horovodrun", *by, "-np", str(len(hosts.names) * chosen.ranks), "-H", places]
-    program = [sys.executable, str(Path(__file__).resolve()), "--rank", *map(str, chosen.bytes)]
-    done = hosts.run("h1", [*launcher, *program], 600, {**environment(), **settings})
-    line = next((line for line in done.stdout.splitlines() if "CELLS " in line), None)
-    if line is None:
-        raise SystemExit(f"transports.py: {settings}: {done.stdout}{done.stderr}")
-    cells: Cells = json.loads(line.partition("CELLS ")[2])
-    return cells
+    ranks = [chosen.ranks] * len(hosts.names)
+    launcher = f"horovodrun --launcher {settings['HOROVOD_TRANSPORT']}"
+    task = {"is_ping": False, "bytes": chosen.bytes}
+    own = {**jobs.environment(), **settings}
+    return dict(jobs.run(hosts, ranks, launcher, __file__, task, LIMIT, own)[0])
 
 
 def allreduces(hosts: MadeHosts, chosen: argparse.Namespace) -> None:
@@ -213,32 +200,24 @@ def table_of(rows: list[list[Any]]) -> str:
     return report.table(["cables", "size", "compression", *ways], cells, 3)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def main(words: list[str]) -> int:
+    if jobs.ran_as_rank(words, rank):
+        return 0
+    parser = report.options("TCP beside MPI and bare sockets, between made hosts.", "rounds out", rounds=5)
     option = parser.add_argument
     option("--hosts", type=int, default=2)
     option("--ranks", type=int, default=1, help="on each host")
     option("--rate", default="1gbit", help="of the cables; none: as fast as the machine")
     option("--rtt", default="none", help="of a round trip between hosts, as 20ms")
     option("--bytes", type=int, nargs="+", default=list(SIZES), help="of the tensors")
-    option("--rounds", type=int, default=5)
     option("--connections", type=int, nargs="*", default=[], help="also with so many connections")
     option("--latency", action="store_true", help="of 8 bytes instead")
-    option("--out", default="", help="also add the figures to this CSV file")
     option("--shown", metavar="FILE", help="measure nothing: show what --out has written")
-    option("--rank", type=int, nargs="+", help=argparse.SUPPRESS)
-    option("--ping", nargs=2, help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
-    if chosen.rank:
-        return reductions(chosen.rank)
-    if chosen.ping:
-        return pings(int(chosen.ping[0]), Path(chosen.ping[1]))
+    chosen = parser.parse_args(words)
     if chosen.shown:
         with open(chosen.shown, newline="") as file:
             print(table_of([*csv.reader(file)][1:]))
-        return None
+        return 0
     rate = "none" if chosen.latency else chosen.rate
     with MadeHosts(chosen.hosts, rate=rate, rtt=chosen.rtt) as hosts:
         if chosen.latency:
@@ -247,8 +226,9 @@ def main() -> None:
             allreduces(hosts, chosen)
         if chosen.rtt != "none":
             print(f"switch: {hosts.switch_seconds():.1f} s of processor")
+    return 0
 
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 import sys
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from repository import ROOT, changed, git
+
 ALL = "all"
 HOUSE = "test/single/house"
 STUB = f"{HOUSE}/test_make_stub.py"
@@ -39,17 +39,11 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 def changed_files(base: str) -> list[str]:
     """Changed files, including deleted and untracked ones."""
-
-    def git(*words: str) -> list[str]:
-        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
-        return done.stdout.splitlines() if done.returncode == 0 else []
-
     if base == "1":
-        base = next(iter(git("merge-base", "HEAD", "origin/main")), "HEAD~1")
-    if not git("rev-parse", "--verify", f"{base}^{{commit}}"):
+        base = next(iter(git("merge-base", "HEAD", "origin/main", root=ROOT)), "HEAD~1")
+    if not git("rev-parse", "--verify", f"{base}^{{commit}}", root=ROOT):
         sys.exit(f"CHANGED={base}: git knows no such commit; 1 means since origin/main")
-    new = git("ls-files", "--others", "--exclude-standard")
-    return git("diff", "--name-only", "--no-renames", base) + new
+    return changed(base, root=ROOT)
 
 
 def selected_by(files: Iterable[str]) -> list[str]:

@@ -1,23 +1,23 @@
 """Checks the size budget. Medians do not distinguish good code from bad; the largest values do.
 
-Prints values over the limit and exits 1; --list prints the N largest of each kind instead. Docstrings do not
-count as lines of a function. Raising a limit is a decision about the whole code base; EXCEPTIONS is for
-single cases, with the reason.
+Prints values over the limit and exits 1; --list prints the N largest of each kind instead. lizard measures
+functions: branches are McCabe's number, 1 + decisions. Docstrings do not count as lines of a function.
+Raising a limit is a decision about the whole code base; EXCEPTIONS is for single cases, with the reason.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import cpp_functions
+import lizard
+import repository
+from repository import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 LIMITS = {
     "lines of a C++ file": 800,
     "lines of a header": 120,
@@ -28,15 +28,10 @@ LIMITS = {
     "parameters of a function": 8,
 }
 PUBLIC_SIGNATURE = "Horovod's public signature"
-
 # (file, function or "", what) -> reason. An entry that is no longer needed is an error.
 EXCEPTIONS: dict[tuple[str, str, str], str] = {
     ("horovod/runner/run_function.py", "run", "parameters of a function"): PUBLIC_SIGNATURE,
-    (
-        "horovod/torch/optimizer.py",
-        "DistributedOptimizer",
-        "parameters of a function",
-    ): "Horovod's public signature",
+    ("horovod/torch/optimizer.py", "DistributedOptimizer", "parameters of a function"): PUBLIC_SIGNATURE,
     ("horovod/native/base/sentences.h", "", "lines of a header"): "one table: all sentences of the core",
 }
 
@@ -53,73 +48,30 @@ class Measurement:
         return (self.file, self.function, self.what)
 
 
-def source_files() -> list[Path]:
-    """Files of the repository that git tracks, or could track."""
-    command = ["git", "ls-files", "-co", "--exclude-standard", "*.py", "*.cc", "*.h", "*.cu", "*.cuh"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    return sorted(ROOT / name for name in set(listed) if (ROOT / name).exists())
-
-
 def measure_file(path: Path) -> Iterator[Measurement]:
-    name = str(path.relative_to(ROOT))
-    source = path.read_text()
-    lines = source.count("\n")
+    name, source = str(path.relative_to(ROOT)), path.read_text()
+    kind, docstrings = "lines of a C++ file", dict[int, int]()
     if path.suffix == ".py":
         kind = "lines of a test file" if name.startswith("test/") else "lines of a Python file"
-        yield Measurement(lines, kind, name)
-        yield from _measure_python(ast.parse(source, filename=name), name)
-        return
-    is_interface = path.suffix == ".h" and "HVD_SCALAR" not in source  # else inline formats and loops
-    yield Measurement(lines, "lines of a header" if is_interface else "lines of a C++ file", name)
-    for function in cpp_functions.functions(source):
-        where = (name, function.name, function.line)
-        yield Measurement(function.lines, "lines of a function", *where)
-        yield Measurement(function.branches, "branches of a function", *where)
-        yield Measurement(function.parameters, "parameters of a function", *where)
+        docstrings = _lines_of_docstrings(source)
+    elif path.suffix == ".h" and "HVD_SCALAR" not in source:  # an interface; else inline formats and loops
+        kind = "lines of a header"
+    yield Measurement(source.count("\n"), kind, name)
+    for function in lizard.analyze_file.analyze_source_code(str(path), source).function_list:
+        where = (name, function.name, function.start_line)
+        lines = function.length - docstrings.get(function.start_line, 0)
+        parameters = [each for each in function.parameters if each not in ("self", "cls")]
+        yield Measurement(lines, "lines of a function", *where)
+        yield Measurement(function.cyclomatic_complexity, "branches of a function", *where)
+        yield Measurement(len(parameters), "parameters of a function", *where)
 
 
-def _measure_python(tree: ast.Module, name: str) -> Iterator[Measurement]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            where = (name, node.name, node.lineno)
-            end = node.end_lineno or node.lineno
-            yield Measurement(end - node.lineno + 1 - _docstring_lines(node), "lines of a function", *where)
-            yield Measurement(1 + sum(map(_decisions, _own_nodes(node))), "branches of a function", *where)
-            yield Measurement(_parameters(node.args), "parameters of a function", *where)
-
-
-def _docstring_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    first = node.body[0]
-    if ast.get_docstring(node, clean=False) is None or first.end_lineno is None:
-        return 0
-    return first.end_lineno - first.lineno + 1
-
-
-def _own_nodes(function: ast.AST) -> Iterator[ast.AST]:
-    """Nodes of a function, without nodes of functions defined in it, which are measured separately."""
-    for child in ast.iter_child_nodes(function):
-        yield child
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from _own_nodes(child)
-
-
-def _decisions(node: ast.AST) -> int:
-    if isinstance(node, ast.BoolOp):
-        return len(node.values) - 1
-    if isinstance(node, ast.comprehension):
-        return 1 + len(node.ifs)
-    return int(
-        isinstance(
-            node,
-            ast.If | ast.IfExp | ast.For | ast.AsyncFor | ast.While | ast.ExceptHandler | ast.match_case,
-        )
-    )
-
-
-def _parameters(arguments: ast.arguments) -> int:
-    named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    starred = [extra for extra in (arguments.vararg, arguments.kwarg) if extra is not None]
-    return len([a for a in named if a.arg not in ("self", "cls")]) + len(starred)
+def _lines_of_docstrings(source: str) -> dict[int, int]:
+    """By the first line of a function; those of the functions in it are its own lines."""
+    nodes = ast.walk(ast.parse(source))
+    functions = (node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    firsts = {node.lineno: node.body[0] for node in functions if ast.get_docstring(node) is not None}
+    return {line: (first.end_lineno or first.lineno) - first.lineno + 1 for line, first in firsts.items()}
 
 
 def show_largest(measurements: list[Measurement], count: int) -> None:
@@ -131,16 +83,15 @@ def show_largest(measurements: list[Measurement], count: int) -> None:
 
 def complaints(measurements: list[Measurement]) -> list[str]:
     """One line for each measurement over its limit, and for each unused exception."""
-    over = [m for m in measurements if m.value > LIMITS[m.what]]
+    over = {m.key(): m for m in measurements if m.value > LIMITS[m.what]}
     lines = [
         f"{m.file}:{m.line}: {m.function or 'the file'} has {m.value} {m.what}, allowed {LIMITS[m.what]}"
-        for m in over
-        if m.key() not in EXCEPTIONS
+        for key, m in over.items()
+        if key not in EXCEPTIONS
     ]
-    for file, function, what in sorted(EXCEPTIONS.keys() - {m.key() for m in over}):
-        lines.append(
-            f"{file}: the exception for {function or 'the file'} ({what}) is not needed; take it out"
-        )
+    for file, function, what in sorted(EXCEPTIONS.keys() - over.keys()):
+        where = function or "the file"
+        lines.append(f"{file}: the exception for {where} ({what}) is not needed; take it out")
     return lines
 
 
@@ -150,7 +101,8 @@ def main() -> int:
     )
     parser.add_argument("--list", type=int, default=0, metavar="N", help="show the N largest of each kind")
     largest = parser.parse_args().list
-    measurements = [m for path in source_files() for m in measure_file(path)]
+    files = repository.files("*.py", "*.cc", "*.h", "*.cu", "*.cuh")
+    measurements = [m for path in files for m in measure_file(path)]
     if largest:
         show_largest(measurements, largest)
         return 0

@@ -6,8 +6,8 @@
     clang-tidy      mistakes and waste (.clang-tidy), in files that have changed since the branch
                     left origin/main, or else in the last commit
 
-With --all the latter two read every file. Passed files are remembered with all their includes: unchanged
-files cost nothing. g++ needs no separate step: `make` builds with HOROVOD_DEVELOPER=1, which makes its
+With --all the latter two read every file. Ninja runs them: files that have passed cost nothing, unless they
+or their includes change. g++ needs no separate step: `make` builds with HOROVOD_DEVELOPER=1, which makes its
 warnings errors. scripts/check_cuda.py compiles the CUDA kernels.
 """
 
@@ -17,21 +17,21 @@ import argparse
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import sysconfig
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from show_build import Progress
+import repository
+import show_build
+from repository import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 NATIVE = ROOT / "horovod" / "native"
-PASSED = ROOT / "build" / "cpp_check"  # an empty file for each source that passed, named by its hash
+PASSED = ROOT / "build" / "cpp_check"  # an empty file for each source that passed
 STRICT = ("-Wall", "-Wextra", "-Wthread-safety", "-Werror")
 LAID_OUT = {".cc", ".h", ".cu", ".cuh"}
 DEFINES = tuple(f'-DHOROVOD_{name}="0"' for name in ("VERSION", "BUILD_DIGEST", "DEVICE_INTERFACE"))
@@ -67,11 +67,8 @@ def with_mutexes(sources: Sequence[Path]) -> list[Path]:
 
 def changed(sources: Sequence[Path]) -> list[Path]:
     """Changed sources; for a changed header, the first source that includes it directly."""
-    names = _git("diff", "--name-only", _base(), "--", str(NATIVE)) + _git(
-        "ls-files", "--others", "--exclude-standard", "--", str(NATIVE)
-    )
-    found = {ROOT / name for name in names}
-    for header in [path for path in found if path.suffix == ".h"]:
+    found = {ROOT / name for name in repository.changed(_base())}
+    for header in [path for path in found if path.suffix == ".h" and path.is_relative_to(NATIVE)]:
         line = f'#include "{header.relative_to(NATIVE)}"'
         found |= set([path for path in sources if line in path.read_text()][:1])
     return [path for path in sources if path in found]
@@ -79,52 +76,35 @@ def changed(sources: Sequence[Path]) -> list[Path]:
 
 def _base() -> str:
     """The commit with which the working tree is compared."""
-    (head,) = _git("rev-parse", "HEAD")
-    left = _git("merge-base", "HEAD", "origin/main")
-    return left[0] if left and left != [head] else (_git("rev-parse", "--verify", "HEAD~1") or [head])[0]
+    (head,) = repository.git("rev-parse", "HEAD")
+    left = repository.git("merge-base", "HEAD", "origin/main")
+    if left and left != [head]:
+        return left[0]
+    return (repository.git("rev-parse", "--verify", "HEAD~1") or [head])[0]
 
 
-def _git(*words: str) -> list[str]:
-    """The lines that git prints; [] if it fails, as in a clone of one commit."""
-    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.split() if done.returncode == 0 else []
+def check(files: Sequence[Path], command: Sequence[str], settings: Sequence[Path] = ()) -> bool:
+    """Whether a tool finds no mistakes; shows its progress, and the end of what it said.
 
-
-def stamp_of(source: Path, identity: str) -> Path:
-    """The stamp of a source with its includes, as they are now. identity: of the compiler and its flags."""
-    digest = hashlib.sha256(identity.encode())
-    for path in with_includes(source):
-        digest.update(str(path).encode() + b"\0" + path.read_bytes() + b"\0")
-    return PASSED / digest.hexdigest()[:24]
-
-
-def complaint(command: Sequence[str], source: Path) -> str:
-    """A tool's complaint about a source; "" without any. {} in the command is replaced by the source."""
-    words = [str(source) if word == "{}" else word for word in command]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    said = f"{source}: {command[0]} ended with {done.returncode}\n{done.stdout}{done.stderr}"
-    return "" if done.returncode == 0 else said
-
-
-def check(files: Sequence[Path], command: Sequence[str], settings: str = "") -> bool:
-    """Whether a tool finds no mistakes; prints the result. settings: text that affects the result."""
+    Ninja runs it, where a file, one of its includes, the command or `settings`, which are files too, have
+    changed. {} in the command is replaced by the source.
+    """
+    ninja, tool = program("ninja"), Path(command[0]).name
+    if ninja is None:
+        return True
     version = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=True).stdout
-    stamps = {path: stamp_of(path, f"{version}{command}{settings}") for path in files}
-    unread = [path for path, stamp in stamps.items() if not stamp.exists()]
+    words = " ".join("$in" if word == "{}" else shlex.quote(word).replace("$", "$$") for word in command)
+    digest = hashlib.sha256(version.encode()).hexdigest()[:8]  # another version reads all files again
+    rules = ["rule check", f"  command = {words} && touch $out # {digest}", f"  description = {tool} $in"]
+    for path in files:
+        needs = " ".join(map(str, [*with_includes(path)[1:], *settings]))
+        rules.append(f"build {tool}/{str(path).replace(os.sep, '_')}: check {path} | {needs}")
     PASSED.mkdir(parents=True, exist_ok=True)
-    start, tool, complaints = time.monotonic(), Path(command[0]).name, list[str]()
-    progress = Progress(f"{tool}: 0 of {len(unread)} files")
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        for path, said in zip(unread, pool.map(lambda path: complaint(command, path), unread), strict=True):
-            complaints.append(said)
-            progress.step(f"{tool}: {len(complaints)} of {len(unread)} files")
-            if not said:
-                stamps[path].touch()
-    progress.end()
-    wrong = "\n".join(filter(None, complaints))
-    took = f"{len(unread)} files read in {time.monotonic() - start:.0f} s"
-    print(wrong or f"{tool}: {took}, {len(files) - len(unread)} unchanged since they passed")
-    return not wrong
+    (PASSED / f"{tool}.ninja").write_text("\n".join(rules) + "\n")
+    asked = [ninja, "-C", str(PASSED), "-k", "0", "-f", f"{tool}.ninja"]
+    is_right = show_build.run(asked, log_name=f"{tool}.log") == 0
+    print(f"{tool}: {len(files)} files" if is_right else f"{tool} has found mistakes")
+    return is_right
 
 
 def is_laid_out(clang_format: str, fix: bool) -> bool:
@@ -136,13 +116,13 @@ def is_laid_out(clang_format: str, fix: bool) -> bool:
     return done.returncode == 0
 
 
-def found(name: str) -> str | None:
+def program(name: str) -> str | None:
     """The path of a program; prints if there is none. clang-format must have one version: layouts differ."""
     beside = Path(sys.executable).parent / name
-    program = str(beside) if beside.exists() else shutil.which(name)
-    if program is None:
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
         print(f"{name}: not asked, there is none here")
-    return program
+    return found
 
 
 def main() -> int:
@@ -154,14 +134,14 @@ def main() -> int:
     options = parser.parse_args()
     sources = sorted(NATIVE.rglob("*.cc"))
     right = True
-    if clang_format := found("clang-format"):
+    if clang_format := program("clang-format"):
         right &= is_laid_out(clang_format, options.fix)
-    if clang := found("clang++"):
+    if clang := program("clang++"):
         files = sources if options.all else with_mutexes(sources)
         right &= check(files, [clang, *flags(), "-fsyntax-only", *STRICT, "{}"])
-    if tidy := found("clang-tidy"):
+    if tidy := program("clang-tidy"):
         files = sources if options.all else changed(sources)
-        right &= check(files, [tidy, "--quiet", "{}", "--", *flags()], (ROOT / ".clang-tidy").read_text())
+        right &= check(files, [tidy, "--quiet", "{}", "--", *flags()], [ROOT / ".clang-tidy"])
     return 0 if right else 1
 
 

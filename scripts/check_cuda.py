@@ -16,13 +16,12 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import show_build
+from repository import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-from build_support.cuda import OLDEST_GPU, find_nvcc  # noqa: E402 -- of the repository, not of the environment
+from build_support.cuda import OLDEST_GPU, find_nvcc
 
 BUILT = ROOT / "build" / "with_cuda"
 PACKAGE = BUILT / "lib" / "horovod"

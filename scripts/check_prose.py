@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import repository
 from proselint.checks import __register__ as proselint_checks
 from proselint.config import Config
 from proselint.registry import CheckRegistry
@@ -24,7 +24,7 @@ from proselint.registry.checks import Check
 from proselint.registry.checks.types import PreferredForms
 from proselint.tools import LintFile
 
-ROOT = Path(__file__).resolve().parent.parent
+NOT_ENGLISH = ":!docs/zh"
 LONGEST_SENTENCE = 40  # words
 # Idioms of a second language, and dated ones -> what to write. Regular expressions; a space is any space.
 WORDS = {
@@ -45,31 +45,20 @@ WORDS = {
 OWN_CHECK = "horovod.words"
 # Phrases -> the number left, which may only fall, and what to write instead.
 PATTERNS = {
-    r"(?m)^\W*(?:What|Who|Whose|Whom|Where)\b(?![^.\n]*\?)": (
-        48,
-        "the noun as the subject: 'The reason why', 'Ranks that'",
-    ),
+    r"(?m)^\W*(?:What|Who|Whose|Whom|Where)\b(?![^.\n]*\?)":
+        (48, "the noun as the subject: 'The reason why', 'Ranks that'"),
     r"\bwhere\b": (121, "'if' for a condition, 'when' for a time, 'in which' for a place"),
     r"\b(?:nobody|no ?one|(?:is|are) no)\b": (77, "'no rank', 'no caller', or another verb"),
     r"\bthose (?:that|of|who|which)\b": (88, "the noun again"),
-    r"\b(?:is|are|was|were) told\b|\bhears? (?:of|about)\b|\bheard of\b": (
-        7,
-        "who sends and who receives it",
-    ),
+    r"\b(?:is|are|was|were) told\b|\bhears? (?:of|about)\b|\bheard of\b":
+        (7, "who sends and who receives it"),
     r"\bof (?:its|their|his|one's) own\b": (23, "'its own', or nothing"),
-}
+}  # fmt: skip
 # Of proselint's checks, those that suit technical text.
-CHECKS = ["archaism", "cliches", "hedging", "lexical_illusions", "malapropisms", "misc", "mixed_metaphors"]
-CHECKS += [
-    "mondegreens",
-    "needless_variants",
-    "nonwords",
-    "oxymorons",
-    "redundancy",
-    "spelling",
-    "uncomparables",
-]
-
+CHECKS = (
+    "archaism", "cliches", "hedging", "lexical_illusions", "malapropisms", "misc", "mixed_metaphors",
+    "mondegreens", "needless_variants", "nonwords", "oxymorons", "redundancy", "spelling", "uncomparables",
+)  # fmt: skip
 NOT_PROSE = [
     re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE),  # code between fences
     re.compile(r"^ {4}.*$", re.MULTILINE),  # indented code
@@ -81,17 +70,6 @@ IN_THE_LINE = re.compile(r"(`+)(?!`).*?\1|\d", re.DOTALL)
 PARAGRAPH = re.compile(r"\n\s*\n|\n(?=[*#|-]|\d+\. )")
 SENTENCE = re.compile(r"(?<=[.!?:;])[)*\"\]]*\s+")
 WORD = re.compile(rf"[^\W_{CODE}][\w'’.,-]*|{CODE}+")
-
-
-def listed(*patterns: str) -> list[Path]:
-    """Files that git tracks, or could track, by patterns of their names."""
-    command = ["git", "ls-files", "-co", "--exclude-standard", *patterns, ":!docs/zh"]
-    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    return sorted(ROOT / name for name in set(names) if (ROOT / name).exists())
-
-
-def english_pages() -> list[Path]:
-    return listed("*.md")
 
 
 def comments_of(path: Path) -> str:
@@ -109,7 +87,7 @@ def comments_of(path: Path) -> str:
 
 def occurrences(files: list[Path]) -> dict[str, int]:
     """How often each of PATTERNS occurs in pages and sources; in all, if none is named."""
-    files = files or listed("*.md", "*.py", "*.h", "*.cc", "*.cu", "*.cuh")
+    files = files or repository.files("*.md", "*.py", "*.h", "*.cc", "*.cu", "*.cuh", NOT_ENGLISH)
     text = "\n".join(prose_of(comments_of(path)) for path in files)
     return {pattern: len(re.findall(pattern, text)) for pattern in PATTERNS}
 
@@ -149,11 +127,10 @@ def complaints(name: str, text: str) -> list[str]:
     registry = CheckRegistry()  # one for the process
     if not registry.checks:
         words = {pattern.replace(" ", r"\s+"): instead for pattern, instead in WORDS.items()}
-        own = Check(
-            check_type=PreferredForms(words), path=OWN_CHECK, message="Write '{}' or the like, not '{}'."
-        )
+        message = "Write '{}' or the like, not '{}'."
+        own = Check(check_type=PreferredForms(words), path=OWN_CHECK, message=message)
         registry.register_many((*proselint_checks, own))
-    config = Config(max_errors=1000, checks=dict.fromkeys([*CHECKS, OWN_CHECK], True))
+    config = Config(max_errors=1000, checks=dict.fromkeys((*CHECKS, OWN_CHECK), True))
     found = [(result.pos[0], result.check_result.message) for result in LintFile(name, prose).lint(config)]
     return [f"{name}:{line}: {message}" for line, message in sorted([*found, *long_sentences(text, prose)])]
 
@@ -164,11 +141,12 @@ def main() -> int:
             print(f"{count:5} {pattern}")
         return 0
     named = [Path(name).resolve() for name in sys.argv[1:]]
-    pages = named or english_pages()
+    pages = named or repository.files("*.md", NOT_ENGLISH)
     found = [line for page in pages for line in complaints(str(page), page.read_text())]
     if not named:
         found += worse()
-    print("\n".join(found).replace(f"{ROOT}/", "") or f"prose: {len(pages)} pages are in plain English")
+    shown = "\n".join(found).replace(f"{repository.ROOT}/", "")
+    print(shown or f"prose: {len(pages)} pages are in plain English")
     return 1 if found else 0
 
 

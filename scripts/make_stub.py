@@ -14,13 +14,16 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from repository import ROOT
+
 STUB = ROOT / "horovod" / "_native.pyi"
 Scope = ast.Module | ast.ClassDef
-Docstrings = dict[tuple[str, ...], str]
+Names = tuple[str, ...]  # from the module to the definition
+Docstrings = dict[Names, str]
+ATTRIBUTE_TEXT = re.compile(r"""^( *)((["'])(?!\3).*\3)$""", re.MULTILINE)
 
 
 def generated() -> str:
@@ -28,38 +31,20 @@ def generated() -> str:
     command = [sys.executable, "-m", "nanobind.stubgen", "--quiet", "--exclude-docstrings"]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "stub.pyi"
-        subprocess.run(
-            [*command, "--module", "horovod._native", "--output-file", str(file)], cwd=ROOT, check=True
-        )
+        command += ["--module", "horovod._native", "--output-file", str(file)]
+        subprocess.run(command, cwd=ROOT, check=True)
         return file.read_text()
 
 
 def stub_of(signatures: str, documented: str) -> str:
     """The signatures of one stub with the docstrings of another, formatted by ruff."""
     tree = ast.parse(signatures)
-    _simplify(tree)
-    texts = _docstrings(ast.parse(documented), ())
-    _add_docstrings(tree, (), texts)
+    tree.body = _finished(tree, (), _docstrings(ast.parse(documented), ()))
     text = ast.unparse(ast.fix_missing_locations(tree))
-    for line in filter(_is_string, text.splitlines()):  # an attribute's docstring: for ast just a string
-        text = text.replace(
-            f"\n{line}\n", f'\n{line[: -len(line.lstrip())]}"""{ast.literal_eval(line.strip())}"""\n'
-        )
+    # For ast, the docstring of an attribute is just a string.
+    text = ATTRIBUTE_TEXT.sub(lambda line: f'{line[1]}"""{ast.literal_eval(line[2])}"""', text)
     command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(STUB), "-"]
     return subprocess.run(command, cwd=ROOT, input=text, capture_output=True, text=True, check=True).stdout
-
-
-def _is_string(line: str) -> bool:
-    return re.fullmatch(r"""\s*(["'])(?!\1).*\1""", line) is not None
-
-
-def _members(scope: Scope) -> Iterator[tuple[str, ast.stmt, ast.stmt | None]]:
-    """Name, definition, and the following statement, which is the docstring of an attribute."""
-    for statement, after in zip(scope.body, [*scope.body[1:], None], strict=True):
-        if isinstance(statement, ast.FunctionDef | ast.ClassDef):
-            yield statement.name, statement, None
-        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            yield statement.target.id, statement, after
 
 
 def _text(statement: ast.stmt | None) -> str:
@@ -69,31 +54,41 @@ def _text(statement: ast.stmt | None) -> str:
     return ""
 
 
-def _docstrings(scope: Scope, path: tuple[str, ...]) -> Docstrings:
+def _docstrings(scope: Scope, path: Names) -> Docstrings:
+    """By path of names; the statement after an attribute is its docstring."""
     found = {path: _text(scope.body[0])}
-    for name, statement, after in _members(scope):
-        place = (*path, name)
-        if isinstance(statement, ast.ClassDef):
-            found |= _docstrings(statement, place)
-        else:
-            found[place] = _text(statement.body[0] if isinstance(statement, ast.FunctionDef) else after)
+    for statement, after in zip(scope.body, [*scope.body[1:], None], strict=True):
+        match statement:
+            case ast.ClassDef(name=name):
+                found |= _docstrings(statement, (*path, name))
+            case ast.FunctionDef(name=name):
+                found |= {(*path, name): _text(statement.body[0])}
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                found |= {(*path, name): _text(after)}
     return found
 
 
-def _add_docstrings(scope: Scope, path: tuple[str, ...], texts: Docstrings) -> None:
+def _finished(scope: Scope, path: Names, texts: Docstrings) -> list[ast.stmt]:
+    """The statements with docstrings, a property with a setter as an attribute, a constant as its type."""
+    settable = {s.name for s in scope.body if isinstance(s, ast.FunctionDef) and "setter" in _decorators(s)}
     body: list[ast.stmt] = []
     for statement in scope.body:
+        match statement:
+            case ast.ClassDef(name=name):
+                statement.body = _finished(statement, (*path, name), texts)
+            case ast.FunctionDef(name=name) if "setter" in _decorators(statement):
+                continue
+            case ast.FunctionDef(name=name) if name in settable:
+                assert statement.returns is not None, f"{name} has no type"
+                statement = ast.AnnAssign(ast.Name(name), statement.returns, simple=1)
+            case ast.FunctionDef(name=name):
+                statement.body = _documented([ast.Expr(ast.Constant(...))], texts.get((*path, name), ""))
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                statement = ast.AnnAssign(ast.Name(name), _exact(statement), simple=1)
         body.append(statement)
-        if isinstance(statement, ast.ClassDef):
-            _add_docstrings(statement, (*path, statement.name), texts)
-        elif isinstance(statement, ast.FunctionDef):
-            statement.body = _documented(
-                [ast.Expr(ast.Constant(...))], texts.get((*path, statement.name), "")
-            )
-        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            text = texts.get((*path, statement.target.id), "")
-            body += [ast.Expr(ast.Constant(text))] if text else []
-    scope.body = _documented(body or [ast.Expr(ast.Constant(...))], texts.get(path, ""))
+        if isinstance(statement, ast.AnnAssign) and (text := texts.get((*path, name))):
+            body.append(ast.Expr(ast.Constant(text)))
+    return _documented(body or [ast.Expr(ast.Constant(...))], texts.get(path, ""))
 
 
 def _documented(body: list[ast.stmt], text: str) -> list[ast.stmt]:
@@ -103,30 +98,8 @@ def _documented(body: list[ast.stmt], text: str) -> list[ast.stmt]:
     return [ast.Expr(ast.Constant(text)), *([] if is_stub else body)]
 
 
-def _simplify(scope: Scope) -> None:
-    """Make a property with a setter an attribute, and give a constant only its value's type."""
-    settable = {s.name for s in scope.body if isinstance(s, ast.FunctionDef) and _decorators(s) & {"setter"}}
-    body: list[ast.stmt] = []
-    for statement in scope.body:
-        if isinstance(statement, ast.ClassDef):
-            _simplify(statement)
-        elif isinstance(statement, ast.FunctionDef) and statement.name in settable:
-            if "setter" in _decorators(statement):
-                continue
-            assert statement.returns is not None, f"{statement.name} has no type"
-            statement = _attribute(statement.name, statement.returns)
-        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            statement = _attribute(statement.target.id, _exact(statement))
-        body.append(statement)
-    scope.body = body
-
-
 def _decorators(function: ast.FunctionDef) -> set[str]:
     return {d.attr for d in function.decorator_list if isinstance(d, ast.Attribute)}
-
-
-def _attribute(name: str, annotation: ast.expr) -> ast.AnnAssign:
-    return ast.AnnAssign(ast.Name(name), annotation, simple=1)
 
 
 def _exact(constant: ast.AnnAssign) -> ast.expr:

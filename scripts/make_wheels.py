@@ -31,17 +31,18 @@ import tarfile
 import tempfile
 import urllib.request
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+import repository
+from repository import ROOT
+from wheel_content import problems
+
 sys.path.insert(0, str(ROOT))
-
-from wheel_content import problems  # noqa: E402 -- beside this file
-
-from build_support.cuda import find_nvcc  # noqa: E402
-from build_support.mpi import FAMILIES  # noqa: E402
+from build_support.cuda import find_nvcc
+from build_support.mpi import FAMILIES
 
 PYTHONS = ("3.10", "3.11", "3.12")  # the last one's wheel serves all later ones
 STABLE = "3.12"
@@ -60,32 +61,28 @@ LABEL = "+compressed"  # added to the version by build_support/release.cfg
 def main() -> None:
     options = _options()
     work = options.work.resolve()
+
+    def build(one: Callable[[Path, Path], Path]) -> None:
+        """`one` builds with a folder for its work, and one for the result; with --twice, again elsewhere."""
+        first = one(work, options.out.resolve())
+        print(f"{first.name}: {first.stat().st_size / 1e6:.2f} MB", flush=True)
+        if options.twice:
+            again = one(work / "again", work / "again" / "out")
+            if again.read_bytes() != first.read_bytes():
+                sys.exit(f"{first.name} has other bytes when it is built again; compare it with {again}")
+            print(f"{first.name}: the same bytes when built again", flush=True)
+
     if options.headers:
         fetch_mpi_headers(options.headers.resolve(), python_environment(sys.executable, work))
-        return
-    if options.sdist:
-        python = python_environment(sys.executable, work)
-        archive = build_sdist(python, work, options.out.resolve())
-        print(f"{archive.name}: {archive.stat().st_size / 1e6:.2f} MB", flush=True)
-        if options.twice:
-            compare(archive, build_sdist(python, work / "again", work / "again" / "out"))
-        return
-    for machine in options.machine:
-        has_cuda, why = with_cuda(options.cuda, machine)
-        print(f"{machine}: with{'' if has_cuda else 'out'} code for GPUs: {why}", flush=True)
-        release = Release(machine, options.debian, has_cuda)
-        for version in options.python:
-            wheel = build_wheel(interpreter(version), release, work, options.out.resolve())
-            print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.2f} MB", flush=True)
-            if options.twice:
-                elsewhere = work / "again"
-                compare(wheel, build_wheel(interpreter(version), release, elsewhere, elsewhere / "out"))
-
-
-def compare(first: Path, again: Path) -> None:
-    if again.read_bytes() != first.read_bytes():
-        sys.exit(f"{first.name} has other bytes when it is built again; compare it with {again}")
-    print(f"{first.name}: the same bytes when built again", flush=True)
+    elif options.sdist:
+        build(partial(build_sdist, python_environment(sys.executable, work)))
+    else:
+        for machine in options.machine:
+            has_cuda, why = with_cuda(options.cuda, machine)
+            print(f"{machine}: with{'' if has_cuda else 'out'} code for GPUs: {why}", flush=True)
+            for version in options.python:
+                release = Release(machine, options.debian, has_cuda)
+                build(partial(build_wheel, interpreter(version), release))
 
 
 def _options() -> argparse.Namespace:
@@ -107,18 +104,24 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def build_sdist(python: Path, work: Path, out: Path) -> Path:
-    """Build the archive of sources in `out`, from which pip builds a wheel on other machines."""
+def fresh_sources(work: Path) -> tuple[Path, Path]:
+    """A copy of the sources, and a folder for what is made of them."""
     sources, made = work / "sources", work / "made"
     for folder in (sources, made):
         shutil.rmtree(folder, ignore_errors=True)
     copy_sources(sources)
+    return sources, made
+
+
+def build_sdist(python: Path, work: Path, out: Path) -> Path:
+    """Build the archive of sources in `out`, from which pip builds a wheel on other machines."""
+    sources, made = fresh_sources(work)
     environment = _kept(os.environ) | {"DIST_EXTRA_CONFIG": str(ROOT / "build_support" / "release.cfg")}
     code = f"from build_support import backend; backend.build_sdist({str(made)!r})"
     run([python, "-c", code], sources, environment)
     (archive,) = made.glob("*.tar.gz")
     out.mkdir(parents=True, exist_ok=True)
-    _repack(archive, out / archive.name, int(os.environ.get("SOURCE_DATE_EPOCH", "") or _time_of_commit()))
+    _repack(archive, out / archive.name, int(_time()))
     return out / archive.name
 
 
@@ -175,10 +178,7 @@ def build_wheel(python: str, release: Release, work: Path, out: Path) -> Path:
 
 def untagged_wheel(python: Path, release: Release, work: Path) -> Path:
     """Build the sources with pip. The wheel's name does not contain its platform tag yet."""
-    sources, made = work / "sources", work / "made"
-    for folder in (sources, made):
-        shutil.rmtree(folder, ignore_errors=True)
-    copy_sources(sources)
+    sources, made = fresh_sources(work)
     fetch_mpi_headers(work / "mpi_headers", python)
     pip = [python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     run([*pip, "--wheel-dir", made, "."], sources, build_environment(python, release, work))
@@ -194,7 +194,7 @@ def build_environment(python: Path, release: Release, work: Path) -> dict[str, s
         "HOROVOD_MPI_HEADERS": str(work / "mpi_headers"),
         "HOROVOD_WITH_CUDA": "0",
         "HOROVOD_STABLE_ABI": "1" if is_stable else "0",
-        "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH", "") or _time_of_commit(),
+        "SOURCE_DATE_EPOCH": _time(),
         "DIST_EXTRA_CONFIG": str(ROOT / "build_support" / "release.cfg"),
         "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
         "LDFLAGS": "-Wl,-s",  # without symbols that only debuggers need
@@ -244,8 +244,9 @@ def _for_another_machine(python: Path, machine: str, version: str, is_stable: bo
     }
 
 
-def _time_of_commit() -> str:
-    return output(["git", "-C", ROOT, "log", "-1", "--format=%ct"]).strip()
+def _time() -> str:
+    """SOURCE_DATE_EPOCH, else the time of the last commit."""
+    return os.environ.get("SOURCE_DATE_EPOCH", "") or repository.git("log", "-1", "--format=%ct")[0]
 
 
 # ---- requirements of a build -----------------------------------------------------------------------------
@@ -270,9 +271,8 @@ def find_interpreter(version: str) -> str | None:
 
 def _works(python: str) -> bool:
     """Whether it runs: pyenv's shim for a version that is not selected does not."""
-    return (
-        subprocess.run([python, "-c", "import ssl, venv"], capture_output=True, check=False).returncode == 0
-    )
+    done = subprocess.run([python, "-c", "import ssl, venv"], capture_output=True, check=False)
+    return done.returncode == 0
 
 
 def python_environment(python: str, work: Path) -> Path:
@@ -287,11 +287,10 @@ def python_environment(python: str, work: Path) -> Path:
 
 
 def copy_sources(target: Path) -> None:
-    command = ["git", "-C", ROOT, "ls-files", "-z", "-co", "--exclude-standard"]
-    for name in filter(None, output(command).split("\0")):
-        if (ROOT / name).is_file():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, target / name)
+    for path in repository.files():
+        copy = target / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, copy)
 
 
 def fetch_mpi_headers(folder: Path, python: Path) -> None:
@@ -334,19 +333,10 @@ class Sysroot:
         includes = [folder for folder in self._own_includes() if not (folder / "features.h").exists()]
         # Omits the headers of this machine's C library.
         includes += [self.folder / "usr" / "include" / self.triplet, self.folder / "usr" / "include"]
-        return {
-            "CXXFLAGS": " ".join(
-                [f"--sysroot={self.folder}", "-nostdinc", *(f"-isystem {i}" for i in includes)]
-            ),
-            "LDFLAGS": " ".join(
-                [
-                    f"--sysroot={self.folder}",  # for links without the compiler's flags: CUDA code
-                    f"-L{self._library_folder()}",
-                    *(f"-L{folder} -B{folder}" for folder in libraries),
-                    "-Wl,--exclude-libs,ALL",
-                ]
-            ),
-        }
+        root = f"--sysroot={self.folder}"  # also for links without the compiler's flags: CUDA code
+        compiling = [root, "-nostdinc", *(f"-isystem {folder}" for folder in includes)]
+        linking = [root, f"-L{self._library_folder()}", *(f"-L{folder} -B{folder}" for folder in libraries)]
+        return {"CXXFLAGS": " ".join(compiling), "LDFLAGS": " ".join([*linking, "-Wl,--exclude-libs,ALL"])}
 
     def _own_includes(self) -> Iterator[Path]:
         """The compiler's own folders of headers, in its order."""
@@ -412,16 +402,8 @@ def fetch(address: str) -> bytes:
 
 
 def run(command: Iterable[object], cwd: Path = ROOT, environment: Mapping[str, str] = os.environ) -> None:
-    words = [str(word) for word in command]
-    done = subprocess.run(
-        words,
-        cwd=cwd,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    words, pipe = [str(word) for word in command], subprocess.PIPE
+    done = subprocess.run(words, cwd=cwd, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         sys.exit(f"{done.stdout[-6000:]}\nfailed: {shlex.join(words)}")
 

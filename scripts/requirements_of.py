@@ -12,10 +12,10 @@ from packaging.requirements import Requirement
 extras = [word for word in sys.argv[1:] if word != "--always"]
 for text in metadata.requires("horovod") or []:
     requirement = Requirement(text)
-    of_an_extra = requirement.marker is not None and "extra" in str(requirement.marker)
     marker = requirement.marker
-    wanted = any(marker is not None and marker.evaluate({"extra": extra}) for extra in extras)
-    if wanted if of_an_extra else "--always" in sys.argv:
-        if of_an_extra:
-            requirement.marker = None
+    if marker is None or "extra" not in str(marker):
+        if "--always" in sys.argv:
+            print(requirement)
+    elif any(marker.evaluate({"extra": extra}) for extra in extras):
+        requirement.marker = None
         print(requirement)

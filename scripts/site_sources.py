@@ -17,14 +17,11 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from pygments.lexers import find_lexer_class_for_filename
 
 FOLDER = "source"  # of the site, for copies
 LINK = re.compile(r"\]\((?![a-z]+:|#)([^)#\s]+)")
 FENCE = re.compile(r"^ *(```+|~~~+)")
-LANGUAGES = {
-    ".py": "python", ".pyi": "python", ".cc": "cpp", ".h": "cpp", ".sh": "bash", ".toml": "toml",
-    ".yaml": "yaml", ".yml": "yaml", ".json": "json", "Dockerfile": "docker", "Makefile": "make",
-}  # fmt: skip
 RUNS = re.compile(r"^<!-- runs\n.*?^-->\n?", re.MULTILINE | re.DOTALL)  # for tests: how commands are run
 LONGEST_DESCRIPTION = 200
 
@@ -46,7 +43,12 @@ def links(text: str, origin: str) -> Iterator[tuple[int, str, str]]:
     """Line, target, and path from the repository's root of each relative link in the file `origin`."""
     for number, line in prose(text):
         for match in LINK.finditer(line):
-            yield number, match[1], posixpath.normpath(posixpath.join(posixpath.dirname(origin), match[1]))
+            yield number, match[1], target_of(match[1], origin)
+
+
+def target_of(link: str, origin: str) -> str:
+    """The path from the repository's root of a relative link in the file `origin`."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(origin), link))
 
 
 def place_in_site(path: str) -> str:
@@ -65,15 +67,14 @@ def is_copy(place: str) -> bool:
 
 def with_links_in_site(text: str, origin: str) -> str:
     """The Markdown of a repository's file, with links changed to their targets' places in the site."""
-    here = posixpath.dirname(place_in_site(origin))
+    here = posixpath.dirname(place_in_site(origin)) or "."
+
+    def moved(match: re.Match[str]) -> str:
+        return "](" + posixpath.relpath(place_in_site(target_of(match[1], origin)), here)
+
     text = RUNS.sub("", text)
     lines = text.splitlines(keepends=True)
     for number, _ in prose(text):
-
-        def moved(match: re.Match[str]) -> str:
-            path = posixpath.normpath(posixpath.join(posixpath.dirname(origin), match[1]))
-            return "](" + posixpath.relpath(place_in_site(path), here or ".")
-
         lines[number - 1] = LINK.sub(moved, lines[number - 1])
     return "".join(lines)
 
@@ -89,7 +90,8 @@ def copied(root: Path, path: str) -> str:
     text = target.read_text(encoding="utf-8")
     if target.suffix == ".md":
         return with_links_in_site(text, path)
-    language = LANGUAGES.get(target.suffix) or LANGUAGES.get(target.name, "text")
+    lexer = find_lexer_class_for_filename(target.name)
+    language = "text" if lexer is None else lexer.aliases[0]
     fence = "`" * (1 + max((len(run) for run in re.findall("`{2,}", text)), default=2))
     return f"# {path}\n\nThe file of the repository.\n\n{fence}{language}\n{text}\n{fence}\n"
 

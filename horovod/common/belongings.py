@@ -46,4 +46,6 @@ _entered: ContextVar[Belongings] = ContextVar("horovod_belongings", default=OF_T
 
 def own(kind: type[T]) -> T:
     """The object of a class that belongs to the running code's job, as ``Belongings.own``."""
-    return _entered.get().own(kind)
+    belongings = _entered.get()
+    found: T | None = belongings._kept.get(kind)  # most often, and at each gradient
+    return found if found is not None else belongings.own(kind)

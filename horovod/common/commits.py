@@ -109,7 +109,7 @@ class Agreement:
     number: int
     is_kept: bool  # survivors continue from their present state
     has_newcomers: bool  # some rank must receive the state
-    process_sets: list[list[int]]  # those of root
+    process_sets: list[list[int]]  # of root
     generation: int = 0  # of that commit; 0 if all are newcomers
     function: str = ""  # the one that root runs: a rank in another function cannot continue
 

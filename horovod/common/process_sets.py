@@ -104,6 +104,10 @@ class _Global(ProcessSet):
     def _of_job(self) -> _AllRanks:
         return belongings.own(_AllRanks)
 
+    def size(self) -> int | None:
+        ranks = self._of_job.ranks
+        return None if ranks is None else len(ranks)
+
     def _assign(self, process_set_id: int | None, own_rank: int | None, ranks: list[int] | None) -> None:
         self._of_job.own_rank, self._of_job.ranks = own_rank, ranks
 

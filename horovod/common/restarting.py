@@ -52,7 +52,7 @@ def folder(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def place_on_host(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
-    """This process' number among those that share the folder, and their number.
+    """This process' number among the processes that share the folder, and their number.
 
     The launcher counts them: to horovodrun, two names of one machine are hosts with separate folders.
     """

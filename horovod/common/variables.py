@@ -1,4 +1,4 @@
-"""HOROVOD_* variables: those that are not options, and checks of all.
+"""HOROVOD_* variables that are not options, and checks of all of them.
 
 Each name that some code reads is a row here or in `horovod.common.options`; a test compares.
 """

@@ -11,14 +11,17 @@ it to the engine; the engine releases a caller that may continue without the res
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Protocol
+from collections.abc import Callable
+from typing import ParamSpec, Protocol, TypeVar
 
 from horovod import _native as native
 from horovod.common import belongings
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 500e-6  # seconds between polls
 FIRST_NOTE, LONGEST_BETWEEN_NOTES = 5e-3, 0.1  # seconds between two reports of a wait to the engine
@@ -71,13 +74,18 @@ def count(seconds: float) -> None:
         waits.blocked += seconds
 
 
-@contextlib.contextmanager
-def _timed() -> Iterator[None]:
-    started = time.perf_counter()
-    try:
-        yield
-    finally:
-        count(time.perf_counter() - started)
+def _timed(wait: Callable[P, T]) -> Callable[P, T]:
+    """Count the time for which a function waits."""
+
+    @functools.wraps(wait)
+    def timed(*args: P.args, **kwargs: P.kwargs) -> T:
+        started = time.perf_counter()
+        try:
+            return wait(*args, **kwargs)
+        finally:
+            count(time.perf_counter() - started)
+
+    return timed
 
 
 def advance_all() -> int:
@@ -130,20 +138,35 @@ def _is_over(stepper: Stepper) -> Callable[[], bool]:
 
 def wait(engine: native.Engine, handle: int) -> native.Result:
     """Like ``engine.wait``: sleep until a request is done, or enqueued on the GPU, and return its result."""
-    with _timed():
-        _pause_until(_is_done(engine, handle), lambda: engine.note_blocked(handle, False))
+    if _has_result(engine, handle):
         return engine.wait(handle)
+    return _wait(engine, handle)
+
+
+def _has_result(engine: native.Engine, handle: int) -> bool:
+    advance_all()
+    return engine.has_result(handle)
+
+
+@_timed
+def _wait(engine: native.Engine, handle: int) -> native.Result:
+    _pause_until(_is_done(engine, handle), lambda: engine.note_blocked(handle, False))
+    return engine.wait(handle)
 
 
 def wait_or_yield(engine: native.Engine, handle: int) -> bool:
     """Sleep until ``wait`` would not, and return True; or False if that needs what this caller does later."""
+    return _has_result(engine, handle) or _wait_or_yield(engine, handle)
+
+
+@_timed
+def _wait_or_yield(engine: native.Engine, handle: int) -> bool:
     is_done = _is_done(engine, handle)
-    with _timed():
-        return _pause_until(
-            lambda: not engine.must_yield(handle) and is_done(),
-            lambda: engine.note_blocked(handle, True),
-            lambda: engine.must_yield(handle),
-        ) and engine.wait_or_yield(handle)
+    return _pause_until(
+        lambda: not engine.must_yield(handle) and is_done(),
+        lambda: engine.note_blocked(handle, True),
+        lambda: engine.must_yield(handle),
+    ) and engine.wait_or_yield(handle)
 
 
 def has_result_within(engine: native.Engine, handle: int, seconds: float) -> bool:
@@ -163,15 +186,15 @@ def is_over_within(stepper: Stepper, seconds: float) -> bool:
     return _pause_until(_is_over(stepper), gives_up=lambda: time.monotonic() > deadline)
 
 
+@_timed
 def finish(stepper: Stepper) -> None:
-    with _timed():
-        _pause_until(_is_over(stepper), lambda: stepper.note_blocked(False))
+    _pause_until(_is_over(stepper), lambda: stepper.note_blocked(False))
 
 
+@_timed
 def finish_or_yield(stepper: Stepper) -> bool:
     """Wait until an operation is over, and return True; or return False, as ``wait_or_yield``."""
-    with _timed():
-        return _pause_until(_is_over(stepper), lambda: stepper.note_blocked(True), stepper.must_yield)
+    return _pause_until(_is_over(stepper), lambda: stepper.note_blocked(True), stepper.must_yield)
 
 
 def finish_all() -> None:

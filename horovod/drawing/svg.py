@@ -41,10 +41,10 @@ def circle(x: float, y: float, radius: float, **look: str | float) -> str:
     return element("circle", cx=x, cy=y, r=radius, **look)
 
 
-def line(points: Iterable[Point], *, is_closed: bool = False, **look: str | float) -> str:
+def line(points: Iterable[Point], **look: str | float) -> str:
     """Return a path of straight lines through the points."""
     path = " L".join(f"{x:g} {y:g}" for x, y in points)
-    return element("path", d=f"M{path}{'Z' * is_closed}", **look)
+    return element("path", d=f"M{path}", **look)
 
 
 def text(

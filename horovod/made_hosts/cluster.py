@@ -12,12 +12,10 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from horovod.made_hosts import errors
-from horovod.made_hosts.host import Host
-from horovod.made_hosts.login import Login
+from horovod.made_hosts.host import Host, Login
 from horovod.made_hosts.network import Network, remove, seconds_of
 from horovod.made_hosts.system import NETWORK_NAMESPACES, start_time, why_not
 
@@ -120,9 +118,7 @@ class MadeHosts:
         self.up()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.down()
 
     def command(self, host: str, words: Sequence[str]) -> list[str]:

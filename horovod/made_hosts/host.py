@@ -1,4 +1,4 @@
-"""A made host's processes. Process 1 of a host is its sshd; if it dies, the kernel kills all others."""
+"""A made host's processes, and logins. Process 1 is its sshd; if it dies, the kernel kills all others."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import contextlib
 import os
 import pwd
 import signal
-import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from horovod.made_hosts import errors
-from horovod.made_hosts.login import Login
-from horovod.made_hosts.system import path_of, processes_in
+from horovod.made_hosts.system import path_of, processes_in, run, started
 
 BOOT_SECONDS = 10.0
 # Own folders for temporary files: Open MPI names session folders by process numbers, which repeat between
@@ -34,8 +33,75 @@ mount --bind "$folder/dot-ssh" "$home/.ssh"
 export TMPDIR="$folder/tmp"
 exec "$sshd" -D -e -f "$folder/sshd_config"
 """
+CLIENT = """\
+Host *
+  BatchMode yes
+  StrictHostKeyChecking yes
+  ConnectTimeout 10
+  LogLevel ERROR
+"""
+# StrictModes checks parent folders, which others own. MaxStartups: launchers log in all at once.
+SERVER = """\
+Port 22
+HostKey {host_key}
+AuthorizedKeysFile {authorized}
+StrictModes no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PubkeyAuthentication yes
+PermitRootLogin prohibit-password
+UsePAM no
+UseDNS no
+MaxStartups 100
+PidFile none
+SetEnv TMPDIR={temporary}
+"""
 # In the caller's folder, if the host has it: $TMPDIR is a different folder there.
 ENTER = 'cd "$1" 2>/dev/null || cd /; shift; exec "$@"'
+
+
+@dataclass(frozen=True)
+class Login:
+    """Logins between the hosts of a cluster: its own key is the only one that sshd accepts.
+
+    The files lie in `folder`; BOOT mounts them at their usual places.
+    """
+
+    folder: Path
+
+    @property
+    def user_folder(self) -> Path:
+        """~/.ssh of the hosts."""
+        return self.folder / "dot-ssh"
+
+    @property
+    def temporary(self) -> Path:
+        """The path at which each host mounts its own folder for temporary files."""
+        return self.folder / "tmp"
+
+    def write(self, addresses: Mapping[str, str]) -> None:
+        """Write keys and configuration for hosts of these names and addresses."""
+        self.user_folder.mkdir(mode=0o700)
+        self.temporary.mkdir()
+        user_key, host_key = self.user_folder / "id_ed25519", self.folder / "host_key"
+        for key, comment in ((user_key, "made-hosts"), (host_key, "made-host")):
+            run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(key))
+        kind, code, _ = host_key.with_suffix(".pub").read_text().split()
+        known = [f"{name},{address} {kind} {code}\n" for name, address in addresses.items()]
+        authorized = self.user_folder / "authorized_keys"
+        files = {
+            authorized: user_key.with_suffix(".pub").read_text(),
+            self.user_folder / "known_hosts": "".join(known),
+            self.user_folder / "config": CLIENT,
+            self.folder / "sshd_config": SERVER.format(
+                host_key=host_key, authorized=authorized, temporary=self.temporary
+            ),
+        }
+        for path, text in files.items():
+            path.write_text(text)
+            path.chmod(0o600)
+        names = [f"{address} {name}\n" for name, address in addresses.items()]
+        (self.folder / "etc-hosts").write_text("127.0.0.1 localhost\n" + "".join(names))
 
 
 class Host:
@@ -64,21 +130,11 @@ class Host:
         home = pwd.getpwuid(os.getuid()).pw_dir
         apart = ["--uts", "--ipc", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child=KILL"]
         given = [self.name, str(self.login.folder), home, str(path_of("sshd"))]
-        words = ["ip", "netns", "exec", self.namespace, "unshare", *apart, "sh", "-c", BOOT, "sh", *given]
-        with log.open("wb") as said:
-            # Its own session: an interrupt from the keyboard must not reach it.
-            started = subprocess.Popen(
-                [str(path_of("ip")), *words[1:]],
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                cwd="/",
-                start_new_session=True,
-            )
+        process = started(self.namespace, ["unshare", *apart, "sh", "-c", BOOT, "sh", *given], log)
         deadline = time.monotonic() + BOOT_SECONDS
         while not self.listens():
-            if started.poll() is not None or time.monotonic() > deadline:
-                started.kill()
+            if process.poll() is not None or time.monotonic() > deadline:
+                process.kill()
                 raise errors.not_started(host=self.name, said=log.read_text(errors="replace").strip())
             time.sleep(0.02)
 

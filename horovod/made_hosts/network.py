@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from horovod.made_hosts import errors
 from horovod.made_hosts.errors import HostsError
-from horovod.made_hosts.system import NETWORK_NAMESPACES, path_of, processes_in, run
+from horovod.made_hosts.system import NETWORK_NAMESPACES, processes_in, run, started, statistics_of
 
 BRIDGE = "br0"
 DEVICE = "eth0"  # a host's end of its cable
@@ -22,8 +22,6 @@ DEVICE = "eth0"  # a host's end of its cable
 SHAPE = ("burst", "256k", "latency", "50ms")
 # One address for each host, so that it is known which was used. A kernel without IPv6 has no such files.
 NO_IPV6 = "for file in /proc/sys/net/ipv6/conf/*/disable_ipv6; do [ ! -e $file ] || echo 1 >$file; done"
-
-
 PACKAGE = Path(__file__).resolve().parents[2]
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -51,10 +49,9 @@ class Network:
     def make(self) -> None:
         run("ip", "netns", "add", self.switch)
         run("ip", "-n", self.switch, "link", "set", "lo", "up")
-        if self.rtt:
-            return
-        run("ip", "-n", self.switch, "link", "add", BRIDGE, "type", "bridge")
-        run("ip", "-n", self.switch, "link", "set", BRIDGE, "up")
+        if not self.rtt:
+            run("ip", "-n", self.switch, "link", "add", BRIDGE, "type", "bridge")
+            run("ip", "-n", self.switch, "link", "set", BRIDGE, "up")
 
     def attach(self, host: str, port: str, address: str) -> None:
         """Make a host's namespace and its cable. address: with the prefix length, as 10.77.0.1/24."""
@@ -74,26 +71,15 @@ class Network:
         if not self.rtt:
             return
         program = [sys.executable, "-m", "horovod.made_hosts.delay", str(self.rtt / 2), *ports]
-        with log.open("wb") as said:
-            started = subprocess.Popen(
-                [str(path_of("ip")), "netns", "exec", self.switch, *program],
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                cwd=PACKAGE,
-                start_new_session=True,
-            )
+        process = started(self.switch, program, log, PACKAGE)
         time.sleep(0.2)
-        if started.poll() is not None:
+        if process.poll() is not None:
             raise errors.not_started(host="the switch", said=log.read_text(errors="replace").strip())
 
     def switch_seconds(self) -> float:
         """Return the processor seconds of the switch's process."""
-        ticks = 0
-        for process in processes_in(self.switch):
-            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])
-        return ticks / os.sysconf("SC_CLK_TCK")
+        fields = map(statistics_of, processes_in(self.switch))
+        return sum(int(each[11]) + int(each[12]) for each in fields) / os.sysconf("SC_CLK_TCK")
 
     def shape(self, host: str, port: str, rate: str) -> None:
         """Limit both directions of a host's cable. rate: as tc takes it ("1gbit", "100mbit"), or "none"."""
@@ -106,17 +92,20 @@ class Network:
         run("ip", "-n", host, "link", "set", DEVICE, "up" if plugged else "down")
 
     def is_plugged(self, host: str) -> bool:
-        (link,) = json.loads(run("ip", "-n", host, "-j", "link", "show", DEVICE))
-        return "UP" in link["flags"]
+        return "UP" in _device(host)["flags"]
 
     def bytes(self, host: str) -> tuple[int, int]:
         """Return the bytes that a host has received and sent by its cable since `attach`, headers included.
 
         A large segment that the kernel passes on whole (up to 64 KiB) counts one header only.
         """
-        (link,) = json.loads(run("ip", "-n", host, "-j", "-s", "link", "show", DEVICE))
-        counters = link["stats64"]
+        counters = _device(host)["stats64"]
         return counters["rx"]["bytes"], counters["tx"]["bytes"]
+
+
+def _device(host: str) -> dict[str, Any]:
+    (link,) = json.loads(run("ip", "-n", host, "-j", "-s", "link", "show", DEVICE))
+    return dict(link)
 
 
 def remove(namespace: str) -> None:

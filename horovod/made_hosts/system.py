@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from horovod.made_hosts import errors
@@ -54,6 +55,17 @@ def run(*words: str) -> str:
     return done.stdout
 
 
+def started(
+    namespace: str, words: Sequence[str], log: Path, folder: Path = Path("/")
+) -> subprocess.Popen[bytes]:
+    """Start a command in a network namespace, in its own session: no interrupt from the keyboard ends it."""
+    command = [str(path_of("ip")), "netns", "exec", namespace, *words]
+    with log.open("wb") as said:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, cwd=folder, start_new_session=True
+        )
+
+
 def why_not() -> str:
     """Return why this machine cannot have made hosts; "" if it can."""
     if os.geteuid() != 0:
@@ -92,7 +104,11 @@ def processes_in(namespace: str) -> list[int]:
 def start_time(process: int) -> str:
     """Return a process' start time in clock ticks, unique with its number; "" if it has ended."""
     try:
-        text = Path(f"/proc/{process}/stat").read_text()
+        return statistics_of(process)[19]
     except OSError:
         return ""
-    return text.rpartition(")")[2].split()[19]
+
+
+def statistics_of(process: int) -> list[str]:
+    """Return the fields of proc(5)'s stat from the third on, the state. OSError if the process has ended."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()

@@ -10,7 +10,7 @@ from pathlib import Path
 from horovod.common.basics import basics
 from horovod.runner.errors import LaunchError
 from horovod.runner.streams import say
-from horovod.topology import explanation, job, rank, routes, svg, text
+from horovod.topology import job, routes, svg, text
 from horovod.topology.facts import Host
 
 
@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = job.options_of(sys.argv[1:] if arguments is None else arguments)
         options, remark = job.with_ranks(options)
-        hosts, ranks, note = rank.topology_of(options)
+        hosts, ranks, note = routes.topology_of(options)
     except LaunchError as error:
         say(str(error))
         return 2
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `--topology | head` is not an error
     chosen = routes.routes(ranks)
     remarks = [f"{line}\n\n" for line in (remark, note, _about_gpus(hosts)) if line]
-    whole = "".join(remarks) + text.drawing(hosts, ranks) + "\n" + explanation.explanation(ranks, chosen)
+    whole = "".join(remarks) + text.drawing(hosts, ranks) + "\n" + text.explanation(ranks, chosen)
     print(whole if _terminal_has_boxes() else text.plain(whole), end="")
     return _write(options.get("topology_file"), svg.drawing(hosts, ranks, chosen))
 

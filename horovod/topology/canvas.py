@@ -65,6 +65,16 @@ class Canvas:
         is_bold = kind.endswith("-bold")
         self.elements.append(svg.text((x, y), text, size, anchor, is_bold=is_bold, class_=look))
 
+    def centred(self, x: float, y: float, text: str, kind: str = "ink-bold") -> None:
+        self.text(x, y, text, kind, anchor="middle")
+
+    def labelled(
+        self, x: float, y: float, width: float, height: float, kind: str, text: str, radius: float
+    ) -> None:
+        """Draw a box with a text in its middle."""
+        self.box(x, y, width, height, kind, radius)
+        self.centred(x + width / 2, y + height / 2 + 4.5, text)
+
     def lines(self, x: float, y: float, lines: list[str], kind: str = "quiet") -> float:
         """Draw lines of small text below y. Returns their lower end."""
         for line in lines:
@@ -85,11 +95,9 @@ class Canvas:
             palette.rules(own, names),
             f"{own}{{background:var(--paper)}}",
             *(f"{own}-{name}{{fill:var(--{name})}}" for name in _TEXTS),
-            *(
-                f"{own}-{kind}{{fill:var(--{fill});stroke:var(--{edge})}}"
-                for kind, (fill, edge) in BOXES.items()
-            ),
         ]
+        for kind, (fill, edge) in BOXES.items():
+            rules.append(f"{own}-{kind}{{fill:var(--{fill});stroke:var(--{edge})}}")
         for kind, (colour, width) in _LINES.items():
             thick = f"stroke-width:{width:g};" if width else ""
             rules.append(f"{own}-{kind}{{stroke:var(--{colour});{thick}fill:none;stroke-linecap:round}}")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from horovod.topology import errors
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,11 @@ class Nic:
     is_rdma: bool = False  # InfiniBand, RoCE, or similar
     is_up: bool = True
 
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """Of its addresses: "10.0.0.0/24"."""
+        return tuple(str(ipaddress.ip_interface(text).network) for text in self.addresses)
+
 
 @dataclass(frozen=True)
 class Host:
@@ -60,6 +70,18 @@ class Host:
     gpu_links: tuple[GpuLink, ...] = ()
     nics: tuple[Nic, ...] = ()
     notes: tuple[str, ...] = ()  # of parts that exist but gave no answer
+
+    @staticmethod
+    def from_record(record: Mapping[str, Any]) -> Host:
+        """The host that asdict() made a record of. ValueError names missing or unknown fields."""
+        parts = {"sockets": Socket, "gpus": Gpu, "gpu_links": GpuLink, "nics": Nic}
+        try:
+            fields = dict(record)
+            for name, kind in parts.items():
+                fields[name] = tuple(kind(**_with_tuples(part)) for part in fields[name])
+            return Host(**_with_tuples(fields))
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            raise errors.no_host_record(why=str(error)) from None
 
 
 @dataclass(frozen=True)
@@ -84,5 +106,13 @@ class Ranks:
     algorithm: str = "auto"  # HOROVOD_ALLREDUCE_ALGORITHM
     is_deterministic: bool = False
 
+    @property
+    def spans_hosts(self) -> bool:
+        return len(set(self.hosts)) > 1
+
     def of(self, host: int) -> list[int]:
         return [rank for rank, own in enumerate(self.hosts) if own == host]
+
+
+def _with_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}

@@ -6,32 +6,21 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from horovod.common.options import OPTIONS
 from horovod.runner import command_line, hosts, run_function, settings
 from horovod.runner.streams import say
-from horovod.topology import errors
+from horovod.topology import errors, words
 from horovod.topology.facts import Host
 from horovod.topology.probe import probe
 
 T = TypeVar("T")
 
 # Options about output, or about the later life of a job: these ranks print nothing, and end at once.
-_WITHOUT_MEANING = {
-    "output_filename": "--output-filename",
-    "prefix_timestamp": "--prefix-output-with-timestamp",
-    "timeline_filename": "--timeline-filename",
-    "compression": "--compression",
-    "tune_launch": "--tune-launch",
-    "tune_launch_steps": "--tune-launch-steps",
-    "min_np": "--min-np",
-    "max_np": "--max-np",
-    "host_discovery_script": "--host-discovery-script",
-    "slots_per_host": "--slots-per-host",
-    "elastic_timeout": "--elastic-timeout",
-    "reset_limit": "--reset-limit",
-    "blacklist_cooldown_range": "--blacklist-cooldown-range",
-    "blacklist": "--blacklist",
-    "max_worker_failures": "--max-worker-failures",
-}
+_WITHOUT_MEANING = (
+    *("output_filename", "prefix_timestamp", "timeline_filename", "compression"),
+    *("tune_launch", "tune_launch_steps", "min_np", "max_np", "host_discovery_script", "slots_per_host"),
+    *("elastic_timeout", "reset_limit", "blacklist_cooldown_range", "blacklist", "max_worker_failures"),
+)
 
 
 def options_of(arguments: Sequence[str]) -> dict[str, Any]:
@@ -39,9 +28,9 @@ def options_of(arguments: Sequence[str]) -> dict[str, Any]:
     given, command = command_line.parse(arguments)
     if command:
         raise errors.takes_no_command(command=" ".join(command))
-    for name, flag in _WITHOUT_MEANING.items():
-        if name in given:
-            raise errors.no_meaning(option=flag)
+    for option in OPTIONS:
+        if option.name in _WITHOUT_MEANING and option.name in given:
+            raise errors.no_meaning(option=next(flag for flag in option.flags if flag.startswith("--")))
     if "config_file" not in given:
         return given
     from_file, warnings = settings.load(given.pop("config_file"))
@@ -74,5 +63,5 @@ def with_ranks(options: Mapping[str, Any], here: Callable[[], Host] = probe) -> 
     chosen["np"] = len(host.gpus) or min(2, host.usable_cores)
     why = "one for each GPU" if host.gpus else "one would have nobody to talk to"
     why = why if chosen["np"] > 1 or host.gpus else "there is one core"
-    count = f"{chosen['np']} rank{'s' * (chosen['np'] > 1)}"
+    count = words.number_of(chosen["np"], "rank")
     return chosen, f"{count} on this host ({why}); -np and -H say otherwise."

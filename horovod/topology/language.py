@@ -1,6 +1,7 @@
 """The language of a drawing's and the lab's tables' texts. English texts are in the code, translations here.
 
-A text is a pattern, `say("{memory} of memory", memory="24 GiB")`; values are not translated.
+A text is a pattern, `say("{memory} of memory", memory="24 GiB")`; values are not translated. "{s}" is the
+plural's if `count` is not 1, as in `say("{count} core{s}", count=4)`.
 """
 
 from __future__ import annotations
@@ -17,23 +18,19 @@ class Language:
         self._phrases = phrases
 
     def __call__(self, text: str, **values: object) -> str:
-        return (text if self._phrases is None else self._phrases[text]).format(**values)
+        plural = {"s": "" if values.get("count") == 1 else "s"}
+        return (text if self._phrases is None else self._phrases[text]).format(**(plural | values))
 
 
 _CHINESE = {
     # Counts
-    "{count} core": "{count} 核",
-    "{count} cores": "{count} 核",
-    "{count} thread": "{count} 线程",
-    "{count} threads": "{count} 线程",
-    "{count} thread usable": "可用 {count} 线程",
-    "{count} threads usable": "可用 {count} 线程",
-    "{count} link": "{count} 条链路",
-    "{count} links": "{count} 条链路",
+    "{count} core{s}": "{count} 核",
+    "{count} thread{s}": "{count} 线程",
+    "{count} thread{s} usable": "可用 {count} 线程",
+    "{count} link{s}": "{count} 条链路",
     "{count} GPUs: {numbers}": "{count} 个 GPU：{numbers}",
     # Hosts and their parts
-    "Topology of {count} host: {hosts}": "{count} 台主机的拓扑：{hosts}",
-    "Topology of {count} hosts: {hosts}": "{count} 台主机的拓扑：{hosts}",
+    "Topology of {count} host{s}: {hosts}": "{count} 台主机的拓扑：{hosts}",
     "{count} × the same": "{count} 台相同的主机",
     "memory unknown": "内存未知",
     "{memory} of memory": "内存 {memory}",

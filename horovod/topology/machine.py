@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from horovod.topology import errors
 from horovod.topology.nvml import Nvml, opened
 
 _COMMAND_SECONDS = 30.0
+_PCI_IDS = ("usr/share/misc/pci.ids", "usr/share/hwdata/pci.ids", "var/lib/pciutils/pci.ids")
 MOST_NUMBERS = 1 << 16  # in a list: more than any kernel has processors
 
 
@@ -89,6 +91,32 @@ class Machine:
         """The target of a link in /sys, or None."""
         link = self.root / path
         return Path(os.path.realpath(link)) if link.exists() else None
+
+
+    def numa_node(self, pci_address: str) -> int | None:
+        number = self.number(f"sys/bus/pci/devices/{pci_address}/numa_node")
+        return number if number is not None and number >= 0 else None  # -1: unknown to the firmware
+
+    def pci_name(self, pci_address: str) -> str | None:
+        """The device's name in this machine's list of PCI ids, if both exist."""
+        folder = f"sys/bus/pci/devices/{pci_address}"
+        vendor, device = self.text(f"{folder}/vendor"), self.text(f"{folder}/device")
+        listed = next(filter(None, map(self.text, _PCI_IDS)), None)
+        if vendor is None or device is None or listed is None:
+            return None
+        return name_in(listed, vendor.removeprefix("0x"), device.removeprefix("0x"))
+
+
+def name_in(listed: str, vendor: str, device: str) -> str | None:
+    """Maker and device in a pci.ids file: "15b3  Mellanox", and below it "\\t1017  MT27800 ..."."""
+    maker = re.search(rf"^{vendor}[ \t]+(.+)$", listed, re.MULTILINE)
+    if maker is None:
+        return None
+    rest = listed[maker.end() :]
+    end = re.search(r"^[^\t#\n]", rest, re.MULTILINE)
+    own = rest[: end.start()] if end else rest
+    found = re.search(rf"^\t{device}[ \t]+(.+)$", own, re.MULTILINE)
+    return f"{maker[1].strip()} {found[1].strip()}" if found else None
 
 
 def own_interfaces() -> dict[str, Interface]:

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from horovod.topology import pci, processors
+from horovod.topology import processors
 from horovod.topology.facts import Gpu, GpuLink, Socket
 from horovod.topology.machine import Machine
 from horovod.topology.nvml import Nvml, asked
@@ -107,5 +107,5 @@ def _by_pcie(nvml: Nvml, first: Gpu, second: Gpu, pair: tuple[Any, Any]) -> str 
 
 
 def _with_socket(machine: Machine, gpu: Gpu, sockets: tuple[Socket, ...]) -> Gpu:
-    node = pci.numa_node(machine, gpu.pci_address)
+    node = machine.numa_node(gpu.pci_address)
     return replace(gpu, socket=processors.socket_of_node(machine, node, sockets))

@@ -1,15 +1,23 @@
-"""The routes of allreduces of some sizes among some ranks, with the core's reasons.
+"""The ranks of a job, as they report it, and the routes of their allreduces, with the core's reasons.
 
 docs/architecture.md describes the routes. Loads the native core, which needs no MPI for this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import socket
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from horovod import _native as native
-from horovod.topology.facts import Links, Ranks
+from horovod.common.basics import basics
+from horovod.runner import starting
+from horovod.runner.errors import LaunchError
+from horovod.topology import errors, job
+from horovod.topology.facts import Host, Links, Ranks
+from horovod.topology.probe import probe
 
 SIZES = (1_000, 1_000_000, 100_000_000)  # bytes of float32
 COMPRESSIONS = ("none", "bit8")
@@ -86,3 +94,53 @@ def _facts(ranks: Ranks, size: int, compression: str) -> native.PlanFacts:
     if compression != "none":
         facts.is_encoded, facts.wire_bytes = True, native.get_codec(compression).encoded_bytes(size // 4)
     return facts
+
+
+@dataclass(frozen=True)
+class Told:
+    """A rank's report. The first rank of each host describes the host."""
+
+    host_name: str
+    host: Host | None
+    ranks: Ranks  # as this rank knows them: without their hosts
+
+
+def tell() -> Told:
+    """Join the job, so that its links are measured, and examine the host."""
+    basics.init()
+    try:
+        world = basics.running().world
+        facts = native.PlanFacts.of_world(world)
+        settings = native.Settings.from_environment()
+        links = links_of(world.links, is_measured=world.size > 1 and not settings.deterministic)
+        ranks = Ranks(
+            (), facts.shares_memory, facts.has_host_windows, links,
+            settings.allreduce_algorithm, settings.deterministic,
+        )  # fmt: skip
+        return Told(socket.gethostname(), probe() if world.local_rank == 0 else None, ranks)
+    finally:
+        basics.shutdown()
+
+
+def topology_of(options: Mapping[str, Any]) -> tuple[tuple[Host, ...], Ranks, str]:
+    """Hosts, ranks, and a remark. If no ranks can be started: only this host, without measurement.
+
+    RuntimeError if a rank or the job fails; LaunchError if the options name impossible hosts.
+    """
+    try:
+        starting.way_of(options)
+    except LaunchError as error:
+        if options.get("hosts") is not None or options.get("hostfile") is not None:
+            raise
+        return (probe(),), one_host(options["np"]), f"Nothing is measured: {error}"
+    return (*_joined(job.ask(options, tell)), "")
+
+
+def _joined(told: Sequence[Told]) -> tuple[tuple[Host, ...], Ranks]:
+    found = [each.host for each in told if each.host is not None]
+    numbers = {host.name: number for number, host in enumerate(found)}
+    if len(numbers) != len(found):
+        twice = next(name for name, count in Counter(host.name for host in found).items() if count > 1)
+        raise errors.same_host_names(host=twice)
+    hosts = tuple(numbers[each.host_name] for each in told)
+    return tuple(found), replace(told[0].ranks, hosts=hosts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -49,8 +48,8 @@ def drawing(
         y = _network(canvas, list(shared), cables, ranks, y)
     if ranks is not None and routes:
         y = _routes(canvas, ranks, routes, y)
-    title = "Topology of {count} host: {hosts}" if len(hosts) == 1 else "Topology of {count} hosts: {hosts}"
-    return canvas.document(y, say(title, count=len(hosts), hosts=", ".join(host.name for host in hosts)))
+    names = ", ".join(host.name for host in hosts)
+    return canvas.document(y, say("Topology of {count} host{s}: {hosts}", count=len(hosts), hosts=names))
 
 
 def _host(
@@ -63,15 +62,13 @@ def _host(
     bottom = inside.draw(_header_end(group, y))
     is_stack = len(group.hosts) > 1
     for offset in (_STACK, _STACK / 2, 0) if is_stack else (0,):
-        canvas.box(
-            MARGIN + offset, top + offset, WIDTH - 2 * MARGIN - _STACK * is_stack, bottom - top, "card", 10
-        )
+        width = WIDTH - 2 * MARGIN - _STACK * is_stack
+        canvas.box(MARGIN + offset, top + offset, width, bottom - top, "card", 10)
     _header(canvas, group, top)
     canvas.elements += inside.canvas.elements
     ends = []
     for nic, exit_y, exit_x in inside.exits:
-        networks = {str(ipaddress.ip_interface(text).network) for text in nic.addresses}
-        if networks & shared:
+        if shared.intersection(nic.networks):
             rail = _RAIL if exit_x < WIDTH / 2 else WIDTH - _RAIL
             canvas.path("cable", (exit_x, exit_y), (rail, exit_y))
             ends.append((rail, exit_y))
@@ -102,8 +99,8 @@ def _header(canvas: Canvas, group: words.Group, y: float) -> None:
     total = say("memory unknown")
     if host.memory_bytes is not None:
         total = say("{memory} of memory", memory=words.memory(host.memory_bytes))
-    lines = [*_title_lines(group), f"{total}, {words.usable(host, say)}"]
-    canvas.lines(x, y + 30, lines)
+    usable = say("{count} thread{s} usable", count=host.usable_cores)
+    canvas.lines(x, y + 30, [*_title_lines(group), f"{total}, {usable}"])
 
 
 def _ranks(canvas: Canvas, group: words.Group, right: float, y: float) -> float:
@@ -114,13 +111,12 @@ def _ranks(canvas: Canvas, group: words.Group, right: float, y: float) -> float:
     if len(ranks) > _MOST_RANKS_DRAWN or max(ranks) > 99:
         text = group.rank_text()
         wide = width_of(text, SMALL, True) + 20
-        canvas.box(right - wide, y - 11, wide, 22, "rank", 11)
-        canvas.text(right - wide / 2, y + 4.5, text, "ink-bold", SMALL, "middle")
+        canvas.labelled(right - wide, y - 11, wide, 22, "rank", text, 11)
         return right - wide
     x = right - 11
     for rank in reversed(ranks):
         canvas.circle(x, y, 11, "rank")
-        canvas.text(x, y + 4.5, str(rank), "ink-bold", SMALL, "middle")
+        canvas.centred(x, y + 4.5, str(rank))
         x -= 25
     label = "rank" if len(ranks) == 1 else "ranks"
     canvas.text(x + 8, y + 4.5, label, "quiet", SMALL, "end")
@@ -135,31 +131,26 @@ def _network(
         canvas.path("cable", (rail, min(top for x, top in cables if x == rail)), (rail, y + 4))
     lines = wrapped(canvas.say("Network {networks}", networks=", ".join(networks)), WIDTH - 40, 3, NORMAL)
     height = 14 + LINE * (len(lines) + 1)
-    if ranks is None or not _spans_hosts(ranks):
+    if ranks is None or not ranks.spans_hosts:
         height -= LINE
     canvas.box(4, y, WIDTH - 8, height, "nic", 10)
     for line in lines:
-        canvas.text(WIDTH / 2, y + 19, line, "ink-bold", SMALL, "middle")
+        canvas.centred(WIDTH / 2, y + 19, line)
         y += LINE
-    if ranks is not None and _spans_hosts(ranks):
+    if ranks is not None and ranks.spans_hosts:
         links = ranks.links
         how = "measured" if links.is_measured else "assumed"
         speed, latency = words.rate(8 / links.network_byte), links.network_latency * 1e6
         text = f"{how}: {speed} in each direction, {latency:.0f} µs to the next host"
-        canvas.text(WIDTH / 2, y + 19, text, "ink", SMALL, "middle")
+        canvas.centred(WIDTH / 2, y + 19, text, "ink")
         y += LINE
     return y + 14 + _GAP
 
 
 def _routes(canvas: Canvas, ranks: Ranks, routes: Sequence[Route], y: float) -> float:
     """Draw a row for each size, a column for each compression. Returns the lower end."""
-    canvas.text(
-        8,
-        y + 18,
-        f"Routes of allreduces among {words.number_of(len(ranks.hosts), 'rank')}",
-        "ink-bold",
-        NORMAL,
-    )
+    heading = f"Routes of allreduces among {words.number_of(len(ranks.hosts), 'rank')}"
+    canvas.text(8, y + 18, heading, "ink-bold", NORMAL)
     y += 28
     compressions = list(dict.fromkeys(route.compression for route in routes))
     sizes = list(dict.fromkeys(route.size for route in routes))
@@ -182,11 +173,6 @@ def _routes(canvas: Canvas, ranks: Ranks, routes: Sequence[Route], y: float) -> 
     if len(ranks.hosts) == 1:
         return y + 10
     how = "measured" if ranks.links.is_measured else "assumed"
-    text = (
-        f"Estimates of what one takes, from the {how} speed of memory{' and network' * _spans_hosts(ranks)}"
-    )
+    of_what = "memory and network" if ranks.spans_hosts else "memory"
+    text = f"Estimates of what one takes, from the {how} speed of {of_what}"
     return canvas.lines(8, y, wrapped(text, WIDTH - 16)) + 10
-
-
-def _spans_hosts(ranks: Ranks) -> bool:
-    return len(set(ranks.hosts)) > 1

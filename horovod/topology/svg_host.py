@@ -112,7 +112,7 @@ class HostDrawing:
                 self.canvas.path("pcie", (each, y + _GPU_HEIGHT), (each, switch_top))
             self.canvas.box(left, switch_top, right - left, _SWITCH_HEIGHT, "socket", 4)
             label = cut(self.canvas.say("switch"), right - left - 4)
-            self.canvas.text((left + right) / 2, switch_top + 14.5, label, "quiet", SMALL, "middle")
+            self.canvas.centred((left + right) / 2, switch_top + 14.5, label, "quiet")
             ends.append((left + right) / 2)
             self.canvas.path("pcie", (ends[-1], switch_top + _SWITCH_HEIGHT), (ends[-1], bus))
         self.canvas.path("pcie", (min([middle, *ends]), bus), (max([middle, *ends]), bus))
@@ -123,19 +123,16 @@ class HostDrawing:
         if len(gpus) > _MOST_GPUS_DRAWN:
             indices = words.numbers(gpu.index for gpu in gpus)
             text = self.canvas.say("{count} GPUs: {numbers}", count=len(gpus), numbers=indices)
-            self.canvas.box(x, y, width, _GPU_HEIGHT, "gpu")
-            label = cut(text, width - 8, SMALL, True)
-            self.canvas.text(middle, y + 18.5, label, "ink-bold", SMALL, "middle")
+            self.canvas.labelled(x, y, width, _GPU_HEIGHT, "gpu", cut(text, width - 8, SMALL, True), 6)
             return width
         each = min(64.0, (width - _BETWEEN_GPUS * (len(gpus) - 1)) / len(gpus))
         left = middle - (each * len(gpus) + _BETWEEN_GPUS * (len(gpus) - 1)) / 2
         for number, gpu in enumerate(gpus):
             at = left + number * (each + _BETWEEN_GPUS)
             self._gpus[gpu.index] = (at + each / 2, y)
-            self.canvas.box(at, y, each, _GPU_HEIGHT, "gpu", 4)
             name = f"GPU {gpu.index}"
             label = name if width_of(name, SMALL, True) < each else str(gpu.index)
-            self.canvas.text(at + each / 2, y + 18.5, label, "ink-bold", SMALL, "middle")
+            self.canvas.labelled(at, y, each, _GPU_HEIGHT, "gpu", label, 4)
         return each
 
     def _nvlink(self, links: Sequence[GpuLink]) -> None:
@@ -150,8 +147,7 @@ class HostDrawing:
             self.canvas.path("nvlink", (middles[0], bar), (middles[-1], bar))
             for middle in set(middles):
                 self.canvas.path("nvlink", (middle, bar), (middle, top))
-            name = f"NVLink × {links[0].links}"
-            self.canvas.text((middles[0] + middles[-1]) / 2, bar - 8, name, "ink-bold", SMALL, "middle")
+            self.canvas.centred((middles[0] + middles[-1]) / 2, bar - 8, f"NVLink × {links[0].links}")
             return
         for link in drawn:
             start, end = self._gpus[link.first][0], self._gpus[link.second][0]
@@ -167,9 +163,8 @@ class HostDrawing:
         x, width = column
         wire = x + width - _PAD if to_left else x + _PAD
         span = (x if to_left else x + _TREE, width - _TREE)
-        self.canvas.text(
-            wire - 6 if to_left else wire + 6, y + 14, "PCIe", "quiet", SMALL, "end" if to_left else "start"
-        )
+        beside, anchor = (wire - 6, "end") if to_left else (wire + 6, "start")
+        self.canvas.text(beside, y + 14, "PCIe", "quiet", anchor=anchor)
         end, middle = y + _LABELLED_WIRE, y
         for nics in groups:
             top, end = end, self._nic(nics, span, end, to_left) + 6
@@ -223,8 +218,7 @@ def _models(gpus: Sequence[Gpu]) -> list[str]:
     """ "GPU 0-7: NVIDIA A100-SXM4-80GB, 80 GiB"."""
     kinds: dict[str, list[int]] = {}
     for gpu in gpus:
-        size = f", {words.memory(gpu.memory_bytes)}" if gpu.memory_bytes is not None else ""
-        kinds.setdefault(gpu.model + size, []).append(gpu.index)
+        kinds.setdefault(words.gpu_model(gpu), []).append(gpu.index)
     return [f"GPU {words.numbers(indices)}: {kind}" for kind, indices in kinds.items()]
 
 

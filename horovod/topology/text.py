@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from horovod.topology import words
 from horovod.topology.facts import Gpu, GpuLink, Host, Nic, Ranks, Socket
+from horovod.topology.routes import Route, meaning
 
 WIDTH = 88  # of a host's box; networks are drawn to its right
 _MOST_NETWORKS = 4  # drawn; the text names all
@@ -23,7 +24,7 @@ class _Row:
     networks: frozenset[str] = frozenset()
 
 
-def drawing(hosts: Sequence[Host], ranks: Ranks | None = None, *, ascii_only: bool = False) -> str:
+def drawing(hosts: Sequence[Host], ranks: Ranks | None = None) -> str:
     """The hosts, and the ranks on them. At most 100 columns wide."""
     shared = words.shared_networks(hosts)
     drawn = list(shared)[:_MOST_NETWORKS]
@@ -40,8 +41,7 @@ def drawing(hosts: Sequence[Host], ranks: Ranks | None = None, *, ascii_only: bo
     for network, members in shared.items():
         names = ", ".join(f"{hosts[number].name} {nic}" for number, nic in members)
         lines.append(_cut(f"network {network}: {names}", 100))
-    text = "\n".join(lines) + "\n"
-    return plain(text) if ascii_only else text
+    return "\n".join(lines) + "\n"
 
 
 def plain(text: str) -> str:
@@ -56,25 +56,22 @@ def _host_rows(group: words.Group) -> Iterator[_Row]:
     for socket in host.sockets:
         yield _Row(_socket_text(socket, len(host.sockets) > 1))
         yield from _tree(_hanging_on(group, socket.number))
-    rest = list(_unplaced(group))
+    rest = [_gpu_row(gpu) for gpu in host.gpus if gpu.socket is None]
+    rest += [_nic_row(group, nic) for nic in host.nics if nic.socket is None]
     if rest:
-        yield _Row("")
-        yield from (_Row(text, networks) for text, networks in rest)
+        yield from (_Row(""), *rest)
     yield from (_Row(text) for text in _gpu_connections(host))
     yield from (_Row(note) for note in host.notes)
 
 
 def _socket_text(socket: Socket, has_others: bool) -> str:
-    name = (
-        "sockets (the machine does not tell them apart)"
-        if socket.number is None
-        else (f"socket {socket.number}")
-    )
+    is_unknown = socket.number is None
+    name = "sockets (the machine does not tell them apart)" if is_unknown else f"socket {socket.number}"
     text = f"{name}: {words.processor(socket)}, {words.cores(socket)}"
     return f"{text}, {words.memory(socket.memory_bytes)}" if has_others and socket.memory_bytes else text
 
 
-_Branch = tuple[str, frozenset[str], list[str]]  # text, networks of its interface, devices below it
+_Branch = tuple[_Row, list[_Row]]  # a device, and devices below it
 
 
 def _hanging_on(group: words.Group, socket: int | None) -> list[_Branch]:
@@ -86,44 +83,29 @@ def _hanging_on(group: words.Group, socket: int | None) -> list[_Branch]:
     for together in words.switches(host):
         gpus = [gpu for gpu in host.gpus if gpu.index in together]
         if gpus[0].socket == socket:
-            branches.append(("switch", frozenset(), [_gpu_text(gpu) for gpu in gpus]))
+            branches.append((_Row("switch"), [_gpu_row(gpu) for gpu in gpus]))
     on_switch = {index for together in words.switches(host) for index in together}
-    for gpu in host.gpus:
-        if gpu.socket == socket and gpu.index not in on_switch:
-            branches.append((_gpu_text(gpu), frozenset(), []))
-    branches += [(*_nic_text(group, nic), []) for nic in host.nics if nic.socket == socket]
-    return branches
+    rest = (gpu for gpu in host.gpus if gpu.socket == socket and gpu.index not in on_switch)
+    branches += [(_gpu_row(gpu), []) for gpu in rest]
+    return branches + [(_nic_row(group, nic), []) for nic in host.nics if nic.socket == socket]
 
 
 def _tree(branches: Sequence[_Branch]) -> Iterator[_Row]:
-    for number, (text, networks, leaves) in enumerate(branches):
+    for number, (row, leaves) in enumerate(branches):
         is_last = number == len(branches) - 1
-        yield _Row(f"{'└' if is_last else '├'}─PCIe─ {text}", networks)
-        for position, leaf in enumerate(leaves):
-            corner = "└" if position == len(leaves) - 1 else "├"
-            yield _Row(f"{' ' if is_last else '│'}      {corner}─PCIe─ {leaf}")
+        yield _Row(f"{'└' if is_last else '├'}─PCIe─ {row.text}", row.networks)
+        for leaf in leaves:
+            corner = "└" if leaf is leaves[-1] else "├"
+            yield _Row(f"{' ' if is_last else '│'}      {corner}─PCIe─ {leaf.text}")
 
 
-def _unplaced(group: words.Group) -> Iterator[tuple[str, frozenset[str]]]:
-    """Devices on no socket, or on an unknown one."""
-    host = group.host
-    for gpu in host.gpus:
-        if gpu.socket is None:
-            yield _gpu_text(gpu), frozenset()
-    for nic in host.nics:
-        if nic.socket is None:
-            yield _nic_text(group, nic)
+def _gpu_row(gpu: Gpu) -> _Row:
+    return _Row(f"GPU {gpu.index}: {words.gpu_model(gpu)}")
 
 
-def _gpu_text(gpu: Gpu) -> str:
-    size = f", {words.memory(gpu.memory_bytes)}" if gpu.memory_bytes is not None else ""
-    return f"GPU {gpu.index}: {gpu.model}{size}"
-
-
-def _nic_text(group: words.Group, nic: Nic) -> tuple[str, frozenset[str]]:
+def _nic_row(group: words.Group, nic: Nic) -> _Row:
     parts = [words.speed(nic), group.addresses(nic), words.nic_model(nic)]
-    networks = frozenset(str(ipaddress.ip_interface(text).network) for text in nic.addresses)
-    return f"{nic.name}: {', '.join(filter(None, parts))}", networks
+    return _Row(f"{nic.name}: {', '.join(filter(None, parts))}", frozenset(nic.networks))
 
 
 def _gpu_connections(host: Host) -> Iterator[str]:
@@ -179,3 +161,49 @@ def _draw_cable(row: list[str], column: int, corner: str) -> None:
 
 def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+# ---- the effect on allreduces: figures of the links, routes and reasons ----------------------------------
+
+
+def explanation(ranks: Ranks, routes: Sequence[Route]) -> str:
+    """Links, a table of routes by size and compression, and a paragraph for each of these routes."""
+    parts = ["\n".join(links_lines(ranks)), "\n".join(_table(ranks, routes))]
+    names = dict.fromkeys(route.name for route in routes)
+    width = max(map(len, names)) + 2
+    for name in names:
+        wrapped = textwrap.wrap(meaning(name), 98 - width)
+        parts.append("\n".join(f"  {name if not n else '':{width}}{line}" for n, line in enumerate(wrapped)))
+    return "\n\n".join(parts) + "\n"
+
+
+def links_lines(ranks: Ranks) -> list[str]:
+    """The cost of moving bytes, in common units."""
+    links = ranks.links
+    how = "measured when the job started" if links.is_measured else "assumed, as nothing was measured"
+    lines = [f"Links between {words.number_of(len(ranks.hosts), 'rank')} ({how}):"]
+    latency, speed = links.memory_latency * 1e6, 1e-9 / links.memory_byte
+    after = f"about {latency:.0f} us"
+    lines.append(f"  memory   {speed:.1f} GB/s; another rank of the host notices after {after}")
+    if ranks.spans_hosts:
+        latency, rate = links.network_latency * 1e6, words.rate(8 / links.network_byte)
+        lines.append(f"  network  {rate} in each direction; another host notices after {latency:.0f} us")
+    return lines
+
+
+def _table(ranks: Ranks, routes: Sequence[Route]) -> list[str]:
+    lines = ["Routes of allreduces of float32:", ""]
+    row = "  {:>7}  {:<11}  {:<20}  {:>10}  {}"
+    lines.append(row.format("size", "compression", "route", "estimate", "instead of").rstrip())
+    for route in routes:
+        other = route.next_best()
+        instead = f"{other[0]}, {words.duration(other[1])}" if other else ""
+        estimate = words.duration(route.milliseconds) if route.estimates else ""
+        used = route.compression if route.is_encoded or route.compression == "none" else "none (exact)"
+        lines.append(row.format(words.size(route.size), used, route.name, estimate, instead).rstrip())
+    if len(ranks.hosts) == 1:
+        return lines
+    given = dict.fromkeys(route.reason for route in routes)
+    reasons = [f"Not by cost: {why}." for why in given if not why.startswith("estimated:")]
+    cheapest = "Each is the cheapest of those that are possible here, by the figures above."
+    return [*lines, "", *(reasons or [cheapest])]

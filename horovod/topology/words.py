@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from horovod.topology.facts import GpuLink, Host, Nic, Ranks, Socket
+from horovod.topology.facts import Gpu, GpuLink, Host, Nic, Ranks, Socket
 from horovod.topology.language import ENGLISH, Language
 
 _LEGAL_FORMS = r",? (Corporation|Technologies|Semiconductor|Co\.|Inc\.|Ltd\.?)(?= |,|$)"
@@ -27,14 +26,8 @@ def memory(size: int) -> str:
 
 
 def rate(bits_per_second: float) -> str:
-    number, unit = (
-        (bits_per_second / 1e9, "Gbit/s")
-        if bits_per_second >= 1e9
-        else (
-            bits_per_second / 1e6,
-            "Mbit/s",
-        )
-    )
+    factor, unit = (1e9, "Gbit/s") if bits_per_second >= 1e9 else (1e6, "Mbit/s")
+    number = bits_per_second / factor
     return f"{number:.3g} {unit}" if number < 1000 else f"{number:.0f} {unit}"
 
 
@@ -53,23 +46,6 @@ def duration(milliseconds: float) -> str:
 
 def number_of(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
-def counted(say: Language, count: int, one: str, many: str) -> str:
-    """One of two texts, with `count` in it."""
-    return say(one if count == 1 else many, count=count)
-
-
-def threads_of(count: int, say: Language = ENGLISH) -> str:
-    return counted(say, count, "{count} thread", "{count} threads")
-
-
-def cores_of(count: int, say: Language = ENGLISH) -> str:
-    return counted(say, count, "{count} core", "{count} cores")
-
-
-def usable(host: Host, say: Language = ENGLISH) -> str:
-    return counted(say, host.usable_cores, "{count} thread usable", "{count} threads usable")
 
 
 def numbers(values: Iterable[int]) -> str:
@@ -95,9 +71,14 @@ def processor(socket: Socket, say: Language = ENGLISH) -> str:
     return re.sub(r"\s+", " ", plain).strip() or socket.model
 
 
+def gpu_model(gpu: Gpu) -> str:
+    """ "NVIDIA A100-SXM4-80GB, 80 GiB"."""
+    return gpu.model + (f", {memory(gpu.memory_bytes)}" if gpu.memory_bytes is not None else "")
+
+
 def cores(socket: Socket, say: Language = ENGLISH) -> str:
-    threads = threads_of(socket.threads, say)
-    return threads if socket.cores is None else f"{cores_of(socket.cores, say)}, {threads}"
+    parts = [] if socket.cores is None else [say("{count} core{s}", count=socket.cores)]
+    return ", ".join([*parts, say("{count} thread{s}", count=socket.threads)])
 
 
 def speed(nic: Nic, say: Language = ENGLISH) -> str:
@@ -129,7 +110,7 @@ def connections(host: Host, say: Language = ENGLISH) -> list[str]:
 def _way(link: GpuLink, say: Language) -> str:
     if link.kind != "NVLink":
         return say(f"PCIe {PCIE_WAYS[link.kind]}")
-    links = counted(say, link.links, "{count} link", "{count} links")
+    links = say("{count} link{s}", count=link.links)
     if link.bytes_per_second is None:
         return say("NVLink, {links}", links=links)
     rate = f"{link.bytes_per_second / 1e9:.3g}"
@@ -171,7 +152,7 @@ class Group:
         """The interface's addresses; in a group of hosts, the networks of their interfaces of this name."""
         if len(self.hosts) == 1:
             return ", ".join(nic.addresses)
-        return ", ".join(dict.fromkeys(str(ipaddress.ip_interface(text).network) for text in nic.addresses))
+        return ", ".join(dict.fromkeys(nic.networks))
 
 
 FOLD_FROM = 3  # two similar hosts are drawn separately, to show their connection
@@ -193,10 +174,7 @@ def groups(hosts: Sequence[Host], ranks: Ranks | None) -> list[Group]:
 
 def _shape(host: Host) -> tuple[Host, str]:
     """A host without the differences between similar hosts: names, addresses, a few bytes of memory."""
-    nics = tuple(
-        replace(nic, addresses=tuple(str(ipaddress.ip_interface(text).network) for text in nic.addresses))
-        for nic in host.nics
-    )
+    nics = tuple(replace(nic, addresses=nic.networks) for nic in host.nics)
     total = "" if host.memory_bytes is None else memory(host.memory_bytes)
     sockets = tuple(replace(socket, memory_bytes=None) for socket in host.sockets)
     return replace(host, name="", nics=nics, sockets=sockets, memory_bytes=None), total
@@ -207,6 +185,6 @@ def shared_networks(hosts: Sequence[Host]) -> dict[str, list[tuple[int, str]]]:
     found: dict[str, list[tuple[int, str]]] = {}
     for number, host in enumerate(hosts):
         for nic in host.nics:
-            for text in nic.addresses:
-                found.setdefault(str(ipaddress.ip_interface(text).network), []).append((number, nic.name))
+            for network in nic.networks:
+                found.setdefault(network, []).append((number, nic.name))
     return {network: ends for network, ends in found.items() if len({host for host, _ in ends}) > 1}

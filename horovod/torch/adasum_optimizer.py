@@ -22,8 +22,6 @@ from horovod.torch import errors
 from horovod.torch.compiling import breaks_graphs
 from horovod.torch.optimizer_front import OptimizerFront
 
-__all__ = ["DistributedAdasumOptimizer"]
-
 
 class DistributedAdasumOptimizer(OptimizerFront):
     """A mixin placed before the user's optimizer class, which ``super()`` therefore is."""

@@ -1,5 +1,7 @@
 """The collectives as autograd functions, with their gradients.
 
+Most functions take a group and return a tuple. Others only have Horovod's name and arguments, and call them.
+
 The gradient of an allreduce is allreduced in the same way, and that of an alltoall travels back by alltoall.
 The gradients of allgather and broadcast are *averaged* over ranks, and that of a reduce-scatter is multiplied
 by the number of ranks, as in Horovod. The true adjoints are the sum, and no factor. Operations of the
@@ -9,6 +11,7 @@ backward pass have no names, so they must run in the same order on every rank.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,24 +19,16 @@ import torch
 from horovod.common import jobs
 from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet
-from horovod.torch.compression import NoneCompressor, resolved
+from horovod.torch.compression import NoneCompressor
 from horovod.torch.handles import synchronize
-from horovod.torch.reduce_ops import Average, Sum, handle_average_backwards_compatibility, reduce_arguments
-from horovod.torch.requests import (
-    start_allgather,
-    start_alltoall,
-    start_broadcast,
-    start_grouped_allgather,
-    start_reducescatter,
-)
+from horovod.torch.reduce_ops import Average, ReduceArguments, Sum, allreduce_arguments, reduce_arguments
+from horovod.torch.requests import start_allgather, start_alltoall, start_broadcast, start_reducescatter
 from horovod.torch.submission import start_allreduce
 
 __all__ = [
-    "CompressedGroupedAllreduce", "HorovodAllgather", "HorovodAllreduce", "HorovodAlltoall",
-    "HorovodBroadcast",
-    "HorovodGroupedAllgather", "HorovodGroupedAllreduce", "HorovodGroupedReducescatter",
-    "HorovodReducescatter", "OfItsJob",
-]
+    "HorovodAllgather", "HorovodAllreduce", "HorovodAlltoall", "HorovodBroadcast", "HorovodGroupedAllgather",
+    "HorovodGroupedAllreduce", "HorovodGroupedReducescatter", "HorovodReducescatter",
+]  # fmt: skip
 
 
 class OfItsJob(torch.autograd.Function):
@@ -45,6 +40,8 @@ class OfItsJob(torch.autograd.Function):
         def apply(cls, *arguments: Any) -> Any: ...
 
     def __init_subclass__(cls) -> None:
+        if "forward" not in vars(cls):
+            return
         forward, backward = cls.forward, cls.backward
 
         @functools.wraps(forward)
@@ -59,63 +56,41 @@ class OfItsJob(torch.autograd.Function):
         cls.forward, cls.backward = staticmethod(noting_the_job), staticmethod(in_the_job)  # type: ignore[method-assign]
 
 
-class CompressedGroupedAllreduce(OfItsJob):
-    """Allreduce of a group, without compressor or with one of the core or of the gathered route."""
+class Allreduce(OfItsJob):
+    """Allreduce of a group. The gradients are allreduced as a group, in the same way.
+
+    ``compressor`` is resolved: none, or one of the core or of the gathered route.
+    """
 
     @staticmethod
     def forward(
         ctx: Any,
-        compressor: Any,
         name: str | None,
-        arguments: Any,
+        arguments: ReduceArguments,
+        compressor: Any,
         process_set: ProcessSet,
         *tensors: torch.Tensor,
     ) -> Any:
-        ctx.how = (compressor, None, arguments, process_set)
+        ctx.how = (None, arguments, compressor, process_set)
         return synchronize(
             start_allreduce(tensors, name, arguments, compressor, process_set, grouped=True)
         )
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        return (None, None, None, None, *CompressedGroupedAllreduce.apply(*ctx.how, *gradients))
+        return (None, None, None, None, *Allreduce.apply(*ctx.how, *gradients))
 
 
-class HorovodAllreduce(OfItsJob):
-    """Allreduce of one tensor; its gradient is allreduced with the same op, factors and compressor."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        tensor: torch.Tensor,
-        average: bool | None,
-        name: str | None,
-        op: int | None,
-        prescale_factor: float,
-        postscale_factor: float,
-        *process_set_and_compression: Any,
-    ) -> Any:
-        process_set, compression = (*process_set_and_compression, NoneCompressor)[:2]
-        ctx.op = handle_average_backwards_compatibility(op, average)
-        ctx.factors = (prescale_factor, postscale_factor, process_set, compression)
-        ctx.ignored = (None,) * (5 + len(process_set_and_compression))
-        arguments = reduce_arguments(ctx.op, prescale_factor, postscale_factor)
-        return synchronize(
-            start_allreduce([tensor], name, arguments, resolved(compression), process_set)
-        )
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        reduced = HorovodAllreduce.apply(gradients[0], None, None, ctx.op, *ctx.factors)
-        return reduced, *ctx.ignored
+def _averages(gradients: Sequence[torch.Tensor], process_set: ProcessSet) -> Any:
+    return Allreduce.apply(None, reduce_arguments(Average, 1.0, 1.0), NoneCompressor, process_set, *gradients)
 
 
 class HorovodGroupedAllreduce(OfItsJob):
-    """Allreduce of a group. The gradients are allreduced as a group, with the same op and factors."""
+    """Horovod's arguments for Allreduce."""
 
-    @staticmethod
-    def forward(
-        ctx: Any,
+    @classmethod
+    def apply(
+        cls,
         average: bool | None,
         name: str | None,
         op: int | None,
@@ -124,58 +99,39 @@ class HorovodGroupedAllreduce(OfItsJob):
         process_set: ProcessSet,
         *tensors: torch.Tensor,
     ) -> Any:
-        ctx.op = handle_average_backwards_compatibility(op, average)
-        ctx.factors = (prescale_factor, postscale_factor, process_set)
-        arguments = reduce_arguments(ctx.op, prescale_factor, postscale_factor)
-        return synchronize(
-            start_allreduce(tensors, name, arguments, NoneCompressor, process_set, grouped=True)
-        )
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        reduced = HorovodGroupedAllreduce.apply(None, None, ctx.op, *ctx.factors, *gradients)
-        return (None, None, None, None, None, None, *reduced)
+        arguments = allreduce_arguments(average, op, prescale_factor, postscale_factor)
+        return Allreduce.apply(name, arguments, NoneCompressor, process_set, *tensors)
 
 
-class HorovodAllgather(OfItsJob):
-    """Allgather. The gradient is the average over ranks of the rows that this rank contributed."""
+class HorovodAllreduce(OfItsJob):
+    """Like HorovodGroupedAllreduce, of one tensor."""
 
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> Any:
-        ctx.process_set = process_set
-        ctx.sizes = []
-        return synchronize(start_allgather(tensor, name, process_set, ctx.sizes))
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        averaged = HorovodAllreduce.apply(gradients[0], None, None, Average, 1.0, 1.0, ctx.process_set)
-        return _own_part(averaged, ctx.sizes, ctx.process_set), None, None
-
-
-def _own_part(tensor: torch.Tensor, sizes: list[int], process_set: ProcessSet) -> torch.Tensor:
-    rank = process_set.rank()
-    assert rank is not None
-    return tensor.narrow(0, sum(sizes[:rank]), sizes[rank])
+    @classmethod
+    def apply(cls, tensor: torch.Tensor, *arguments: Any) -> Any:
+        return HorovodGroupedAllreduce.apply(*arguments, tensor)[0]
 
 
 class HorovodGroupedAllgather(OfItsJob):
-    """Allgather of several tensors, with gradients as in HorovodAllgather."""
+    """Allgather. The gradient is the average over ranks of the rows that this rank contributed."""
 
     @staticmethod
     def forward(ctx: Any, name: str | None, process_set: ProcessSet, *tensors: torch.Tensor) -> Any:
-        ctx.process_set = process_set
-        ctx.sizes = [[] for _ in tensors]
-        return synchronize(start_grouped_allgather(tensors, name, process_set, ctx.sizes))
+        ctx.process_set, ctx.sizes = process_set, [[] for _ in tensors]
+        return synchronize(start_allgather(tensors, name, process_set, ctx.sizes, grouped=True))
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        how = (None, None, Average, 1.0, 1.0, ctx.process_set)
-        averaged = HorovodGroupedAllreduce.apply(*how, *gradients)
-        parts = (
-            _own_part(gradient, sizes, ctx.process_set)
-            for gradient, sizes in zip(averaged, ctx.sizes, strict=True)
-        )
-        return (None, None, *parts)
+        rank = ctx.process_set.rank()
+        averages = zip(_averages(gradients, ctx.process_set), ctx.sizes, strict=True)
+        return (None, None, *(mean.narrow(0, sum(sizes[:rank]), sizes[rank]) for mean, sizes in averages))
+
+
+class HorovodAllgather(OfItsJob):
+    """Like HorovodGroupedAllgather, of one tensor."""
+
+    @classmethod
+    def apply(cls, tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> Any:
+        return HorovodGroupedAllgather.apply(name, process_set, tensor)[0]
 
 
 class HorovodBroadcast(OfItsJob):
@@ -190,7 +146,7 @@ class HorovodBroadcast(OfItsJob):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        averaged = HorovodAllreduce.apply(gradients[0], None, None, Average, 1.0, 1.0, ctx.process_set)
+        (averaged,) = _averages(gradients, ctx.process_set)
         return (averaged if basics.rank() == ctx.root_rank else averaged * 0), None, None, None
 
 
@@ -221,39 +177,11 @@ class HorovodAlltoall(OfItsJob):
         return returned, None, None, None
 
 
-class HorovodReducescatter(OfItsJob):
+class HorovodGroupedReducescatter(OfItsJob):
     """Reduce-scatter.
 
     The gradient is the allgather of the gradients, times the factors and, for Sum, the number of ranks.
     """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        tensor: torch.Tensor,
-        name: str | None,
-        op: int,
-        process_set: ProcessSet,
-        prescale_factor: float,
-        postscale_factor: float,
-        *codec: Any,
-    ) -> Any:
-        arguments = reduce_arguments(op, prescale_factor, postscale_factor)
-        ctx.arguments, ctx.process_set = arguments, process_set
-        ctx.ignored = (None,) * (5 + len(codec))
-        native_codec = codec[0] if codec else None
-        return synchronize(
-            start_reducescatter([tensor], name, arguments, native_codec, process_set, grouped=False)
-        )
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        gathered = HorovodAllgather.apply(gradients[0], None, ctx.process_set)
-        return gathered * _scatter_factor(ctx), *ctx.ignored
-
-
-class HorovodGroupedReducescatter(OfItsJob):
-    """Reduce-scatter of several tensors, with gradients as in HorovodReducescatter."""
 
     @staticmethod
     def forward(
@@ -273,10 +201,15 @@ class HorovodGroupedReducescatter(OfItsJob):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         gathered = HorovodGroupedAllgather.apply(None, ctx.process_set, *gradients)
-        factor = _scatter_factor(ctx)
+        ranks = ctx.process_set.size() if ctx.arguments.op == Sum else 1
+        factor = float(ctx.arguments.prescale * ctx.arguments.postscale * ranks)
         return (None, None, None, None, None, None, *(gradient * factor for gradient in gathered))
 
 
-def _scatter_factor(ctx: Any) -> float:
-    ranks = ctx.process_set.size() if ctx.arguments.op == Sum else 1
-    return float(ctx.arguments.prescale * ctx.arguments.postscale * ranks)
+class HorovodReducescatter(OfItsJob):
+    """Like HorovodGroupedReducescatter, of one tensor. ``codec`` is optional."""
+
+    @classmethod
+    def apply(cls, tensor: torch.Tensor, *arguments_and_codec: Any) -> Any:
+        arguments, codec = arguments_and_codec[:5], (*arguments_and_codec[5:], None)[0]
+        return HorovodGroupedReducescatter.apply(*arguments, codec, tensor)[0]

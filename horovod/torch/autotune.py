@@ -29,12 +29,9 @@ from horovod.common.options import BY_VARIABLE
 from horovod.common.process_sets import global_process_set
 from horovod.torch.workloads import OwnKnob, Watched, Workload, space_of
 from horovod.tune.cache import Cache
-from horovod.tune.decision import Decision
 from horovod.tune.report import as_data, table
 from horovod.tune.scores import shares_of
-from horovod.tune.tuner import Agreement, Director, Plan, Tuner
-
-__all__ = ["Tuned", "Tuning", "step_ended", "tuning"]
+from horovod.tune.tuner import Agreement, Decision, Director, Plan, Tuner
 
 _OPERATION = "horovod.tune"
 LAUNCH_STEPS = "HOROVOD_TUNE_LAUNCH_STEPS"
@@ -46,19 +43,24 @@ def is_on() -> bool:
 
 
 class _CoreAgreement:
-    def __init__(self, engine: native.Engine, handle: int) -> None:
-        self._engine, self._handle = engine, handle
+    """An agreement on ``text`` that was started.
+
+    An error is kept until the text is read: other ranks may have left, and only a rank that makes another
+    step needs the answer.
+    """
+
+    def __init__(self, engine: native.Engine, text: str) -> None:
+        self._engine = engine
+        self._error: HorovodInternalError | None = None
+        try:
+            self._handle = engine.tune(_OPERATION, text)
+        except HorovodInternalError as error:
+            self._error = error
 
     def text(self) -> str:
+        if self._error is not None:
+            raise self._error
         return np.from_dlpack(waiting.wait(self._engine, self._handle).buffer()).tobytes().decode()
-
-
-class _NoAgreement:
-    def __init__(self, error: HorovodInternalError) -> None:
-        self._error = error
-
-    def text(self) -> str:
-        raise self._error
 
 
 class _CoreAgreements:
@@ -68,15 +70,7 @@ class _CoreAgreements:
         self._engine = engine
 
     def start(self, text: str) -> Agreement:
-        """Start an agreement on ``text``.
-
-        An error is kept until the text is read: other ranks may have left, and only a rank that makes another
-        step needs the answer.
-        """
-        try:
-            return _CoreAgreement(self._engine, self._engine.tune(_OPERATION, text))
-        except HorovodInternalError as error:
-            return _NoAgreement(error)
+        return _CoreAgreement(self._engine, text)
 
     def latest(self) -> str:
         return self._engine.tuned
@@ -291,11 +285,6 @@ class Tuning:
 def nothing() -> dict[str, Any]:
     """Return the result of ``tuning`` if nothing is tuned."""
     return {"phase": "off", "settings": {}}
-
-
-def step_ended(tuned: Tuned, workload: Callable[[], Workload]) -> None:
-    """Report the end of a step to the tuning of the caller's job. See Tuning."""
-    belongings.own(Tuning).step_ended(tuned, workload)
 
 
 def tuning() -> dict[str, Any]:

@@ -18,10 +18,6 @@ from math import prod
 import torch
 from torch.nn import functional
 
-__all__ = [
-    "Statistics", "count_of", "gradient_sums", "input_gradient", "moments", "normalized", "statistics_dtype",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Statistics:

@@ -2,7 +2,7 @@
 
 It is state_dict()["horovod"] of a DistributedOptimizer, and state_dict() of a CompressionState:
 
-    form           the version of this form, checkpoint_form.FORM; 1 if absent
+    form           the version of this form, FORM; 1 if absent
     rank, size     the position of the rank that saved it among its peers, and their number
     residuals      position -> Residuals.state_dict(): this rank's, or, after ``consolidate``, every rank's
     compressors    parameter -> the memory of its compressor; the same on every rank
@@ -13,42 +13,29 @@ checkpoint.
 
 from __future__ import annotations
 
+import sys
 import warnings
-from collections.abc import Collection, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+import torch
 
 from horovod.common.sentences import facts_of
 from horovod.torch import errors
-from horovod.torch.checkpoint_form import FORM, check_form
 from horovod.torch.compression.memory import Memory
-from horovod.torch.residuals import Residuals
+from horovod.torch.residuals import STAGES, Residuals
 
-__all__ = ["Checkpoint", "Peers"]
+FORM = 1  # raised when older versions could not read the form; older forms stay readable
 
 
-class Peers(Protocol):
-    """The ranks that share a checkpoint. Each has a position among them: 0, 1, ...
+class Peers(NamedTuple):
+    """The ranks that share a checkpoint. Each has a position among them: 0, 1, ..."""
 
-    ``owner`` names the object that the script calls, for warnings: "optimizer".
-    """
-
-    owner: str
-
-    def ranks(self) -> list[int] | None:
-        """Return the ranks of the job in the order of positions; None while unknown."""
-        ...
-
-    def position(self) -> int | None:
-        """Return this rank's position; None if it has none, or the job is over."""
-        ...
-
-    def size(self) -> int | None:
-        """Return the number of peers; None if the job is over."""
-        ...
-
-    def gathered(self, own: Any, at: int) -> list[Any] | None:
-        """Collective. Return all peers' objects by position, at position ``at``; None elsewhere."""
-        ...
+    owner: str  # the object that the script calls, for warnings: "optimizer"
+    ranks: Callable[[], list[int] | None]  # of the job, in the order of positions; None while unknown
+    position: Callable[[], int | None]  # this rank's; None if it has none, or the job is over
+    size: Callable[[], int | None]  # the number of peers; None if the job is over
+    gathered: Callable[[Any, int], list[Any] | None]  # collective: all peers' objects, at one position only
 
 
 class Checkpoint:
@@ -109,8 +96,11 @@ class Checkpoint:
         if self._known_peers is None:
             self._loaded = saved
             return
-        self._check(saved)
         if saved:
+            try:
+                _check_form(saved)
+            except ValueError as error:
+                raise errors.damaged_checkpoint(owner=self._peers.owner, **facts_of(error)) from None
             self._look_around()
         saved = saved or {"size": self._size, "residuals": {}, "compressors": {}}
         self._memory.load_state_dict(saved["compressors"])
@@ -143,13 +133,6 @@ class Checkpoint:
         self._residuals.load_state_dict(None)
         self._everybodys = None
         return had_any
-
-    def _check(self, saved: Any) -> None:
-        try:
-            if saved:
-                check_form(saved)
-        except ValueError as error:
-            raise errors.damaged_checkpoint(owner=self._peers.owner, **facts_of(error)) from None
 
     def consolidate(self, to: int) -> None:
         """Gather every rank's residuals on rank ``to`` of the job. Collective for all peers.
@@ -191,3 +174,82 @@ class Checkpoint:
                 stacklevel=3,
             )
         self.load_state_dict({**part, "residuals": own or {}} if part is not None else None)
+
+
+def _check_form(saved: Any) -> None:
+    """Raise ValueError, with the reason, unless ``saved`` has the form of ``Checkpoint.state_dict()``.
+
+    So a damaged or foreign file fails at loading, not steps later.
+    """
+    if not isinstance(saved, Mapping) or type(saved.get("size")) is not int:
+        raise errors.no_size()
+    form = saved.get("form", 1)  # 0.29.0 writes none
+    if type(form) is not int or not 1 <= form <= FORM:
+        raise errors.unknown_form(form=f"{form!r:.80}", newest=FORM)
+    residuals, compressors = saved.get("residuals"), saved.get("compressors")
+    if not isinstance(residuals, Mapping) or not all(type(rank) is int for rank in residuals):
+        raise errors.no_feedback_by_rank()
+    for state in residuals.values():
+        _check_residuals(state)
+    _check_compressors(compressors)
+
+
+def _check_compressors(compressors: Any) -> None:
+    """Check the form of ``Memory.state_dict()``."""
+    if not isinstance(compressors, Mapping) or not all(
+        isinstance(state, Mapping) for state in compressors.values()
+    ):
+        raise errors.no_compressors()
+    if not all(isinstance(key, str) for state in compressors.values() for key in (*compressors, *state)):
+        raise errors.no_names()
+    for name, state in compressors.items():
+        for value in state.values():
+            if isinstance(value, torch.Tensor) and (wrong := _wrong_with(value)):
+                raise errors.wrong_memory(name=name, wrong=wrong)
+
+
+def _check_residuals(state: Any) -> None:
+    """Check the form of one rank's ``Residuals.state_dict()``."""
+    if not isinstance(state, Mapping) or not isinstance(state.get("parameters"), Mapping):
+        raise errors.no_feedback_by_parameter()
+    scale = state.get("loss_scale", "missing")
+    if scale is not None and not (_is_size(scale) and scale > 0):
+        raise errors.wrong_saved_scale(got=f"{scale!r:.80}")
+    for name, saved in state["parameters"].items():
+        if not isinstance(name, str) or not isinstance(saved, Mapping):
+            raise errors.no_feedback_of(name=name)
+        _check_parameter(name, saved)
+
+
+def _wrong_with(values: torch.Tensor) -> str:
+    """Return why these numbers cannot be used; "" if they can, with any strides."""
+    if values.device.type == "meta":
+        return "without data (on the device meta)"
+    if values.layout != torch.strided or values.is_quantized or values.is_complex():
+        return f"of layout {values.layout} and dtype {values.dtype}, and no plain numbers"
+    return ""
+
+
+def _check_parameter(name: str, saved: Mapping[str, Any]) -> None:
+    counts = [saved.get("count"), saved.get("uses")]
+    for stage in STAGES:
+        match saved.get(stage):
+            case [begin, torch.Tensor() as values]:
+                counts.append(begin)
+                if wrong := _wrong_with(values):
+                    raise errors.wrong_feedback(name=name, wrong=wrong)
+                if values.dim() != 1:
+                    raise errors.wrong_dimensions(name=name, dimensions=values.dim())
+            case _:
+                raise errors.no_stage(name=name, stage=stage)
+    if not all(type(count) is int and 0 <= count < 2**63 for count in counts):
+        raise errors.wrong_counts(name=name, got=f"{counts!r:.200}")
+    usual = saved.get("usual", ())
+    if not isinstance(usual, tuple | list) or not all(_is_size(size) for size in usual):
+        raise errors.wrong_usual(name=name, got=f"{usual!r:.200}")
+
+
+def _is_size(value: Any) -> bool:
+    """Return whether ``value`` is a finite number of at least 0."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 <= value <= sys.float_info.max

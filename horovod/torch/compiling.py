@@ -8,8 +8,6 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
-__all__ = ["breaks_graphs"]
-
 # dynamo recognizes this function when it traces, under any name
 _is_compiling = torch.compiler.is_dynamo_compiling
 P = ParamSpec("P")

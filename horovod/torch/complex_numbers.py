@@ -12,11 +12,7 @@ import torch
 
 from horovod.torch import errors
 from horovod.torch.reduce_ops import OP_NAMES, Average, Sum
-
-__all__ = [
-    "as_given", "as_reals", "as_rows_of_reals", "check_added", "differentiable_reals", "given_back",
-    "real_target",
-]  # fmt: skip
+from horovod.torch.tensors import laid_out
 
 
 def _is_complex(tensor: Any) -> bool:
@@ -55,10 +51,8 @@ def as_given(result: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     if not _is_complex(like):
         return result
     pairs = result.contiguous()
-    given = torch.empty(0, dtype=like.dtype, device=pairs.device)
-    begin = pairs.storage_offset() // 2  # exact: results are aligned to 16 bytes
-    given.set_(pairs.untyped_storage(), begin, pairs.shape[:-1])  # type: ignore[call-overload]
-    return given
+    begin = int(pairs.storage_offset()) * pairs.itemsize  # aligned, as all results
+    return laid_out(pairs.untyped_storage(), begin, pairs.shape[:-1], like)
 
 
 def real_target(

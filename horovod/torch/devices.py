@@ -16,7 +16,7 @@ Tests replace these functions to use tensors in host memory as tensors of an emu
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,12 +24,8 @@ import torch
 from horovod import _native as native
 from horovod.torch import errors
 
-__all__ = [
-    "CPU", "Origin", "check_reached", "common_device", "copy_out", "current_stream", "device_of",
-    "done_future", "follow", "new_future", "new_stream", "order", "torch_device", "torch_stream",
-]
-
 CPU = -1
+_NO_STREAM = contextlib.nullcontext()
 
 
 def device_of(tensor: torch.Tensor) -> int:
@@ -39,13 +35,12 @@ def device_of(tensor: torch.Tensor) -> int:
 
 def check_reached(tensor: torch.Tensor, operation: str) -> None:
     """Raise ValueError if the core cannot reach the tensor's memory."""
-    device = str(tensor.device)
     if tensor.device.type not in ("cpu", "cuda"):
-        raise errors.wrong_place(tensor=operation, device=device)
+        raise errors.wrong_place(tensor=operation, device=str(tensor.device))
     if tensor.is_cuda and torch.version.hip is not None:
-        raise errors.rocm(tensor=operation, device=device)
+        raise errors.rocm(tensor=operation, device=str(tensor.device))
     if device_of(tensor) != CPU and not native.device_library_is_installed():
-        raise errors.built_without_cuda(tensor=operation, device=device)
+        raise errors.built_without_cuda(tensor=operation, device=str(tensor.device))
 
 
 def common_device(tensors: Sequence[torch.Tensor], operation: str) -> int:
@@ -95,7 +90,6 @@ def torch_stream(device: int) -> torch.cuda.Stream | None:
 
 
 def torch_device(device: int) -> torch.device:
-    """Return the torch device of a number that device_of() returned."""
     return torch.device("cpu") if device == CPU else torch.device("cuda", device)
 
 
@@ -109,13 +103,6 @@ def new_future(device: int) -> torch.futures.Future[None]:
     return torch.futures.Future() if device == CPU else torch.futures.Future(devices=[torch_device(device)])
 
 
-def done_future(device: int) -> torch.futures.Future[None]:
-    """Return a future that is complete."""
-    future = new_future(device)
-    future.set_result(None)
-    return future
-
-
 @dataclass(frozen=True)
 class Origin:
     """The origin of an operation: a device, and the stream that was current."""
@@ -125,7 +112,7 @@ class Origin:
 
     @classmethod
     def here(cls, device: int) -> Origin:
-        return cls(device, torch_stream(device))
+        return HOST if device == CPU else cls(device, torch_stream(device))
 
     @classmethod
     def beside(cls, device: int) -> Origin:
@@ -138,19 +125,9 @@ class Origin:
         if caller is not None and self.stream is not None:
             self.stream.wait_stream(caller)
 
-    def synchronize(self) -> None:
-        """Wait until the GPU has finished the work on the stream."""
-        if self.stream is not None:
-            self.stream.synchronize()
-
-    @contextlib.contextmanager
-    def resumed(self) -> Iterator[None]:
-        """Inside the block torch works on that stream."""
-        if self.stream is None:
-            yield
-            return
-        with torch.cuda.stream(self.stream):
-            yield
+    def resumed(self) -> contextlib.AbstractContextManager[object]:
+        """Return a context in which torch works on that stream."""
+        return _NO_STREAM if self.stream is None else torch.cuda.stream(self.stream)
 
     def hand_over(self, tensors: Sequence[torch.Tensor]) -> None:
         """Make the caller's stream wait for this one, and keep ``tensors`` until it has used them."""
@@ -159,3 +136,6 @@ class Origin:
             caller.wait_stream(self.stream)
             for tensor in tensors:
                 tensor.record_stream(caller)
+
+
+HOST = Origin()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -12,12 +12,17 @@ from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.sentences import type_name
 from horovod.torch import errors
+from horovod.torch.checkpoint import Peers
 from horovod.torch.handles import complete_all, synchronize
 from horovod.torch.movements import broadcast_, broadcast_async_
-from horovod.torch.object_exchange import scattered
-from horovod.torch.requests import start_allgather
+from horovod.torch.requests import start_allgather, start_alltoall
 
-__all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
+__all__ = [
+    "allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters", "can_travel",
+    "parameters_of", "peers_in",
+]  # fmt: skip
+
+ROW = 1024  # bytes; pickles that differ by pair of ranks travel as rows, as the number of rows is an int32
 
 
 def broadcast_parameters(
@@ -97,11 +102,12 @@ def broadcast_optimizer_state(
     slots = [_slot(tensor, number) for number, tensor in enumerate(tensors)]
     structure, slots, has_parts = broadcast_object((structure, slots, bool(parts)), root_rank)
     if not is_root:
-        own = _devices_of(optimizer)
+        # by kind ("cuda"), the device of this rank's parameters; root's number may differ
+        own = {each.device.type: each.device for each in reversed(parameters_of(optimizer))}
         tensors = [slot.empty(own.get(slot.kind, slot.kind)) for slot in slots]
     base = type(optimizer).__name__
     complete_all([broadcast_async_(t, root_rank, f"{base}.state.{i}") for i, t in enumerate(tensors)])
-    part = scattered(parts, root_rank) if has_parts else None
+    part = _exchanged(parts, "parts", global_process_set)[root_rank] if has_parts else None
     if not is_root:
         _install_state(optimizer, structure, tensors)
         if reducer is not None:
@@ -112,11 +118,10 @@ def _give_zero_gradients(optimizer: torch.optim.Optimizer, model: torch.nn.Modul
     embeddings = [] if model is None else [m for m in model.modules() if getattr(m, "sparse", False) is True]
     sparse = {weight for embedding in embeddings for weight in embedding.parameters(recurse=False)}
     is_all_sparse = isinstance(optimizer, torch.optim.SparseAdam)
-    for entry in optimizer.param_groups:
-        for parameter in entry["params"]:
-            if parameter.requires_grad and parameter.grad is None:
-                zeros = torch.zeros_like(parameter)
-                parameter.grad = zeros.to_sparse(1) if is_all_sparse or parameter in sparse else zeros
+    for parameter in parameters_of(optimizer):
+        if parameter.requires_grad and parameter.grad is None:
+            zeros = torch.zeros_like(parameter)
+            parameter.grad = zeros.to_sparse(1) if is_all_sparse or parameter in sparse else zeros
 
 
 def _slot(tensor: torch.Tensor, number: int) -> _Slot:
@@ -138,10 +143,9 @@ def _has_room(tensor: torch.Tensor) -> bool:
     return True
 
 
-def _devices_of(optimizer: torch.optim.Optimizer) -> dict[str, torch.device]:
-    """Return, by kind ("cuda"), the device of this rank's parameters. Root's number may differ."""
-    parameters = [p for entry in optimizer.param_groups for p in entry["params"]]
-    return {parameter.device.type: parameter.device for parameter in reversed(parameters)}
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """Return all parameters of an optimizer, in the order of its groups."""
+    return [parameter for entry in optimizer.param_groups for parameter in entry["params"]]
 
 
 def _described_state(optimizer: torch.optim.Optimizer, tensors: list[torch.Tensor]) -> dict[str, Any]:
@@ -149,9 +153,8 @@ def _described_state(optimizer: torch.optim.Optimizer, tensors: list[torch.Tenso
 
     ``tensors`` gets the tensors, for which slots stand in the result.
     """
-    parameters = [p for entry in optimizer.param_groups for p in entry["params"]]
     groups = [{k: v for k, v in entry.items() if k != "params"} for entry in optimizer.param_groups]
-    state = {i: optimizer.state[p] for i, p in enumerate(parameters) if p in optimizer.state}
+    state = {i: optimizer.state[p] for i, p in enumerate(parameters_of(optimizer)) if p in optimizer.state}
     others = {key: s for key, s in optimizer.state.items() if not isinstance(key, torch.Tensor)}
     return {
         "sizes": [len(entry["params"]) for entry in optimizer.param_groups],
@@ -162,28 +165,27 @@ def _described_state(optimizer: torch.optim.Optimizer, tensors: list[torch.Tenso
 
 
 def _without_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
-    if isinstance(value, torch.Tensor):
-        tensors.append(_writable(value.detach()))
+    def slot_of(item: Any) -> Any:
+        if not isinstance(item, torch.Tensor):
+            return item
+        tensors.append(_writable(item.detach()))
         return _slot(tensors[-1], len(tensors) - 1)
-    if isinstance(value, dict):
-        return {key: _without_tensors(item, tensors) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_without_tensors(item, tensors) for item in value]
-    if type(value) is tuple:
-        return tuple(_without_tensors(item, tensors) for item in value)
-    return value
+
+    return _mapped(slot_of, value)
 
 
 def _with_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
-    if isinstance(value, _Slot):
-        return tensors[value.number]
+    return _mapped(lambda item: tensors[item.number] if isinstance(item, _Slot) else item, value)
+
+
+def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
+    """Return nested dicts, lists and tuples with the results of ``function`` for what is in them."""
     if isinstance(value, dict):
-        return {key: _with_tensors(item, tensors) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_with_tensors(item, tensors) for item in value]
-    if type(value) is tuple:
-        return tuple(_with_tensors(item, tensors) for item in value)
-    return value
+        return {key: _mapped(function, item) for key, item in value.items()}
+    if isinstance(value, list) or type(value) is tuple:
+        items = [_mapped(function, item) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    return function(value)
 
 
 def _install_state(
@@ -193,11 +195,11 @@ def _install_state(
     sizes = [len(entry["params"]) for entry in optimizer.param_groups]
     if sizes != structure["sizes"]:
         raise errors.other_parameter_groups(ranks=[basics.rank()], sizes=sizes, roots=structure["sizes"])
-    parameters = [p for entry in optimizer.param_groups for p in entry["params"]]
     for entry, values in zip(
         optimizer.param_groups, _with_tensors(structure["groups"], tensors), strict=True
     ):
         entry.update(values)
+    parameters = parameters_of(optimizer)
     optimizer.state.clear()
     for number, state in _with_tensors(structure["state"], tensors).items():
         optimizer.state[parameters[number]] = state
@@ -224,12 +226,12 @@ def broadcast_object(
 
 def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
     """Return every rank's ``obj``, in the order of ranks. Objects travel by cloudpickle."""
-    sizes: list[int] = []
+    sizes: list[list[int]] = [[]]
     name = name or f"object.{basics.member().next_unnamed(global_process_set)}"
     gathered = cast(
-        torch.Tensor, synchronize(start_allgather(_pickled(obj), name, global_process_set, sizes))
+        torch.Tensor, synchronize(start_allgather([_pickled(obj)], name, global_process_set, sizes))
     )
-    return [cloudpickle.loads(part.numpy().tobytes()) for part in torch.split(gathered, sizes)]
+    return [cloudpickle.loads(part.numpy().tobytes()) for part in torch.split(gathered, sizes[0])]
 
 
 def can_travel(obj: Any) -> bool:
@@ -243,3 +245,30 @@ def can_travel(obj: Any) -> bool:
 
 def _pickled(obj: Any) -> torch.Tensor:
     return torch.frombuffer(bytearray(cloudpickle.dumps(obj)), dtype=torch.uint8)
+
+
+def peers_in(process_set: ProcessSet) -> Peers:
+    """Return the ranks of a process set, as peers of an optimizer's checkpoint."""
+
+    def gathered(own: Any, at: int) -> list[Any] | None:
+        received = _exchanged({at: own}, "residuals", process_set)
+        return received if process_set.rank() == at else None
+
+    return Peers("optimizer", lambda: process_set.ranks, process_set.rank, process_set.size, gathered)
+
+
+def _exchanged(parts: Mapping[int, Any], name: str, process_set: ProcessSet) -> list[Any]:
+    """Send ``parts[i]`` to each rank i of the set, and return the objects received, by rank."""
+    positions = range(process_set.size() or 1)
+    pickled = [cloudpickle.dumps(parts[each]) if each in parts else b"" for each in positions]
+    rows = [-(-len(each) // ROW) for each in pickled]
+    padded = b"".join(each.ljust(count * ROW, b"\0") for each, count in zip(pickled, rows, strict=True))
+    sent = torch.frombuffer(bytearray(padded), dtype=torch.uint8) if padded else torch.ByteTensor()
+    splits = torch.tensor(rows, dtype=torch.int32)
+    handle = start_alltoall(sent.reshape(-1, ROW), splits, f"DistributedOptimizer.{name}", process_set)
+    received, counts = cast(tuple[torch.Tensor, torch.Tensor], synchronize(handle))
+    # A pickle marks its own end, so the padding of its last row is not read.
+    return [
+        cloudpickle.loads(each.numpy().tobytes()) if each.numel() else None
+        for each in torch.split(received, counts.tolist())
+    ]

@@ -24,11 +24,9 @@ from horovod.torch import errors
 from horovod.torch.compression import compressor_name
 from horovod.torch.reduce_ops import OP_NAMES, Average, ReduceArguments
 from horovod.torch.residuals import TensorFeedback, compressed_with
-
-__all__ = ["Contribution", "contribution", "reduced"]
+from horovod.torch.tensors import aligned
 
 LONGEST_HEADER = 1024  # bytes that are read at once; a longer header costs one more copy
-ALIGNMENT = 16  # bytes of the largest element (complex128), to view parts without a copy
 
 
 class Contribution(NamedTuple):
@@ -62,12 +60,12 @@ def contribution(
         "compressor": compressor_name(compressor),
     }
     header = json.dumps({"terms": terms, "codes": [_dtype_name(codes.dtype), list(codes.shape)]}).encode()
-    start = _aligned(8 + len(header))
+    start = aligned(8 + len(header))
     code_bytes = codes.detach().contiguous().reshape(-1).view(torch.uint8)
     head = torch.frombuffer(
         bytearray((len(header).to_bytes(8, "little") + header).ljust(start, b"\0")), dtype=torch.uint8
     )
-    padding = code_bytes.new_zeros(_aligned(code_bytes.numel()) - code_bytes.numel())
+    padding = code_bytes.new_zeros(aligned(code_bytes.numel()) - code_bytes.numel())
     payload = torch.cat([head.to(codes.device), code_bytes, padding])
     return Contribution(label, payload, terms, ctx, compressor)
 
@@ -141,7 +139,7 @@ def _parts_of(payload: torch.Tensor, header: bytes) -> tuple[dict[str, Any], tor
         raise ValueError(f"no terms, or no dtype: {dtype_name!r}")
     if not all(isinstance(size, int) and size >= 0 for size in shape):
         raise ValueError(f"no shape: {shape!r}")
-    start = _aligned(8 + length)
+    start = aligned(8 + length)
     count = math.prod(shape) * dtype.itemsize
     if start + count > payload.numel():
         raise ValueError(f"{payload.numel()} bytes, and codes of {count} bytes from byte {start} on")
@@ -175,7 +173,3 @@ def _check_agreement(label: str, terms_by_rank: list[dict[str, Any]]) -> None:
 
 def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def _aligned(count: int) -> int:
-    return -(-count // ALIGNMENT) * ALIGNMENT

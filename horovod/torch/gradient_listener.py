@@ -26,19 +26,20 @@ from horovod.common.gradient_life import GradientLife, Life, TooManyPasses
 from horovod.common.process_sets import ProcessSet
 from horovod.common.sentences import type_name
 from horovod.torch import errors, shared_parameters
-from horovod.torch.amp import settle_before_unscaling
 from horovod.torch.compiling import breaks_graphs
-from horovod.torch.extra_gradients import ExtraGradients
+from horovod.torch.functions import parameters_of
 from horovod.torch.gradients import GradientReducer, Pending, wait_for_all
 from horovod.torch.missing_gradients import MissingGradients, ask_after_pass, take_part
-from horovod.torch.parameters import Groups, default_name, group_members
+from horovod.torch.parameters import (
+    Groups,
+    WireNames,
+    default_name,
+    group_members,
+    in_order_of_first_rank,
+    suffix_of,
+)
 from horovod.torch.reduce_ops import OP_NAMES, Average
-from horovod.torch.seen_gradient import SeenGradient
-from horovod.torch.step_gradients import StepGradients
-from horovod.torch.wire_names import WireNames, in_order_of_first_rank, suffix_of
-
-__all__ = ["GradientListener", "listening", "listening_here"]
-
+from horovod.torch.step_gradients import ExtraGradients, SeenGradient, StepGradients, Which, all_of_them
 
 # of all jobs, which they outlive
 _all_listening: weakref.WeakSet[GradientListener] = weakref.WeakSet()
@@ -52,26 +53,13 @@ def listening() -> list[GradientListener]:
 
 
 def listening_here() -> list[GradientListener]:
-    """Return the listeners of this job."""
     return [listener for listener in listening() if listener._job is jobs.current()]
 
 
 class GradientListener(torch.optim.Optimizer):
     """A mixin that DistributedOptimizer() places before an optimizer class, which ``super()`` then is.
 
-    Attributes (scripts for Horovod read some of those with an underscore):
-        _parameter_names: the name of each parameter between ranks.
-        _requires_update: the parameters that take part in every step.
-        _life: the state of each gradient.
-        _missing: takes part in the reduction of gradients that this rank lacks, and of further contributions.
-        _step: the gradients of the current step.
-        _handles: the handles of ``_step``, by parameter.
-        _end_of_pass: a weak reference to the callback at the end of the pass; dead if no pass is under way.
-        _groups: the caller's groups, or None.
-        _shared: parameters whose gradients an older optimizer reduces, under another name, for this one too.
-        _lent: by parameter shared with others, the gradient that was reduced for a step, until another comes.
-        _number: see WireNames.
-        _thread: the last thread that used the optimizer, except in backward(), which may use other threads.
+    Scripts for Horovod read some attributes with an underscore.
     """
 
     op: int
@@ -80,21 +68,23 @@ class GradientListener(torch.optim.Optimizer):
     process_set: ProcessSet
     backward_passes_per_step: int
     _reducer: GradientReducer
-    _parameter_names: dict[torch.Tensor, str]
-    _groups: Groups | None
-    _life: GradientLife[torch.Tensor]
-    _missing: MissingGradients
-    _requires_update: set[torch.Tensor]
-    _handles: dict[torch.Tensor, tuple[Pending | None, Any]]
-    _step: StepGradients
-    _end_of_pass: Callable[[], Callable[[], None] | None]
+    _parameter_names: dict[torch.Tensor, str]  # between ranks
+    _groups: Groups | None  # the caller's
+    _life: GradientLife[torch.Tensor]  # the state of each gradient
+    _missing: MissingGradients  # reduces gradients that this rank lacks, and further contributions
+    _requires_update: set[torch.Tensor]  # parameters that take part in every step
+    _handles: dict[torch.Tensor, tuple[Pending | None, Any]]  # those of _step, by parameter
+    _step: StepGradients  # the gradients of the current step
+    _end_of_pass: Callable[[], Callable[[], None] | None]  # a weak reference, dead if no pass is under way
     _wait_in_backward: bool
     _hooks: dict[torch.Tensor, Any]
+    # parameters whose gradients an older optimizer reduces, under another name, for this one too
     _shared: dict[torch.Tensor, weakref.ref[GradientListener]]
+    # by parameter shared with others, the gradient that was reduced for a step, until another comes
     _lent: dict[torch.Tensor, SeenGradient]
     _lent_to_others: set[torch.Tensor]
     _names_of_job: WireNames | None
-    _number: int
+    _number: int  # see parameters.py
     _has_agreed: bool
     _is_settled: bool
     _extra: ExtraGradients | None
@@ -102,7 +92,7 @@ class GradientListener(torch.optim.Optimizer):
     _lost: list[str]
     _active: bool
     _job: jobs.Job
-    _thread: int
+    _thread: int  # the last that used the optimizer, except in backward(), which may use other threads
     _origin: weakref.ref[torch.optim.Optimizer]
     _wrap_again: functools.partial[Any]
 
@@ -113,10 +103,11 @@ class GradientListener(torch.optim.Optimizer):
         """Start to listen to gradients, if other ranks share them. ValueError before init."""
         self._requires_update, self._hooks, self._step = set(), {}, StepGradients()
         self._handles, self._lost, self._end_of_pass = self._step.handles, [], lambda: None
-        self._shared, self._lent, self._lent_to_others, self._is_settled = {}, {}, set(), False
+        self._shared, self._lent, self._lent_to_others = {}, {}, set()
+        self._begin_step()
         self._names_of_job, self._has_agreed = None, False
         self._life = GradientLife(self.backward_passes_per_step)
-        for parameter in self._all_parameters():
+        for parameter in parameters_of(self):
             self._life.add(parameter)
         self._missing = MissingGradients(weakref.proxy(self))
         self._job, self._thread = jobs.current(), threading.get_ident()
@@ -131,7 +122,6 @@ class GradientListener(torch.optim.Optimizer):
             weakref.finalize(self, _remove_hooks, hooks).atexit = False
         if self._active:
             self._listen()
-        settle_before_unscaling()
 
     def _set_id(self) -> int | None:
         return self.process_set.process_set_id
@@ -171,7 +161,7 @@ class GradientListener(torch.optim.Optimizer):
 
     def _listen(self) -> None:
         self._listen_to_new_parameters()
-        trainable = [p for p in self._all_parameters() if p in self._requires_update]
+        trainable = [p for p in parameters_of(self) if p in self._requires_update]
         # New workers of an elastic job make their optimizer while others train, and would wait here.
         if isinstance(self._groups, int) and not is_elastic():
             by_name = {self._parameter_names[parameter]: parameter for parameter in trainable}
@@ -180,11 +170,16 @@ class GradientListener(torch.optim.Optimizer):
         for members in group_members(self._groups, trainable):
             self._life.group(members)
 
+    def _begin_step(self) -> None:
+        """Begin a step that nothing is known of."""
+        self._is_settled = False
+
     def _abandon_step(self) -> None:
         """Forget the current step, as its job has ended."""
+        self._begin_step()
         # reported already, and these gradients are not used
         with contextlib.suppress(Exception):
-            self._finish_all(may_yield=False)
+            self._finish(may_yield=False)
         self._end_of_pass = lambda: None
         self._step.clear()
         self._lent.clear()
@@ -208,10 +203,6 @@ class GradientListener(torch.optim.Optimizer):
                 _remove_hooks(hooks)
                 hooks.clear()
             self._requires_update.clear()
-
-    def _all_parameters(self) -> Iterator[torch.Tensor]:
-        for entry in self.param_groups:
-            yield from entry["params"]
 
     def _listen_to_new_parameters(self) -> None:
         """Hook parameters that are trainable and have no hook: the added and unfrozen ones, at first all."""
@@ -305,7 +296,7 @@ class GradientListener(torch.optim.Optimizer):
     def _has_been_zeroed(self, parameter: torch.Tensor) -> bool:
         """Return whether model.zero_grad(), which has no hook, discarded an incomplete accumulation."""
         is_waiting = self._life.of(parameter) is Life.WAITING
-        return is_waiting and not self._step.was_only_added_to(parameter)
+        return is_waiting and not self._step.seen[parameter].was_only_added_to(parameter)
 
     def _begin_pass(self) -> None:
         """Begin a backward pass, at its first gradient. Passes of reentrant checkpoints lie within it.
@@ -333,13 +324,10 @@ class GradientListener(torch.optim.Optimizer):
         if any(reduction is not None for reduction, _ in self._handles.values()):
             self._forget_reduced(self._has_gone)
 
-    def _is_in_pass(self) -> bool:
-        return self._end_of_pass() is not None
-
     def _finish_pass(self) -> None:
         """Wait for started reductions. Skip one if its other ranks wait for this rank elsewhere."""
         try:
-            self._finish_all(may_yield=True)
+            self._finish(may_yield=True)
         except BaseException:
             self._forget_reduced()
             raise
@@ -348,10 +336,7 @@ class GradientListener(torch.optim.Optimizer):
         """In a step, wait for what all ranks have started by now. Further contributions are settled later."""
         self._finish(may_yield=False, which=lambda parameter: not self._missing.is_further(parameter))
 
-    def _finish_all(self, may_yield: bool) -> None:
-        self._finish(may_yield, which=lambda parameter: True)
-
-    def _finish(self, may_yield: bool, which: Callable[[torch.Tensor], bool]) -> None:
+    def _finish(self, may_yield: bool, which: Which = all_of_them) -> None:
         """Wait for reductions under way. RuntimeError if the script has changed gradients meanwhile."""
         changed = self._step.finish(may_yield, self._on_reduced, which)
         if changed:
@@ -380,7 +365,7 @@ class GradientListener(torch.optim.Optimizer):
             with_op="" if self.op == Average else f" with op={OP_NAMES[self.op]}",
         )
 
-    def _forget_reduced(self, which: Callable[[torch.Tensor], bool] = lambda parameter: True) -> None:
+    def _forget_reduced(self, which: Which = all_of_them) -> None:
         """Start the step again for parameters that are not being reduced: the script has skipped it."""
         for parameter in self._step.take_rested(which):
             self._life.forget(parameter)
@@ -451,7 +436,7 @@ class GradientListener(torch.optim.Optimizer):
             self._reducer.step_ended("optimizer", self._trained)
 
     def _trained(self) -> tuple[str, Sequence[torch.Tensor]]:
-        return type(self).__name__, list(self._all_parameters())
+        return type(self).__name__, parameters_of(self)
 
 
 def _hook_for(reference: weakref.ref[GradientListener]) -> Callable[[torch.Tensor], None]:
@@ -469,7 +454,7 @@ def _hook_for(reference: weakref.ref[GradientListener]) -> Callable[[torch.Tenso
 
 def _end_pass() -> None:
     """End a pass for all optimizers that it has reached. All ask before any waits, to avoid a deadlock."""
-    ending = [listener for listener in listening_here() if listener._is_in_pass()]
+    ending = [listener for listener in listening_here() if listener._end_of_pass() is not None]
     for listener in ending:
         listener._end_of_pass = lambda: None
     ended = [listener for listener in ending if listener._wait_in_backward]

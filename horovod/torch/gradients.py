@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,14 +12,12 @@ from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch import errors
 from horovod.torch.compression import Compression, Rules, short_name
-from horovod.torch.handles import operation_of, synchronize, wait_or_yield
+from horovod.torch.functions import peers_in
+from horovod.torch.handles import operation_of, synchronize
 from horovod.torch.movements import start_sparse_allreduce
-from horovod.torch.object_exchange import ProcessSetPeers
 from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, Max, ReduceArguments, Sum, reduce_arguments
 from horovod.torch.reduction import Gradient, Reduction
 from horovod.torch.submission import start_allreduce
-
-__all__ = ["GradientReducer", "Pending", "Wait", "wait_for_all"]
 
 Wait = Callable[[], object]
 Entry = tuple[str, torch.Tensor, torch.Tensor]  # name, parameter, tensor that is reduced for it
@@ -64,7 +62,7 @@ class Pending:
             self.is_over = True
             raise
         self.is_over = True
-        self.is_completed = any(operation.is_completed for operation in self._operations)
+        self.is_completed = any([operation.is_completed for operation in self._operations])
         self._operations.clear()  # frees their tensors
 
     def wait_or_yield(self) -> bool:
@@ -72,7 +70,7 @@ class Pending:
 
         Or return False if ranks whose part is missing wait for something that this rank does later.
         """
-        return self.is_over or all(wait_or_yield(handle) for handle in self.handles)
+        return self.is_over or all(each.complete_or_yield() for each in self._operations)
 
 
 class GradientReducer(Reduction):
@@ -96,7 +94,7 @@ class GradientReducer(Reduction):
         has_sparse_gradients: bool = False,
     ) -> None:
         is_of_all = process_set is global_process_set  # a subset of ranks could not agree on settings
-        super().__init__(Rules(compression), ProcessSetPeers(process_set), is_tuned=is_of_all)
+        super().__init__(Rules(compression), peers_in(process_set), is_tuned=is_of_all)
         self.op = op
         self.sparse_as_dense = sparse_as_dense
         self.in_flight: set[int] = set()
@@ -157,9 +155,11 @@ class GradientReducer(Reduction):
         """
         parts: list[Pending] = []
         dense: list[Entry] = []
-        with waiting_on_failure(parts):
+        try:
             for name, parameter in zip(names, parameters, strict=True):
-                gradient = _gradient_of(name, parameter)
+                gradient = parameter.grad
+                if gradient is None:  # a hook that ran before the optimizer's own has removed it
+                    raise errors.no_gradient(tensor=name, ranks=[basics.rank()])
                 if gradient.is_sparse:
                     self._sparse_dims[parameter] = gradient.sparse_dim()
                 if gradient.is_sparse and not self.sparse_as_dense:
@@ -168,6 +168,9 @@ class GradientReducer(Reduction):
                     dense.append((name, parameter, gradient.to_dense() if gradient.is_sparse else gradient))
             if dense or not parts:
                 parts.append(self.start_dense(dense, grouped, again))
+        except BaseException:
+            _wait_after_failure(parts)
+            raise
 
         def give_back_sparse() -> None:
             for _, parameter, gradient in dense:
@@ -184,9 +187,12 @@ class GradientReducer(Reduction):
         for number, entry in enumerate(entries):
             compressor = self.compressor_of(*entry[:2])
             alike.setdefault(id(compressor) if grouped else number, (compressor, []))[1].append(entry)
-        with waiting_on_failure(parts):
+        try:
             for compressor, members in alike.values():
                 parts.append(self._start_alike(members, compressor, grouped, again))
+        except BaseException:
+            _wait_after_failure(parts)
+            raise
         return Pending.of_all(parts)
 
     def _start_alike(self, entries: Sequence[Entry], compressor: Any, grouped: bool, again: int) -> Pending:
@@ -211,21 +217,16 @@ class GradientReducer(Reduction):
 
     def agree_on(self, number: int) -> tuple[int, int]:
         """Collective. Return the smallest and the largest of all ranks' numbers."""
-        value = torch.tensor([-number, number])
-        name = "DistributedOptimizer.names"
-        arguments = reduce_arguments(Max, 1.0, 1.0)
-        handle = start_allreduce([value], name, arguments, Compression.none, self._process_set, into=[value])
-        synchronize(handle)
+        value = self._reduced("names", torch.tensor([-number, number]), reduce_arguments(Max, 1.0, 1.0))
         return -int(value[0]), int(value[1])
 
     def reduced_loss(self, loss: Any) -> torch.Tensor:
         """Return a closure's loss (a tensor of one element, or a number), reduced as gradients are."""
-        value = torch.as_tensor(loss).detach().clone()
-        name = "DistributedOptimizer.loss"
-        handle = start_allreduce(
-            [value], name, self._arguments, Compression.none, self._process_set, into=[value]
-        )
-        synchronize(handle)
+        return self._reduced("loss", torch.as_tensor(loss).detach().clone(), self._arguments)
+
+    def _reduced(self, what: str, value: torch.Tensor, arguments: ReduceArguments) -> torch.Tensor:
+        name, process_set = f"DistributedOptimizer.{what}", self._process_set
+        synchronize(start_allreduce([value], name, arguments, Compression.none, process_set, into=[value]))
         return value
 
     def _start_sparse(
@@ -239,13 +240,6 @@ class GradientReducer(Reduction):
             parameter.grad = finish()
 
         return Pending(handles, wait)
-
-
-def _gradient_of(name: str, parameter: torch.Tensor) -> torch.Tensor:
-    """Return the gradient. ValueError if a hook that ran before the optimizer's own has removed it."""
-    if parameter.grad is None:
-        raise errors.no_gradient(tensor=name, ranks=[basics.rank()])
-    return parameter.grad
 
 
 def _check_not_added(op: int, compressor: Any, said: str) -> None:
@@ -281,12 +275,7 @@ def wait_for_all(waits: Sequence[Wait]) -> None:
             del failure  # breaks the reference cycle with this frame
 
 
-@contextlib.contextmanager
-def waiting_on_failure(parts: Sequence[Pending]) -> Iterator[None]:
-    """If the block fails, wait for the reductions started in it, which no other code knows."""
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(Exception):  # the block's own failure is raised instead
-            wait_for_all([part.wait for part in parts])
-        raise
+def _wait_after_failure(parts: Sequence[Pending]) -> None:
+    """Wait for reductions that no other code knows, because a later one could not be started."""
+    with contextlib.suppress(Exception):  # the caller raises the first failure
+        wait_for_all([part.wait for part in parts])

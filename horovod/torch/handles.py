@@ -21,45 +21,31 @@ from horovod.common.exceptions import HorovodInternalError
 from horovod.torch import devices, errors, storage
 from horovod.torch.compiling import breaks_graphs
 
-__all__ = [
-    *("Operation", "Output", "abandon", "complete_all", "is_done_within", "operation_of", "poll", "register"),
-    *("starting", "synchronize", "together", "wait_or_yield"),
-]
-
 Output = torch.Tensor | tuple[torch.Tensor, ...] | None
 
 
-@dataclass
+@dataclass(slots=True)
 class Operation:
-    """Requests handed to the engine as one operation, and how to make its output of their results.
-
-    Attributes:
-        steppers: parts that take several requests, one after the other.
-        origin: the device and stream on which it was started.
-        lent: the tensors whose memory the caller can still reach, with their addresses.
-        written: the lent tensors that are written in place.
-        label: the operation's name in errors.
-    """
+    """Requests handed to the engine as one operation, and how to make its output of their results."""
 
     engine: native.Engine
     waits: list[int] = field(default_factory=list)
     tensors: list[torch.Tensor] = field(default_factory=list)
-    steppers: list[waiting.Stepper] = field(default_factory=list)
+    steppers: list[waiting.Stepper] = field(default_factory=list)  # take several requests, one by one
     results: list[native.Result] = field(default_factory=list)
     finish: Callable[[list[native.Result]], Output] = lambda results: None
-    origin: devices.Origin = field(default_factory=devices.Origin)
-    label: str = ""
-    lent: list[tuple[torch.Tensor, int]] = field(default_factory=list)
-    written: list[torch.Tensor] = field(default_factory=list)
+    origin: devices.Origin = devices.HOST  # where it was started
+    label: str = ""  # the name in errors
+    lent: list[tuple[torch.Tensor, int]] = field(default_factory=list)  # the caller reaches; with addresses
+    written: list[torch.Tensor] = field(default_factory=list)  # of the lent, those written in place
 
     @property
     def is_completed(self) -> bool:
         """Return whether a rank lacked the gradient, and took part because others did. Known at the end."""
         parts: list[waiting.Stepper | native.Result] = [*self.steppers, *self.results]
-        return any(part.is_completed for part in parts)
+        return any([part.is_completed for part in parts])
 
     def lend(self, label: str, read: Sequence[torch.Tensor], written: Sequence[torch.Tensor] = ()) -> None:
-        """Lend the memory of these tensors to the core."""
         self.label = label
         self.lent += [(tensor, tensor.data_ptr()) for tensors in (read, written) for tensor in tensors]
         if written:
@@ -90,8 +76,10 @@ class Operation:
             for stepper in self.steppers:
                 waiting.finish(stepper)
             output = self.finish(self.results)
-        given = [] if output is None else [output] if isinstance(output, torch.Tensor) else list(output)
-        self.origin.hand_over([tensor for tensor in given if devices.device_of(tensor) == self.origin.device])
+        if output is not None and self.origin.stream is not None:
+            given = [output] if isinstance(output, torch.Tensor) else output
+            device = self.origin.device
+            self.origin.hand_over([tensor for tensor in given if devices.device_of(tensor) == device])
         return output
 
     def complete_or_yield(self) -> bool:
@@ -105,12 +93,13 @@ class Operation:
 class _InFlight:
     """The operations of a job by their handles, and abandoned operations, for which no caller waits.
 
-    Abandoned operations keep their tensors alive. All are forgotten when the job ends.
+    Abandoned operations keep their tensors alive. All are forgotten when the job ends. Thread-safe: one call
+    of a dict is atomic, and the list is changed under the lock.
     """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
         self.operations: dict[int, Operation] = {}
+        self.lock = threading.Lock()
         self.abandoned: list[Operation] = []
 
 
@@ -123,16 +112,15 @@ def _in_flight() -> _InFlight:
 
 
 def register(operation: Operation) -> int:
-    """Register an operation in flight, and return its handle."""
-    flight = _in_flight()
-    with flight.lock:
-        handle = next(_numbers)
-        flight.operations[handle] = operation
+    handle = next(_numbers)
+    _in_flight().operations[handle] = operation
     return handle
 
 
 def abandon(operation: Operation) -> None:
-    """Keep the tensors of an operation that failed in part, as other requests may be under way."""
+    """Keep the tensors of an operation that failed in part, if other requests may be under way."""
+    if not operation.waits:
+        return
     flight = _in_flight()
     with flight.lock:
         flight.abandoned[:] = [other for other in flight.abandoned if not _is_over(other)] + [operation]
@@ -146,17 +134,6 @@ def _is_over(operation: Operation) -> bool:
         with contextlib.suppress(HorovodInternalError):  # the operation was abandoned because of an error
             operation.engine.wait(wait)
     return True
-
-
-@contextlib.contextmanager
-def starting(operation: Operation) -> Iterator[None]:
-    """If making requests fails inside the block, keep the tensors of those already made."""
-    try:
-        yield
-    except BaseException:
-        if operation.waits:
-            abandon(operation)
-        raise
 
 
 @contextlib.contextmanager
@@ -176,9 +153,7 @@ def poll(handle: int) -> bool:
     ValueError on an unknown handle; HorovodInternalError in a forked child.
     """
     jobs.refuse_forked()  # before any lock is taken, whose owner may not exist in the child
-    flight = _in_flight()
-    with flight.lock:
-        operation = flight.operations.get(handle)
+    operation = operation_of(handle)
     if operation is None:
         raise errors.not_in_flight(handle=handle)
     waiting.advance_all()
@@ -194,41 +169,24 @@ def synchronize(handle: int) -> Output:
     failed, and in a forked child.
     """
     jobs.refuse_forked()  # as in poll
-    flight = _in_flight()
-    with flight.lock:
-        operation = flight.operations.pop(handle, None)
+    in_flight = _in_flight().operations
+    operation = in_flight.pop(handle, None)
     if operation is None:
         return None
     try:
         return operation.complete()
     except KeyboardInterrupt:
-        with flight.lock:
-            flight.operations[handle] = operation  # can be waited for again
+        in_flight[handle] = operation  # can be waited for again
         raise
     except BaseException:
         del operation.waits[:1]  # the engine forgets the request that failed
-        if operation.waits:
-            abandon(operation)
+        abandon(operation)
         raise
 
 
 def operation_of(handle: int) -> Operation | None:
     """Return the operation of a handle; None unless it is in flight."""
-    flight = _in_flight()
-    with flight.lock:
-        return flight.operations.get(handle)
-
-
-def wait_or_yield(handle: int) -> bool:
-    """Wait until ``synchronize`` would return at once, and return True.
-
-    Or return False if other ranks will start the operation only after something that this caller does later,
-    so that the wait would not end. True for an unknown handle.
-    """
-    flight = _in_flight()
-    with flight.lock:
-        operation = flight.operations.get(handle)
-    return operation is None or operation.complete_or_yield()
+    return _in_flight().operations.get(handle)
 
 
 def is_done_within(handle: int, seconds: float) -> bool:
@@ -236,9 +194,7 @@ def is_done_within(handle: int, seconds: float) -> bool:
 
     For threads that do nothing else; see waiting.has_result_within. True for an unknown handle.
     """
-    flight = _in_flight()
-    with flight.lock:
-        operation = flight.operations.get(handle)
+    operation = operation_of(handle)
     if operation is None:
         return True
     deadline = time.monotonic() + seconds

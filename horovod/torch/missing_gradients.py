@@ -21,15 +21,9 @@ from horovod.common.basics import basics
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.gradient_life import Decision, GradientLife
 from horovod.common.process_sets import ProcessSet
-from horovod.torch import before_accumulation
 from horovod.torch.gradients import GradientReducer
 from horovod.torch.reduce_ops import Average, Sum
-from horovod.torch.step_gradients import StepGradients
-
-__all__ = [
-    *("MissingGradients", "Question", "Subject"),
-    *("ask", "ask_after_pass", "take_part"),
-]
+from horovod.torch.step_gradients import StepGradients, call_before_accumulation
 
 _numbers = itertools.count()  # numbers the questions of this process
 
@@ -47,26 +41,18 @@ class _Optimizer(Protocol):
 
     def _takes_part(self, parameter: torch.Tensor) -> bool: ...
     def _start_after_streams(self, members: list[torch.Tensor]) -> None: ...
-    def _finish_all(self, may_yield: bool) -> None: ...
+    def _finish(self, may_yield: bool) -> None: ...
     def _beside(self) -> Sequence[_Optimizer]: ...
 
 
 class Subject(NamedTuple):
-    """A gradient, or a group of gradients, that a rank asks about.
+    """A gradient, or a group of gradients, that a rank asks about."""
 
-    Attributes:
-        of: the owner.
-        name: the operation that reduces it, on all ranks.
-        take_part: called if another rank has started it, or has a part of it.
-        has_part: this rank has a part of it.
-        is_unit: its gradients have not been started in this step.
-    """
-
-    of: MissingGradients
-    name: str
-    take_part: Callable[[], None]
-    has_part: bool = False
-    is_unit: bool = False
+    of: MissingGradients  # the owner
+    name: str  # of the operation that reduces it, on all ranks
+    take_part: Callable[[], None]  # called if another rank has started it, or has a part of it
+    has_part: bool = False  # this rank has a part of it
+    is_unit: bool = False  # its gradients have not been started in this step
 
 
 class Question(NamedTuple):
@@ -167,23 +153,18 @@ class MissingGradients:
     """The missing gradients of one optimizer, which may be a weak proxy.
 
     Only sums and averages can be completed, as zeros change any other result.
-
-    Attributes:
-        set_aside: by parameter with a further contribution under way, the gradient that it is added to.
-        hooks: by parameter that this rank has lacked once, the hook that sets its gradient aside.
-        filled: parameters whose gradient is zeros in this step.
-        is_incomplete: all ranks know that no rank had some gradient in a pass of this step.
     """
 
     def __init__(self, optimizer: _Optimizer) -> None:
         self._of = optimizer
+        # by parameter with a further contribution under way, the gradient that it is added to
         self.set_aside: dict[torch.Tensor, torch.Tensor] = {}
+        # by parameter that this rank has lacked once, the hook that sets its gradient aside
         self.hooks: dict[torch.Tensor, Any] = {}
-        self.filled: set[torch.Tensor] = set()
-        self.is_incomplete = False
+        self.filled: set[torch.Tensor] = set()  # parameters whose gradient is zeros in this step
+        self.is_incomplete = False  # all ranks know that no rank had some gradient in a pass of this step
 
     def process_set(self) -> ProcessSet:
-        """Return the ranks that share the optimizer."""
         return self._of.process_set
 
     def lacking(self, is_due: bool) -> list[Subject]:
@@ -230,7 +211,7 @@ class MissingGradients:
         """Take part with zeros, or with an incomplete accumulation."""
         for member in members:
             if member not in self.hooks and member.requires_grad:
-                self.hooks[member] = before_accumulation.register(self, member)
+                self.hooks[member] = call_before_accumulation(self, member)
             if member.grad is None:
                 self._of._reducer.fill_missing(member)
                 self.filled.add(member)
@@ -322,11 +303,10 @@ class MissingGradients:
             of_others = [subject for other in others for subject in other._missing.further()]
             take_part(ask([all_ranks, *self.lacking(is_due), *of_others], ends=True), may_yield=not is_due)
             for optimizer in (self._of, *others):
-                optimizer._finish_all(may_yield=not is_due)
+                optimizer._finish(may_yield=not is_due)
             is_over = not under_way
 
     def end_step(self) -> None:
-        """Begin the next step."""
         self.set_aside.clear()
         self.filled.clear()
         self.is_incomplete = False

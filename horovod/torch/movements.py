@@ -22,19 +22,13 @@ from horovod.torch.autograd import (
 from horovod.torch.compiling import breaks_graphs
 from horovod.torch.handles import synchronize
 from horovod.torch.reduce_ops import Average, Sum
-from horovod.torch.requests import (
-    start_allgather,
-    start_alltoall,
-    start_barrier,
-    start_broadcast,
-    start_grouped_allgather,
-)
+from horovod.torch.requests import start_allgather, start_alltoall, start_barrier, start_broadcast
 from horovod.torch.tensors import check_averaged
 
 __all__ = [
     "allgather", "allgather_async", "alltoall", "alltoall_async", "barrier", "broadcast", "broadcast_",
     "broadcast_async", "broadcast_async_", "grouped_allgather", "grouped_allgather_async", "join",
-    "sparse_allreduce_async", "start_sparse_allreduce",
+    "sparse_allreduce_async",
 ]  # fmt: skip
 
 
@@ -97,7 +91,7 @@ def allgather_async(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """Start an allgather. ``synchronize`` of the handle returns the concatenation. Not differentiable."""
-    return start_allgather(tensor, name, process_set)
+    return start_allgather([tensor], name, process_set)
 
 
 @breaks_graphs
@@ -119,7 +113,7 @@ def grouped_allgather_async(
 
     Not differentiable.
     """
-    return start_grouped_allgather(tensors, name, process_set)
+    return start_allgather(tensors, name, process_set, grouped=True)
 
 
 @breaks_graphs

@@ -26,19 +26,16 @@ from horovod.common.sentences import type_name
 from horovod.torch import errors, shared_parameters
 from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
 from horovod.torch.compiling import breaks_graphs
+from horovod.torch.complex_numbers import check_added
 from horovod.torch.compression import UNSET, CompressorLike
-from horovod.torch.extra_gradients import ExtraGradients
+from horovod.torch.functions import parameters_of
 from horovod.torch.gradient_listener import GradientListener
 from horovod.torch.gradients import GradientReducer
 from horovod.torch.missing_gradients import Subject
 from horovod.torch.optimizer_front import OptimizerFront
-from horovod.torch.parameters import (
-    check_added_parameters,
-    checked_groups,
-    checked_passes,
-    parameter_names,
-)
+from horovod.torch.parameters import checked_groups, checked_passes, parameter_names
 from horovod.torch.reduce_ops import Adasum, Average
+from horovod.torch.step_gradients import ExtraGradients
 
 __all__ = ["DistributedOptimizer"]
 
@@ -56,9 +53,9 @@ class _DistributedOptimizer(OptimizerFront):
     _synchronized: bool
     _should_synchronize: bool
 
-    def _begin(self) -> None:
+    def _begin_step(self) -> None:
+        super()._begin_step()
         self._synchronized, self._should_synchronize = False, True
-        super()._begin()
 
     def _start(self, members: list[torch.Tensor]) -> None:
         names = [self._parameter_names[member] for member in members]
@@ -182,16 +179,6 @@ class _DistributedOptimizer(OptimizerFront):
 
         return closure_and_synchronize
 
-    def _abandon_step(self) -> None:
-        self._synchronized, self._should_synchronize, self._is_settled = False, True, False
-        super()._abandon_step()
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._synchronized, self._should_synchronize, self._is_settled = False, True, False
-        super().load_state_dict(state_dict)
-
-    load_state_dict.__doc__ = OptimizerFront.load_state_dict.__doc__
-
 
 def DistributedOptimizer(
     optimizer: OptimizerT,
@@ -260,9 +247,9 @@ def DistributedOptimizer(
     reducer = GradientReducer(op, factor, compression, sparse_as_dense, process_set, is_sparse)
     names = parameter_names(optimizer.param_groups, named_parameters)
     reducer.rules.check_names(names.values())
-    check_added_parameters(names, op)
-    parameters = [p for entry in optimizer.param_groups for p in entry["params"]]
-    checked = checked_groups(groups, num_groups, parameters)
+    for parameter, name in names.items():
+        check_added(parameter, f"DistributedOptimizer, gradient of {name!r}", op)
+    checked = checked_groups(groups, num_groups, parameters_of(optimizer))
 
     wrapped = _wrapped(optimizer, _front_for(op))
     wrapped.op, wrapped.gradient_predivide_factor = op, factor
@@ -299,7 +286,6 @@ def _check_options(op: int, gradient_predivide_factor: float, unused: str, skip_
 
 
 def _front_for(op: int) -> type[GradientListener]:
-    """Return the class to place before the user's."""
     if op != Adasum or (basics.size() == 1 and not is_elastic()):
         return _DistributedOptimizer
     if not util.num_rank_is_power_2(basics.size()):

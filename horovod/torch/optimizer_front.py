@@ -1,22 +1,37 @@
-"""The methods of all distributed optimizers other than the step: zero_grad, checkpoints, copies."""
+"""The methods of all distributed optimizers other than the step: zero_grad, checkpoints, copies.
+
+PyTorch's GradScaler waits for reductions before it unscales gradients. It changes gradients in place without
+raising their versions, so the change cannot be detected later. This module wraps both methods that do so:
+``torch.amp.GradScaler.unscale_``, which ``step`` calls if the script has not, and ``_check_inf_per_device``,
+for optimizers that unscale by themselves (``fused=True``). Both take the optimizer as their first argument.
+"""
 
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import threading
 from typing import Any
 
+import torch
+
+from horovod.common.elastic import is_elastic
 from horovod.torch import errors, shared_parameters
 from horovod.torch.compiling import breaks_graphs
 from horovod.torch.gradient_listener import GradientListener
 from horovod.torch.parameters import checked_passes
 
-__all__ = ["OptimizerFront"]
+UNSCALING = ("unscale_", "_check_inf_per_device")
 
 
 class OptimizerFront(GradientListener):
     """A mixin placed before the user's optimizer class; ``super()`` of a subclass is that class."""
+
+    def _begin(self) -> None:
+        super()._begin()
+        if self._active or is_elastic():
+            settle_before_unscaling()
 
     @breaks_graphs
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
@@ -52,6 +67,7 @@ class OptimizerFront(GradientListener):
 
         Residuals start again from zero unless the checkpoint has this rank's, of the same number of ranks.
         """
+        self._begin_step()
         self._wait()
         super().load_state_dict(state_dict)
         self._reducer.checkpoint.load_state_dict(state_dict.get("horovod"), self._parameter_names.values())
@@ -110,3 +126,23 @@ def _own_attributes(cls: type) -> set[str]:
     """Return the instance attributes that are not the wrapped optimizer's."""
     ours = (base for base in cls.__mro__ if issubclass(base, GradientListener))
     return {"step", *(name for base in ours for name in inspect.get_annotations(base))}
+
+
+def settle_before_unscaling() -> None:
+    """Make all scalers wait for a DistributedOptimizer's gradients. Idempotent."""
+    for name in UNSCALING:
+        original = getattr(torch.amp.GradScaler, name)
+        if not hasattr(original, "_horovod_original"):
+            setattr(torch.amp.GradScaler, name, _settling(original))
+
+
+def _settling(original: Any) -> Any:
+    @functools.wraps(original)
+    def settle_first(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        settle = getattr(optimizer, "_before_unscaling", None)
+        if settle is not None and scaler.is_enabled():
+            settle()
+        return original(scaler, optimizer, *args, **kwargs)
+
+    settle_first._horovod_original = original  # type: ignore[attr-defined]
+    return settle_first

@@ -8,11 +8,6 @@ from typing import NamedTuple
 from horovod.common.util import get_average_backwards_compatibility_fun
 from horovod.torch import errors
 
-__all__ = [
-    "Adasum", "Average", "Max", "Min", "Product", "ReduceArguments", "Sum",
-    "handle_average_backwards_compatibility", "reduce_arguments",
-]
-
 Average = 0
 Sum = 1
 Adasum = 2
@@ -38,3 +33,10 @@ def reduce_arguments(op: int, prescale: float, postscale: float) -> ReduceArgume
     if op not in (Average, Sum, Adasum, Min, Max, Product):
         raise errors.no_operation(value=op)
     return ReduceArguments(int(op), float(prescale), float(postscale))
+
+
+def allreduce_arguments(
+    average: bool | None, op: int | None, prescale: float, postscale: float
+) -> ReduceArguments:
+    """As reduce_arguments; ``average`` is the deprecated predecessor of ``op``, and Average the default."""
+    return reduce_arguments(handle_average_backwards_compatibility(op, average), prescale, postscale)

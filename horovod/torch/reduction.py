@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from horovod.common import belongings
 from horovod.common.process_sets import ProcessSet
 from horovod.torch import autotune
 from horovod.torch.checkpoint import Checkpoint, Peers
@@ -23,8 +24,6 @@ from horovod.torch.reduce_ops import ReduceArguments
 from horovod.torch.residuals import Residuals
 from horovod.torch.submission import Kept, start_allreduce
 from horovod.torch.workloads import NONE, Workload, compression_knob, weakly
-
-__all__ = ["Gradient", "Reduction"]
 
 
 class Gradient(NamedTuple):
@@ -39,7 +38,6 @@ class Gradient(NamedTuple):
     source: torch.Tensor | None = None
 
     def fill(self) -> None:
-        """Copy ``source`` into ``tensor``."""
         if self.source is not None:
             self.tensor.copy_(self.source)
 
@@ -140,4 +138,4 @@ class Reduction:
             compressors = sorted(set(map(compressor_name, self.rules.compressors)))
             return Workload(face, *trained(), ", ".join(compressors), self.tuned.knobs)
 
-        autotune.step_ended(self.tuned, workload)
+        belongings.own(autotune.Tuning).step_ended(self.tuned, workload)

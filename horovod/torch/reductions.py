@@ -15,17 +15,12 @@ import torch
 
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch import errors
-from horovod.torch.autograd import (
-    CompressedGroupedAllreduce,
-    HorovodAllreduce,
-    HorovodGroupedReducescatter,
-    HorovodReducescatter,
-)
+from horovod.torch.autograd import Allreduce, HorovodGroupedReducescatter, OfItsJob
 from horovod.torch.compiling import breaks_graphs
 from horovod.torch.complex_numbers import as_rows_of_reals, check_added, differentiable_reals
 from horovod.torch.compression import Compression, CompressorLike, around_autograd, codec_for, of_one_call
 from horovod.torch.handles import synchronize
-from horovod.torch.reduce_ops import Average, handle_average_backwards_compatibility, reduce_arguments
+from horovod.torch.reduce_ops import Average, ReduceArguments, allreduce_arguments, reduce_arguments
 from horovod.torch.requests import start_reducescatter
 from horovod.torch.submission import start_allreduce
 
@@ -38,19 +33,24 @@ __all__ = [
 
 def _start(
     tensors: Sequence[torch.Tensor],
-    average: bool | None,
     name: str | None,
-    op: int | None,
-    factors: tuple[float, float],
+    arguments: ReduceArguments,
     process_set: ProcessSet,
     compression: CompressorLike,
-    **how: bool,
+    *,
+    in_place: bool = False,
+    grouped: bool = False,
 ) -> int:
-    arguments = reduce_arguments(handle_average_backwards_compatibility(op, average), *factors)
-    compressor = of_one_call(compression)
-    into = tensors if how["in_place"] else None
-    grouped = how["grouped"]
+    into, compressor = tensors if in_place else None, of_one_call(compression)
     return start_allreduce(tensors, name, arguments, compressor, process_set, into=into, grouped=grouped)
+
+
+def _around(
+    function: type[OfItsJob], arguments: tuple[Any, ...], around: Any, reals: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Apply a function to tensors that are compressed before and decompressed after it by ``around``."""
+    compressed, contexts = zip(*map(around.compress, reals), strict=True)
+    return list(map(around.decompress, function.apply(*arguments, *compressed), contexts))
 
 
 @breaks_graphs
@@ -69,10 +69,8 @@ def allreduce_async(
 
     Not differentiable.
     """
-    factors = (prescale_factor, postscale_factor)
-    return _start(
-        [tensor], average, name, op, factors, process_set, compression, in_place=False, grouped=False
-    )
+    arguments = allreduce_arguments(average, op, prescale_factor, postscale_factor)
+    return _start([tensor], name, arguments, process_set, compression)
 
 
 @breaks_graphs
@@ -88,11 +86,10 @@ def allreduce(
 ) -> torch.Tensor:
     """Return the reduction of all ranks' tensors, with the same shape and dtype. Differentiable."""
     compressor, around = around_autograd(compression)
-    op = handle_average_backwards_compatibility(op, average)
-    compressed, ctx = around.compress(_reals(tensor, "allreduce", name, op))
-    factors = (prescale_factor, postscale_factor)
-    reduced = HorovodAllreduce.apply(compressed, None, name, op, *factors, process_set, compressor)
-    return _given(around.decompress(reduced, ctx), tensor)
+    arguments = allreduce_arguments(average, op, prescale_factor, postscale_factor)
+    real = _reals(tensor, "allreduce", name, arguments.op)
+    how = (name, arguments, compressor, process_set)
+    return _given(_around(Allreduce, how, around, [real])[0], tensor)
 
 
 @breaks_graphs
@@ -108,10 +105,8 @@ def allreduce_async_(
     compression: CompressorLike = Compression.none,
 ) -> int:
     """Start an allreduce in place. Do not use the tensor until ``synchronize`` has returned it."""
-    factors = (prescale_factor, postscale_factor)
-    return _start(
-        [tensor], average, name, op, factors, process_set, compression, in_place=True, grouped=False
-    )
+    arguments = allreduce_arguments(average, op, prescale_factor, postscale_factor)
+    return _start([tensor], name, arguments, process_set, compression, in_place=True)
 
 
 @breaks_graphs
@@ -127,10 +122,8 @@ def allreduce_(
     compression: CompressorLike = Compression.none,
 ) -> torch.Tensor:
     """Replace the tensor's values by the reduction over all ranks, and return it."""
-    factors = (prescale_factor, postscale_factor)
-    handle = _start(
-        [tensor], average, name, op, factors, process_set, compression, in_place=True, grouped=False
-    )
+    arguments = allreduce_arguments(average, op, prescale_factor, postscale_factor)
+    handle = _start([tensor], name, arguments, process_set, compression, in_place=True)
     return cast(torch.Tensor, synchronize(handle))
 
 
@@ -150,8 +143,8 @@ def grouped_allreduce_async(
 
     ``synchronize`` returns a tuple of new tensors.
     """
-    factors = (prescale_factor, postscale_factor)
-    return _start(tensors, average, name, op, factors, process_set, compression, in_place=False, grouped=True)
+    arguments = allreduce_arguments(average, op, prescale_factor, postscale_factor)
+    return _start(tensors, name, arguments, process_set, compression, grouped=True)
 
 
 @breaks_graphs
@@ -169,15 +162,12 @@ def grouped_allreduce(
     if isinstance(tensors, torch.Tensor):
         raise errors.one_tensor()
     compressor, around = around_autograd(compression)
-    arguments = reduce_arguments(
-        handle_average_backwards_compatibility(op, average), prescale_factor, postscale_factor
-    )
+    arguments = allreduce_arguments(average, op, prescale_factor, postscale_factor)
     if not tensors:
         return []
     reals = [_reals(tensor, "allreduce", name, arguments.op) for tensor in tensors]
-    compressed, contexts = zip(*map(around.compress, reals), strict=True)
-    reduced = CompressedGroupedAllreduce.apply(compressor, name, arguments, process_set, *compressed)
-    return list(map(_given, map(around.decompress, reduced, contexts), tensors))
+    how = (name, arguments, compressor, process_set)
+    return list(map(_given, _around(Allreduce, how, around, reals), tensors))
 
 
 @breaks_graphs
@@ -196,8 +186,8 @@ def grouped_allreduce_async_(
 
     ``synchronize`` returns a tuple of them.
     """
-    factors = (prescale_factor, postscale_factor)
-    return _start(tensors, average, name, op, factors, process_set, compression, in_place=True, grouped=True)
+    arguments = allreduce_arguments(average, op, prescale_factor, postscale_factor)
+    return _start(tensors, name, arguments, process_set, compression, in_place=True, grouped=True)
 
 
 @breaks_graphs
@@ -213,10 +203,8 @@ def grouped_allreduce_(
     compression: CompressorLike = Compression.none,
 ) -> tuple[torch.Tensor, ...]:
     """Replace several tensors' values by their reductions, reduced together; return them."""
-    factors = (prescale_factor, postscale_factor)
-    handle = _start(
-        tensors, average, name, op, factors, process_set, compression, in_place=True, grouped=True
-    )
+    arguments = allreduce_arguments(average, op, prescale_factor, postscale_factor)
+    handle = _start(tensors, name, arguments, process_set, compression, in_place=True, grouped=True)
     return cast(tuple[torch.Tensor, ...], synchronize(handle))
 
 
@@ -248,13 +236,10 @@ def reducescatter(
 
     Rows are split along dimension 0. The first ``rows % size`` ranks get one more than the others.
     """
-    reals = _reals(tensor, "reducescatter", name, op)
-    codec, around = _codec_and_around(compression, [reals])
-    compressed, ctx = around.compress(reals)
-    reduced = HorovodReducescatter.apply(
-        compressed, name, op, process_set, prescale_factor, postscale_factor, codec
-    )
-    return _given(around.decompress(reduced, ctx), tensor)
+    real = _reals(tensor, "reducescatter", name, op)
+    codec, around = _codec_and_around(compression, [real])
+    how = (name, op, process_set, prescale_factor, postscale_factor, codec)
+    return _given(_around(HorovodGroupedReducescatter, how, around, [real])[0], tensor)
 
 
 @breaks_graphs
@@ -286,10 +271,8 @@ def grouped_reducescatter(
         return []
     reals = [_reals(tensor, "reducescatter", name, op) for tensor in tensors]
     codec, around = _codec_and_around(compression, reals)
-    compressed, contexts = zip(*map(around.compress, reals), strict=True)
-    factors = (prescale_factor, postscale_factor)
-    reduced = HorovodGroupedReducescatter.apply(name, op, process_set, *factors, codec, *compressed)
-    return list(map(_given, map(around.decompress, reduced, contexts), tensors))
+    how = (name, op, process_set, prescale_factor, postscale_factor, codec)
+    return list(map(_given, _around(HorovodGroupedReducescatter, how, around, reals), tensors))
 
 
 def _reals(tensor: torch.Tensor, what: str, name: str | None, op: int) -> torch.Tensor:

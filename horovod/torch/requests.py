@@ -24,48 +24,17 @@ from horovod.torch.complex_numbers import (
     real_target,
 )
 from horovod.torch.handles import Operation, Output
-from horovod.torch.naming import wire_name
 from horovod.torch.reduce_ops import OP_NAMES, Average, ReduceArguments, Sum
-from horovod.torch.submission import put_in_place, reduction_of, sent_bytes
+from horovod.torch.submission import put_in_place, reduction_of, sent_bytes, wire_name
 from horovod.torch.tensors import (
     addressable,
     check_averaged,
     check_served,
     described,
-    from_core,
     grouped_from_core,
     is_addressable,
     new_result,
 )
-
-__all__ = [
-    "start_allgather",
-    "start_alltoall",
-    "start_barrier",
-    "start_broadcast",
-    "start_grouped_allgather",
-    "start_reducescatter",
-]
-
-
-def start_allgather(
-    tensor: torch.Tensor, name: str | None, process_set: ProcessSet, sizes: list[int] | None = None
-) -> int:
-    """Allgather along dimension 0.
-
-    At completion ``sizes``, if given, is filled with each rank's first dimension.
-    """
-    return _start_gather([tensor], name, process_set, [sizes] if sizes is not None else None, grouped=False)
-
-
-def start_grouped_allgather(
-    tensors: Sequence[torch.Tensor],
-    name: str | None,
-    process_set: ProcessSet,
-    sizes: list[list[int]] | None = None,
-) -> int:
-    """Allgather of each tensor, all or nothing. ``sizes`` has a list to be filled for each."""
-    return _start_gather(tensors, name, process_set, sizes, grouped=True)
 
 
 def _registered(operation: Operation, label: str, read: Sequence[torch.Tensor] | None = None) -> int:
@@ -74,14 +43,18 @@ def _registered(operation: Operation, label: str, read: Sequence[torch.Tensor] |
     return handles.register(operation)
 
 
-def _start_gather(
+def start_allgather(
     tensors: Sequence[torch.Tensor],
     name: str | None,
     process_set: ProcessSet,
-    sizes: list[list[int]] | None,
+    sizes: Sequence[list[int]] | None = None,
     *,
-    grouped: bool,
+    grouped: bool = False,
 ) -> int:
+    """Allgather of one tensor or a group along dimension 0, all or nothing.
+
+    At completion each tensor's list in ``sizes``, if given, is filled with all ranks' first dimensions.
+    """
     member = basics.member()
     process_set_id = member.id_of(process_set)
     label = f"allgather.{name or 'noname'}"
@@ -159,7 +132,7 @@ def start_alltoall(
             received = received.to(splits.device)
         if sizes is not None:
             sizes[:] = results[0].sizes
-        return as_given(from_core(results[0], source), given), received
+        return as_given(grouped_from_core(results[0], [source])[0], given), received
 
     return _registered(Operation(member.engine, [request], [source], finish=finish, origin=origin), label)
 
@@ -202,13 +175,14 @@ def start_reducescatter(
     given, tensors = tensors, [as_rows_of_reals(tensor, label) for tensor in tensors]
     into = into and [as_reals(target) for target in into]
     for tensor in tensors:
-        _check_scattered(tensor, label, arguments.op)
+        check_served(tensor, label)
+        check_averaged(tensor, label, arguments.op)
+        if tensor.dim() == 0:
+            raise errors.no_rows(tensor=label)
     origin = devices.Origin.here(devices.common_device(tensors, label))
     sources = [addressable(tensor) for tensor in tensors]
-    rows = [_own_rows(len(source), process_set) for source in sources]
     outputs = into or [
-        new_result(member.engine, source, torch.Size((own, *source.shape[1:])))
-        for own, source in zip(rows, sources, strict=True)
+        new_result(member.engine, source, _own_shape(source.shape, process_set)) for source in sources
     ]
     wire = wire_name("reducescatter", name, process_set)
     requested = [described(source, output) for source, output in zip(sources, outputs, strict=True)]
@@ -224,26 +198,17 @@ def start_reducescatter(
     return _registered(operation, label, sources)
 
 
-def _check_scattered(tensor: torch.Tensor, label: str, op: int) -> None:
-    check_served(tensor, label)
-    check_averaged(tensor, label, op)
-    if tensor.dim() == 0:
-        raise errors.no_rows(tensor=label)
+def _own_shape(shape: torch.Size, process_set: ProcessSet) -> torch.Size:
+    """Return the shape of this rank's rows: the first ``rows % size`` ranks have one more.
 
-
-def _own_rows(rows: int, process_set: ProcessSet) -> int:
-    """Return the number of this rank's rows: the first ``rows % size`` ranks have one more.
-
-    0 for ranks outside the set, which the core refuses.
+    Ranks outside the set, which the core refuses, have none.
     """
     size, rank = process_set.size(), process_set.rank()
-    if size is None or rank is None:
-        return 0
-    return rows // size + (rank < rows % size)
+    own = 0 if size is None or rank is None else shape[0] // size + (rank < shape[0] % size)
+    return torch.Size((own, *shape[1:]))
 
 
 def start_barrier(process_set: ProcessSet) -> int:
-    """Barrier of the ranks of a process set."""
     member = basics.member()
     return handles.register(
         Operation(member.engine, [member.engine.barrier("barrier.noname", member.id_of(process_set))])

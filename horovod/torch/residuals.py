@@ -19,8 +19,6 @@ from horovod import _native as native
 from horovod.torch import devices, errors
 from horovod.torch.compression import codec_for
 
-__all__ = ["Feedback", "Residuals", "TensorFeedback", "compressed_with"]
-
 STAGES = ("sent", "result")
 
 # A residual beyond MOST times the usual size is an outlier. The usual size grows by at most RISE per step,
@@ -122,11 +120,8 @@ def compressed_with(
 class Residuals:
     """The feedback of each parameter, made when its first gradient is reduced.
 
-    Residuals have the unit of their gradients: if the loss is scaled, they are scaled too.
-
-    Attributes:
-        is_kept: whether any compressor uses error feedback.
-        source: see follow().
+    Residuals have the unit of their gradients: if the loss is scaled, they are scaled too. ``is_kept`` tells
+    whether any compressor uses error feedback.
     """
 
     def __init__(self, is_kept: bool) -> None:
@@ -134,7 +129,7 @@ class Residuals:
         self._feedback: dict[str, Feedback] = {}
         # from a checkpoint, until the parameter's first gradient
         self._waiting: dict[str, Mapping[str, Any]] = {}
-        self.source: Any = None
+        self.source: Any = None  # see follow()
         self._unit: float | None = None  # the loss scale of the residuals, if it is known
 
     def of(self, name: str, tensor: torch.Tensor, compressor: Any) -> Feedback | None:

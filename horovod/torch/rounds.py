@@ -20,73 +20,20 @@ from horovod.torch.compression.contract import Rounds
 from horovod.torch.reduce_ops import Sum
 from horovod.torch.tensors import addressable, check_served, described
 
-__all__ = ["RoundsOperation", "RunningRounds"]
 
-
-class RunningRounds:
-    """The rounds of one tensor or of a group, whose members proceed together.
+class RoundsOperation:
+    """The rounds of one tensor or of a group, whose members proceed together. Thread-safe.
 
     Args:
-        label: the operation's name in errors.
+        wire: the operation's name.
         rounds: one generator for each member.
         shapes: those of the results.
+        origin: the operation's.
 
     Attributes:
         sent_bytes: by member, the bytes that it has yielded so far.
+        is_completed: a rank lacked the gradient, and took part because others did.
     """
-
-    def __init__(self, label: str, rounds: Sequence[Rounds], shapes: Sequence[torch.Size]) -> None:
-        self._label = label
-        self._rounds = list(rounds)
-        self._shapes = shapes
-        self.sent_bytes = [0] * len(rounds)
-        self._results: list[torch.Tensor | None] = [None] * len(rounds)
-        self._members = list(range(len(rounds)))  # members that take part in the current round
-        self._number = 0
-
-    @torch.no_grad()
-    def proceed(self, sums: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
-        """Run every member to its next yield, with the sums of what they have yielded before.
-
-        Returns the tensors that unfinished members yielded, contiguous; an empty list when all are finished.
-        """
-        members, sources = [], []
-        for i, member in enumerate(self._members):
-            try:
-                rounds = self._rounds[member]
-                yielded = rounds.send(sums[i]) if self._number else next(rounds)
-            except StopIteration as stop:
-                self._results[member] = self._checked(member, stop.value)
-            else:
-                check_served(yielded, f"{self._label}, round {self._number} of its compressor")
-                members.append(member)
-                sources.append(addressable(yielded))
-                self.sent_bytes[member] += yielded.nbytes
-        self._members = members
-        self._number += 1
-        return sources
-
-    def results(self) -> list[torch.Tensor]:
-        """Return the compressor's result for each member, once all are finished."""
-        results = [result for result in self._results if result is not None]
-        assert len(results) == len(self._results)
-        return results
-
-    def close(self) -> None:
-        """End all generators."""
-        for rounds in self._rounds:
-            rounds.close()
-
-    def _checked(self, member: int, result: object) -> torch.Tensor:
-        shape = self._shapes[member]
-        if not isinstance(result, torch.Tensor) or result.shape != shape:
-            got = f"shape {list(result.shape)}" if isinstance(result, torch.Tensor) else repr(result)
-            raise errors.wrong_rounds(tensor=self._label, got=got, shape=list(shape))
-        return result
-
-
-class RoundsOperation:
-    """Rounds whose sums the engine makes. Thread-safe. ``origin`` is the operation's."""
 
     def __init__(
         self,
@@ -97,19 +44,20 @@ class RoundsOperation:
         shapes: Sequence[torch.Size],
         origin: devices.Origin,
     ) -> None:
-        self._engine = engine
-        self._origin = origin
-        self._wire = wire
-        self._process_set_id = process_set_id
-        self._rounds = RunningRounds(wire, rounds, shapes)
+        self._engine, self._origin = engine, origin
+        self._wire, self._process_set_id = wire, process_set_id
+        self._rounds, self._shapes = rounds, shapes
+        self._results: dict[int, torch.Tensor] = {}  # of members that are finished
+        self.sent_bytes = [0] * len(rounds)
+        self.is_completed = False
         self._failure: BaseException | None = None
         self._lock = threading.Lock()
-        # The current round: the yielded tensors, and their sums.
+        # The current round: its members, the tensors that they have yielded, and their sums.
         self._number = 0
+        self._members = list(range(len(rounds)))
         self._sources: list[torch.Tensor] = []
         self._sums: list[torch.Tensor] = []
         self._handle: int | None = None
-        self.is_completed = False
         self._continue()
         waiting.begin(self)
 
@@ -127,7 +75,8 @@ class RoundsOperation:
                     self._continue()
         except Exception as error:  # raised when this operation is waited for
             self._failure = error
-            self._rounds.close()
+            for rounds in self._rounds:
+                rounds.close()
         finally:
             self._lock.release()
         return self._handle is None
@@ -151,24 +100,41 @@ class RoundsOperation:
                 raise failure
             finally:
                 del failure  # breaks the reference cycle of the exception and this frame
-        return self._rounds.results()
-
-    @property
-    def sent_bytes(self) -> list[int]:
-        """The number of bytes that each member has yielded so far."""
-        return self._rounds.sent_bytes
+        return [self._results[member] for member in range(len(self._rounds))]
 
     def _continue(self) -> None:
         """Request the sums of the tensors that the members yield next."""
-        self._sources = self._rounds.proceed(self._sums)
+        self._proceed()
         self._sums = [torch.empty_like(source) for source in self._sources]
         if self._sources:
             follows = self._number > 0
             name = f"{self._wire}.round{self._number}" if follows else self._wire
-            requested = [
-                described(source, sum_) for source, sum_ in zip(self._sources, self._sums, strict=True)
-            ]
+            requested = list(map(described, self._sources, self._sums))
             self._number += 1
             self._handle = self._engine.allreduce(
                 name, requested, native.Reduction(Sum), self._process_set_id, follows
             )
+
+    @torch.no_grad()
+    def _proceed(self) -> None:
+        """Run every member to its next yield, with the sum of what it has yielded before."""
+        members, sources = [], []
+        for i, member in enumerate(self._members):
+            try:
+                rounds = self._rounds[member]
+                yielded = rounds.send(self._sums[i]) if self._number else next(rounds)
+            except StopIteration as stop:
+                self._results[member] = self._checked(member, stop.value)
+            else:
+                check_served(yielded, f"{self._wire}, round {self._number} of its compressor")
+                members.append(member)
+                sources.append(addressable(yielded))
+                self.sent_bytes[member] += yielded.nbytes
+        self._members, self._sources = members, sources
+
+    def _checked(self, member: int, result: object) -> torch.Tensor:
+        shape = self._shapes[member]
+        if not isinstance(result, torch.Tensor) or result.shape != shape:
+            got = f"shape {list(result.shape)}" if isinstance(result, torch.Tensor) else repr(result)
+            raise errors.wrong_rounds(tensor=self._wire, got=got, shape=list(shape))
+        return result

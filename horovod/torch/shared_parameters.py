@@ -16,12 +16,10 @@ import torch
 from horovod.torch import errors
 from horovod.torch.compression import short_name
 from horovod.torch.reduce_ops import OP_NAMES, Adasum
-from horovod.torch.seen_gradient import SeenGradient
+from horovod.torch.step_gradients import SeenGradient
 
 if TYPE_CHECKING:
     from horovod.torch.gradient_listener import GradientListener
-
-__all__ = ["forget", "has_owner", "is_lent", "leave_to_owner", "lend", "reduce_shared"]
 
 
 def has_owner(optimizer: GradientListener, parameter: torch.Tensor) -> bool:

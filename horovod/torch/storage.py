@@ -18,8 +18,6 @@ from horovod.common.basics import basics
 from horovod.common.exceptions import WrongArgument
 from horovod.torch import errors
 
-__all__ = ["check_memory", "mark_written", "require_unchanged", "witness_of"]
-
 _ORDINARY = torch.Tensor.__torch_dispatch__  # of ordinary tensors, which are not made of others
 _RECORD_WORDS = 8  # leading words of torch's record of a storage to search for the address
 
@@ -45,7 +43,8 @@ def witness_of(tensor: torch.Tensor) -> int:
 
 def check_memory(tensor: torch.Tensor, operation: str) -> None:
     """Raise ValueError if a tensor has no memory, or less than it needs."""
-    if torch._C._len_torch_dispatch_stack() and _is_recorded():
+    proxy = torch._C._TorchDispatchModeKey.PROXY
+    if torch._C._len_torch_dispatch_stack() and torch._C._get_dispatch_mode(proxy) is not None:
         raise errors.recorded(tensor=operation)
     if type(tensor).__torch_dispatch__ is _ORDINARY:
         _check_ordinary(tensor, operation)
@@ -56,10 +55,6 @@ def check_memory(tensor: torch.Tensor, operation: str) -> None:
             _check_ordinary(tensor, operation)
         except WrongArgument:
             raise errors.no_memory(tensor=operation, got=type(tensor).__name__) from None
-
-
-def _is_recorded() -> bool:
-    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
 
 
 def _check_ordinary(tensor: torch.Tensor, operation: str) -> None:

@@ -24,11 +24,11 @@ from horovod.torch.compression import NoneCompressor, State, codec_for, compress
 from horovod.torch.compression.first_step import NoteSent, nobody_asks
 from horovod.torch.compression.memory import Memory
 from horovod.torch.handles import Operation, Output
-from horovod.torch.naming import wire_name
 from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, ReduceArguments, Sum
 from horovod.torch.residuals import compressed_with
 from horovod.torch.rounds import RoundsOperation
 from horovod.torch.tensors import (
+    NATIVE_DTYPES,
     addressable,
     check_averaged,
     check_served,
@@ -38,9 +38,9 @@ from horovod.torch.tensors import (
     new_result,
 )
 
-__all__ = ["Kept", "put_in_place", "reduction_of", "sent_bytes", "start_allreduce"]
-
 Finish = Callable[[list[native.Result]], list[torch.Tensor]]
+
+_ADDED = frozenset(NATIVE_DTYPES) - {torch.bool}  # dtypes with every op that adds
 
 
 class Kept(NamedTuple):
@@ -52,22 +52,16 @@ class Kept(NamedTuple):
 
 
 class _Request(NamedTuple):
-    """One started allreduce, shared by the routes of its tensors.
-
-    Attributes:
-        kept: the state of each tensor.
-        into: the target of each result, None for a new tensor.
-        ranks: the number of ranks that take part.
-    """
+    """One started allreduce, shared by the routes of its tensors."""
 
     wire: str
     arguments: ReduceArguments
     compressor: Any
     operation: Operation
     process_set_id: int
-    kept: Sequence[Kept]
-    into: Sequence[torch.Tensor | None]
-    ranks: int
+    kept: Sequence[Kept]  # of each tensor
+    into: Sequence[torch.Tensor | None]  # the target of each result, None for a new tensor
+    ranks: int  # that take part
     traffic: Traffic
 
 
@@ -92,15 +86,19 @@ def start_allreduce(
         kept: the state of each tensor (of a complex one's reals). Default: state by the operation's name.
     """
     given, given_targets = tensors, into or [None] * len(tensors)
-    tensors = _checked_reals(given, _label(name), arguments.op)
+    label = f"allreduce.{name or 'noname'}"
+    tensors = _checked_reals(given, label, arguments.op)
     targets = list(map(real_target, given, tensors, given_targets))
     member = basics.member()
     process_set_id = member.id_of(process_set)
     if arguments.op == Adasum:
         _check_adasum(member.world, process_set_id)
     ranks = process_set.size() or 1
-    routes = [_route(tensor, compressor, arguments, name, ranks) for tensor in tensors]
-    device = devices.common_device(tensors, _label(name))
+    # One request for all tensors with one route. Integers need another only if codes are gathered.
+    members_of: dict[_Route, list[int]] = {}
+    for i, tensor in enumerate(tensors):
+        members_of.setdefault(_route(tensor, compressor, arguments, label, ranks), []).append(i)
+    device = devices.common_device(tensors, label)
     operation = Operation(member.engine, origin=devices.Origin.here(device))
     wire = wire_name("allreduce", name, process_set)
     if kept is None:
@@ -108,20 +106,20 @@ def start_allreduce(
         kept = _kept_by_job(f"{process_set_id}/{wire}", compressor if is_kept else None, len(tensors))
     counted = traffic.of_this_job(ranks)
     counted.give(sent_bytes(tensors), device != devices.CPU)
-    request = _Request(wire, arguments, compressor, operation, process_set_id, kept, targets, ranks, counted)
     waiting.advance_all()
     finishes: list[tuple[list[int], slice, Finish]] = []
-    with handles.starting(operation):
-        # One request for all tensors with one route. Integers need another only if codes are gathered.
-        for number, route in enumerate(dict.fromkeys(routes)):
-            members = [i for i, other in enumerate(routes) if other is route]
-            wire = request.wire if number == 0 else f"{request.wire}.{number}"
+    try:
+        for number, (route, members) in enumerate(members_of.items()):
             begin = len(operation.waits)
-            own = request._replace(
-                wire=wire, kept=[kept[i] for i in members], into=[targets[i] for i in members]
-            )
-            finish = route(own, [tensors[i] for i in members])
+            request = _Request(
+                wire if number == 0 else f"{wire}.{number}", arguments, compressor, operation, process_set_id,
+                [kept[i] for i in members], [targets[i] for i in members], ranks, counted,
+            )  # fmt: skip
+            finish = route(request, [tensors[i] for i in members])
             finishes.append((members, slice(begin, len(operation.waits)), finish))
+    except BaseException:
+        handles.abandon(operation)
+        raise
 
     def finish_all(results: list[native.Result]) -> Output:
         outputs = list(tensors)
@@ -136,6 +134,8 @@ def start_allreduce(
 
 
 def _checked_reals(given: Sequence[torch.Tensor], label: str, op: int) -> list[torch.Tensor]:
+    if all([isinstance(tensor, torch.Tensor) and tensor.dtype in _ADDED for tensor in given]):
+        return list(given)
     for tensor in given:
         check_averaged(tensor, label, op)
         check_added(tensor, label, op)
@@ -157,6 +157,17 @@ def _kept_by_job(key: str, compressor: Any, count: int) -> list[Kept]:
     return [Kept(memory.of(f"{key}/{i}", compressor) if compressor else {}) for i in range(count)]
 
 
+def wire_name(operation: str, name: str | None, process_set: ProcessSet) -> str:
+    """Return ``<operation>.<name>``, or ``<operation>.noname.<n>``.
+
+    n counts this process' unnamed operations in the process set, so all its ranks must start these in the
+    same order.
+    """
+    if name is None:
+        return f"{operation}.noname.{basics.member().next_unnamed(process_set)}"
+    return f"{operation}.{name}"
+
+
 def put_in_place(result: torch.Tensor, target: torch.Tensor | None) -> torch.Tensor:
     """Return the caller's tensor: ``target``, which gets the result, or the result."""
     if target is None:
@@ -167,18 +178,13 @@ def put_in_place(result: torch.Tensor, target: torch.Tensor | None) -> torch.Ten
     return target
 
 
-def _label(name: str | None) -> str:
-    return f"allreduce.{name or 'noname'}"
-
-
 _Route = Callable[[_Request, list[torch.Tensor]], Finish]
 
 
 def _route(
-    tensor: torch.Tensor, compressor: Any, arguments: ReduceArguments, name: str | None, ranks: int
+    tensor: torch.Tensor, compressor: Any, arguments: ReduceArguments, label: str, ranks: int
 ) -> _Route:
     """Return a tensor's route, from dtype and arguments, so that all ranks choose the same."""
-    label = _label(name)
     if compressor is NoneCompressor:
         check_served(tensor, label)
         return _start_exact
@@ -203,10 +209,12 @@ def _route(
 def sent_bytes(tensors: Sequence[torch.Tensor], codec: native.Codec | None = None) -> int:
     """Return the number of bytes sent: tensors unchanged, or floats as a codec's codes."""
     if codec is None:
-        return sum(tensor.nbytes for tensor in tensors)
+        return sum([tensor.nbytes for tensor in tensors])
     return sum(
-        codec.encoded_bytes(tensor.numel()) if tensor.is_floating_point() else tensor.nbytes
-        for tensor in tensors
+        [
+            codec.encoded_bytes(tensor.numel()) if tensor.is_floating_point() else tensor.nbytes
+            for tensor in tensors
+        ]
     )
 
 
@@ -221,13 +229,13 @@ def _start_native(request: _Request, tensors: list[torch.Tensor], codec: native.
     members, outputs = [], []
     read, written = [], []  # of the caller's tensors
     for tensor, kept, target in zip(tensors, request.kept, request.into, strict=True):
-        source = addressable(tensor)
+        source = tensor if is_addressable(tensor) else addressable(tensor)
         if target is not None and is_addressable(target):
             output = source if target is tensor else target
             written.append(target)
             outputs.append(target)
         else:  # `source` may be overwritten only if it is a copy
-            output = new_result(operation.engine, source) if is_addressable(tensor) else source
+            output = new_result(operation.engine, source.detach()) if source is tensor else source
             outputs.append(output)
         if outputs[-1] is not tensor:
             read.append(source)

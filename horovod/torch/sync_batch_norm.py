@@ -18,21 +18,14 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.torch import batch_norm_kernels as kernels
 from horovod.torch import devices, errors
 from horovod.torch.autograd import OfItsJob
-from horovod.torch.batch_norm_kernels import (
-    Statistics,
-    count_of,
-    gradient_sums,
-    input_gradient,
-    moments,
-    normalized,
-    statistics_dtype,
-)
+from horovod.torch.batch_norm_kernels import Statistics
 from horovod.torch.handles import synchronize
 from horovod.torch.mpi_ops import Sum, allgather_async, allreduce_async_
 
-__all__ = ["SyncBatchNorm", "convert_sync_batchnorm"]
+__all__ = ["SyncBatchNorm"]
 
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -128,13 +121,6 @@ class SyncBatchNorm(_BatchNorm):
                 running.mul_(1.0 - (factor or 0.0)).add_(new.to(running.dtype), alpha=factor or 0.0)
 
 
-def convert_sync_batchnorm(
-    module: torch.nn.Module, process_set: ProcessSet = global_process_set
-) -> torch.nn.Module:
-    """As SyncBatchNorm.convert_sync_batchnorm."""
-    return SyncBatchNorm.convert_sync_batchnorm(module, process_set)
-
-
 def _converted(
     cls: type[SyncBatchNorm],
     module: torch.nn.Module,
@@ -186,18 +172,18 @@ class _Normalization(OfItsJob):
         ctx.save_for_backward(x, weight, statistics.mean, statistics.var)
         ctx.count, ctx.eps, ctx.process_set = statistics.count, eps, process_set
         ctx.bias_dtype = None if bias is None else bias.dtype
-        return normalized(x, weight, bias, statistics, eps)
+        return kernels.normalized(x, weight, bias, statistics, eps)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: torch.Tensor) -> Any:
         x, weight, mean, var = ctx.saved_tensors
         statistics = Statistics(mean, var, ctx.count)
-        sum_dy, sum_dy_xhat = gradient_sums(dy, x, statistics, ctx.eps)
+        sum_dy, sum_dy_xhat = kernels.gradient_sums(dy, x, statistics, ctx.eps)
         dx = None
         if ctx.needs_input_grad[0]:  # frozen on all ranks, so without communication if not
             sums = _sums_of_all((sum_dy, sum_dy_xhat), ctx.process_set)
-            dx = input_gradient(dy, x, weight, statistics, sums, ctx.eps)
+            dx = kernels.input_gradient(dy, x, weight, statistics, sums, ctx.eps)
         d_weight = sum_dy_xhat.to(weight.dtype) if ctx.needs_input_grad[1] else None
         d_bias = sum_dy.to(ctx.bias_dtype) if ctx.needs_input_grad[2] else None
         return dx, d_weight, d_bias, None, None, None
@@ -208,14 +194,14 @@ class _Normalization(OfItsJob):
 
 
 def _statistics_of_all(x: torch.Tensor, process_set: ProcessSet) -> Statistics:
-    mean, var = moments(x)
-    own = _packed([mean, var, mean.new_full((1,), count_of(x), dtype=torch.float64)])
+    mean, var = kernels.moments(x)
+    own = _packed([mean, var, mean.new_full((1,), kernels.count_of(x), dtype=torch.float64)])
     name = f"sync_batch_norm.forward.{x.shape[1]}"
     handle = allgather_async(own.unsqueeze(0), name=name, process_set=process_set)
     gathered = cast(torch.Tensor, synchronize(handle))
     # Only a total of one value is an error, so a rank with two values need not know the total.
-    waits = devices.device_of(x) == devices.CPU or count_of(x) < 2
-    return _combined(gathered, statistics_dtype(x.dtype), waits)
+    waits = devices.device_of(x) == devices.CPU or kernels.count_of(x) < 2
+    return _combined(gathered, kernels.statistics_dtype(x.dtype), waits)
 
 
 def _combined(gathered: torch.Tensor, dtype: torch.dtype, is_known: bool) -> Statistics:

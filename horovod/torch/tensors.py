@@ -14,12 +14,7 @@ from horovod.common.sentences import type_name
 from horovod.torch import devices, errors, storage
 from horovod.torch.reduce_ops import Average
 
-__all__ = [
-    "NATIVE_DTYPES", "addressable", "check_averaged", "check_served", "described", "from_core",
-    "grouped_from_core", "is_addressable", "new_result",
-]
-
-ALIGNMENT = 16  # bytes, to which the core aligns each tensor in a buffer
+ALIGNMENT = 16  # bytes of the largest element (complex128), to which each tensor in a buffer is aligned
 
 NATIVE_DTYPES: dict[torch.dtype, int] = {
     torch.uint8: 0,
@@ -42,7 +37,8 @@ def check_served(tensor: torch.Tensor, operation: str) -> None:
     if tensor.layout != torch.strided:
         raise errors.wrong_layout(tensor=operation, got=str(tensor.type()), layout=str(tensor.layout))
     if tensor.dtype not in NATIVE_DTYPES:
-        raise errors.wrong_dtype(tensor=operation, got=_type_name(tensor))
+        got = tensor.type() if tensor.device.type in ("cpu", "cuda") else str(tensor.dtype)
+        raise errors.wrong_dtype(tensor=operation, got=got)
     devices.check_reached(tensor, operation)
     storage.check_memory(tensor, operation)
 
@@ -51,10 +47,6 @@ def check_averaged(tensor: torch.Tensor, operation: str, op: int) -> None:
     """Raise ValueError for the Average of booleans, which is undefined."""
     if op == Average and isinstance(tensor, torch.Tensor) and tensor.dtype == torch.bool:
         raise errors.average_of_bool(tensor=operation, shape=tuple(tensor.shape), ranks=[basics.rank()])
-
-
-def _type_name(tensor: torch.Tensor) -> str:
-    return tensor.type() if tensor.device.type in ("cpu", "cuda") else str(tensor.dtype)
 
 
 def is_addressable(tensor: torch.Tensor) -> bool:
@@ -86,11 +78,6 @@ def described(
     )
 
 
-def from_core(result: native.Result, like: torch.Tensor) -> torch.Tensor:
-    """Return the core's result as one tensor, with the dtype and trailing dimensions of ``like``."""
-    return grouped_from_core(result, [like])[0]
-
-
 def grouped_from_core(result: native.Result, likes: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Return the core's results for several tensors, each with rows of all ranks.
 
@@ -109,8 +96,8 @@ def grouped_from_core(result: native.Result, likes: Sequence[torch.Tensor]) -> l
             if length:
                 devices.copy_out(result, start, outputs[-1])
         else:
-            outputs.append(_laid_out(received, start, shape, like))
-        start += -(-length // ALIGNMENT) * ALIGNMENT
+            outputs.append(laid_out(received, start, shape, like))
+        start += aligned(length)
     return outputs
 
 
@@ -124,7 +111,7 @@ def new_result(engine: native.Engine, like: torch.Tensor, shape: torch.Size | No
     is_plain = type(like) is torch.Tensor and devices.device_of(like) == devices.CPU
     memory = engine.memory(nbytes) if is_plain else None
     if memory is not None:
-        return _laid_out(_storage_of(memory), 0, like.shape if shape is None else shape, like)
+        return laid_out(_storage_of(memory), 0, like.shape if shape is None else shape, like)
     return torch.empty_like(like) if shape is None else like.new_empty(shape)
 
 
@@ -132,7 +119,12 @@ def _storage_of(memory: Any) -> torch.UntypedStorage:
     return torch.utils.dlpack.from_dlpack(memory).untyped_storage()
 
 
-def _laid_out(
+def aligned(nbytes: int) -> int:
+    """Return the bytes that so many bytes take in a buffer."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def laid_out(
     storage: torch.UntypedStorage, start: int, shape: torch.Size, like: torch.Tensor
 ) -> torch.Tensor:
     """Return a tensor from byte ``start`` of a storage on.

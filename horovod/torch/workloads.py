@@ -16,23 +16,11 @@ from horovod import _native as native
 from horovod.common import networks, software
 from horovod.common.compressors import COMPRESSION
 from horovod.common.options import BETWEEN_HOSTS, BY_VARIABLE, CORE, OPTIONS, OVER_TCP, SHARED_HOSTS
-from horovod.torch.compression import NoneCompressor, Rules, compressor_name
+from horovod.torch.compression import Rules
 from horovod.tune.cache import Key
 from horovod.tune.knobs import Configuration, Knob, Space
-from horovod.tune.predicted import ALGORITHM, Gradients, predictor
+from horovod.tune.search import ALGORITHM, Gradients, predictor
 from horovod.tune.tuner import Trained
-
-__all__ = [
-    "NONE",
-    "OwnKnob",
-    "Watched",
-    "Workload",
-    "compression_knob",
-    "own_knob",
-    "space_of",
-    "trained_in",
-    "weakly",
-]
 
 AS_ASKED, NONE = "as asked", "none"  # values of the knob of compression
 _ANSWER = 1e-4  # seconds until ranks have agreed, for the model
@@ -69,10 +57,7 @@ def own_knob(variable: str, apply: Callable[[str], None]) -> OwnKnob:
 def compression_knob(rules: Rules, apply: Callable[[str], None], is_allowed: bool = False) -> list[OwnKnob]:
     """Return the knob that turns compression off, if the user allows it and there is compression."""
     is_allowed = is_allowed or bool(BY_VARIABLE["HOROVOD_AUTOTUNE_COMPRESSION"].read(os.environ))
-    named = [
-        compressor_name(compressor) for compressor in rules.compressors if compressor is not NoneCompressor
-    ]
-    if not is_allowed or not named:
+    if not is_allowed or not rules.compresses:
         return []
     knob = Knob(COMPRESSION, (AS_ASKED, NONE), AS_ASKED, "compression of gradients")
     return [OwnKnob(knob, AS_ASKED, apply)]
@@ -106,7 +91,7 @@ class Watched:
         if marks not in self._known:
             if len(self._known) == self._MOST:
                 self._known.clear()
-            self._known[marks] = trained_in(self._world, workload)
+            self._known[marks] = _trained(self._world, workload)
         return self._known[marks]
 
 
@@ -117,8 +102,9 @@ def space_of(world: native.World, settings: native.Settings, workload: Workload)
     return Space([*core, *(own.knob for own in workload.knobs)], start)
 
 
-def trained_in(world: native.World, workload: Workload) -> Trained:
-    return Trained(_predictor(world, workload), _key(world, workload))
+def _trained(world: native.World, workload: Workload) -> Trained:
+    sizes = tuple(parameter.numel() for parameter in workload.parameters if parameter.requires_grad)
+    return Trained(_predictor(world, workload), _key(world, workload), sizes)
 
 
 def _knobs(world: native.World, workload: Workload) -> list[Knob]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 
 from horovod.tune.cache import Cache, Stored
-from horovod.tune.report import gain_in
+from horovod.tune.report import gain_in, when
+from horovod.tune.search import FUSION
 
 EXPLANATION = """\
 A job with HOROVOD_AUTOTUNE=1 tries settings while it trains, and keeps what is faster. On rank 0:
@@ -61,14 +63,31 @@ def _kept(cache: Cache) -> str:
 
 
 def shown(stored: Stored) -> str:
-    """Return a workload, its settings and their gain, as text for users."""
-    key = stored.key
-    head = f"{key.model_name} ({key.model}), {key.face}, ranks {key.world}, {key.machine}, {key.versions}"
-    gain = gain_in(stored.figures)
+    """Return a workload, the settings found for it, their gain, and how to use them, as text for users."""
+    key, figures = stored.key, stored.figures
+    counts = [figures.get(name) for name in ("parameters", "tensors")]
+    size = ": {:,} parameters in {:,} tensors".format(*counts) if all(type(n) is int for n in counts) else ""
+    gain = gain_in(figures)
     gained = f"{gain[0]:.2f}x ({gain[1]:.2f} to {gain[2]:.2f})" if gain is not None else "nothing was faster"
+    ranks = re.sub(r"^(\d+) on (\d+) ", r"\1 on \2 host(s) ", key.world)
+    launched = re.match(r"\d+", key.world)
     return "\n".join(
-        [head, *(f"  {name}={text}" for name, text in stored.settings.items()), f"  gain: {gained}"]
+        [
+            f"{key.model_name}{size}; {key.face}",
+            f"  found {when(figures)}, for ranks: {ranks}; {key.machine}; {key.versions}",
+            *(f"  {name}={text}{_in_units(name, text)}" for name, text in stored.settings.items()),
+            f"  gain: {gained}",
+            f"  to use it: horovodrun -np {launched[0] if launched else 'N'} --autotune python ...",
+        ]
     )
+
+
+def _in_units(name: str, text: str) -> str:
+    """Return " (128 MiB)" for a number of bytes; "" for other settings."""
+    if name != FUSION or not re.fullmatch(r"\d{1,18}", text):
+        return ""
+    size = int(text)
+    return f" ({size / 2**20:g} MiB)" if size >= 2**20 else f" ({size / 2**10:g} KiB)"
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ _LOCK_ATTEMPTS = 100
 _GOES_ON = "this job is tuned as if there were none, and what is found replaces it"
 MOST_BYTES = 1 << 20  # bytes of a file that is read
 # Names of the cache's files: HOROVOD_AUTOTUNE_CACHE may name a folder with other files.
-_KEPT = re.compile(r"[0-9a-f]{16}\.json")
+_KEPT = r"[0-9a-f]{16}\.json"
 _BEGIN, _END = "horovod-tune-", ".tmp"  # of the name of a file that is being written
 
 
@@ -61,8 +61,7 @@ class Stored:
 class Cache:
     """The folder. An unreadable file counts as absent, with one warning; a failed write is a warning."""
 
-    def __init__(self, folder: Path, warn: Any) -> None:
-        """``warn`` is called with a text."""
+    def __init__(self, folder: Path, warn: Callable[[str], object]) -> None:
         self.folder, self._warn = folder, warn
 
     @staticmethod
@@ -93,7 +92,7 @@ class Cache:
     def all(self) -> list[Stored]:
         """Return all readable workloads, in the order of file names."""
         found = []
-        for path in self._files(_is_kept):
+        for path in self._files(_KEPT):
             try:
                 found.append(self._read(path))
             except (OSError, ValueError) as error:
@@ -115,16 +114,16 @@ class Cache:
         if not self.folder.is_dir():
             return 0
         with self._locked():
-            files = self._files(lambda name: _is_kept(name) or _is_half_written(name))
+            files = self._files(rf"{_KEPT}|{_BEGIN}.*\{_END}")
             for path in files:
                 path.unlink(missing_ok=True)
         return len(files)
 
-    def _files(self, is_wanted: Callable[[str], bool]) -> list[Path]:
-        """Return the folder's files with such a name, sorted. OSError if the folder cannot be read."""
+    def _files(self, names: str) -> list[Path]:
+        """Return the folder's files whose names match, sorted. OSError if the folder cannot be read."""
         if not self.folder.is_dir():
             return []
-        found = (path for path in self.folder.iterdir() if is_wanted(path.name))
+        found = (path for path in self.folder.iterdir() if re.fullmatch(names, path.name))
         return sorted(path for path in found if path.is_symlink() or not path.is_dir())
 
     @contextlib.contextmanager
@@ -183,14 +182,6 @@ class Cache:
         if len(texts) != 2 or set(texts[0]) != set(Key.__dataclass_fields__) or not isinstance(figures, dict):
             raise errors.lacking_parts()
         return Stored(Key(**texts[0]), dict(texts[1]), figures)
-
-
-def _is_kept(name: str) -> bool:
-    return _KEPT.fullmatch(name) is not None
-
-
-def _is_half_written(name: str) -> bool:
-    return name.startswith(_BEGIN) and name.endswith(_END)
 
 
 def _without_waiting(path: str, flags: int) -> int:

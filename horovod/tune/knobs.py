@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -76,31 +78,18 @@ class Space:
 
     def is_in(self, configuration: Mapping[Any, Any]) -> bool:
         """Return whether it has exactly these knobs, with values among their choices."""
-        names = {knob.name for knob in self.knobs}
-        return set(configuration) == names and all(
-            configuration[name] in self._choices[name] for name in names
+        return configuration.keys() == self._choices.keys() and all(
+            configuration[name] in choices for name, choices in self._choices.items()
         )
 
     def all(self, most: int = 5_000) -> list[dict[str, str]]:
         """Return all configurations; beyond ``most``, those that differ in one or two knobs."""
-        count = 1
-        for knob in self.knobs:
-            count *= len(self._choices[knob.name])
-        if count > most:
-            return self._near()
-        found: list[dict[str, str]] = [{}]
-        for knob in self.knobs:
-            found = [{**each, knob.name: text} for each in found for text in self._choices[knob.name]]
-        return found
-
-    def _near(self) -> list[dict[str, str]]:
-        changes = [(knob.name, text) for knob in self.knobs for text in self._choices[knob.name]]
-        found = {tuple(self.start.items()): self.start}
-        for first, one in changes:
-            for second, other in changes:
-                configuration = {**self.start, first: one, second: other}
-                found.setdefault(tuple(configuration.items()), configuration)
-        return list(found.values())
+        if math.prod(map(len, self._choices.values())) > most:
+            changes = [(name, text) for name, choices in self._choices.items() for text in choices]
+            near = ({**self.start, **dict(pair)} for pair in itertools.product(changes, changes))
+            return list({tuple(each.items()): each for each in (self.start, *near)}.values())
+        every = itertools.product(*self._choices.values())
+        return [dict(zip(self._choices, texts, strict=True)) for texts in every]
 
     def neighbours(self, configuration: Configuration, name: str, distance: int = 1) -> list[dict[str, str]]:
         """Return the configurations in which one knob is ``distance`` choices further up or down."""

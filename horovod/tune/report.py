@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from horovod.tune.knobs import Configuration, Space
 from horovod.tune.paired import Gain
 from horovod.tune.search import Duel, Result
 
-__all__ = ["as_data", "gain_in", "overall", "so_far", "table"]
+__all__ = ["as_data", "gain_in", "overall", "so_far", "table", "taken", "when"]
 
 
 def overall(duels: Sequence[Duel]) -> Gain | None:
@@ -29,31 +30,20 @@ def overall(duels: Sequence[Duel]) -> Gain | None:
     return Gain(math.exp(middle), math.exp(middle - below), math.exp(middle + above), pairs)
 
 
-def _of_knob(name: str, result: Result) -> Gain | None:
-    return overall([duel for duel in result.duels if duel.challenger[name] != duel.incumbent[name]])
-
-
 def table(space: Space, result: Result, steps: int) -> str:
     """Return a table: setting, default, start of the search, choice, and the measured gain."""
     rows = [("setting", "default", "began with", "chosen", "gain (95 %)")]
     defaults, start = space.defaults(), space.start
     for knob in space.knobs:
-        gain = _of_knob(knob.name, result)
-        chosen = result.best[knob.name]
-        said = str(gain) if gain is not None and chosen != start[knob.name] else "-"
-        rows.append((knob.name, defaults[knob.name], start[knob.name], chosen, said))
+        name = knob.name
+        gain = overall([duel for duel in result.duels if duel.challenger[name] != duel.incumbent[name]])
+        said = str(gain) if gain is not None and result.best[name] != start[name] else "-"
+        rows.append((name, defaults[name], start[name], result.best[name], said))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
-    return "\n".join([*lines, _summary(result, steps)])
-
-
-def _summary(result: Result, steps: int) -> str:
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     gain = overall(result.duels)
-    if gain is None:
-        return f"{steps} steps of trials: nothing was faster than what the job began with ({result.why})"
-    return f"{steps} steps of trials: {gain} in all ({result.why})"
+    found = "nothing was faster than what the job began with" if gain is None else f"{gain} in all"
+    return "\n".join([*lines, f"{steps} steps of trials: {found} ({result.why})"])
 
 
 def so_far(result: Result) -> str:
@@ -72,6 +62,21 @@ def gain_in(figures: Mapping[str, Any]) -> list[float] | None:
     numbers = gain if isinstance(gain, list) and len(gain) == 3 else []
     is_one = bool(numbers) and all(type(each) in (int, float) and abs(each) < 1e9 for each in numbers)
     return numbers if is_one else None
+
+
+def when(figures: Mapping[str, Any]) -> str:
+    """Return "on 2026-11-29"; "before", if the record does not say when."""
+    date = figures.get("date")
+    return f"on {date}" if isinstance(date, str) and re.fullmatch(r"[\d-]{10}", date) else "before"
+
+
+def taken(start: Configuration, settings: Configuration, figures: Mapping[str, Any]) -> str:
+    """Return the line about settings that a job takes from a record; ``start`` are the given ones."""
+    changed = ", ".join(f"{name}={text}" for name, text in settings.items() if text != start[name])
+    gain = gain_in(figures)
+    how = f", {gain[0]:.2f}x as fast" if changed and gain is not None else ""
+    what = f"took {changed}, found" if changed else "goes on with its own settings, the best that were found"
+    return f"tuning: {what} {when(figures)}{how}; nothing is tried"
 
 
 def as_data(space: Space, settings: Configuration, figures: Mapping[str, Any]) -> dict[str, Any]:

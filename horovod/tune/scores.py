@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -76,17 +77,19 @@ class Shift:
     machine), so several in a row must lie on one side, further off than the noise between windows.
     """
 
-    def __init__(self, window: int = 20, in_a_row: int = 5, least: float = 0.1) -> None:
-        self.window, self.in_a_row, self.least = window, in_a_row, least
+    _WINDOW, _IN_A_ROW = 20, 5
+    _LEAST = 0.1  # of the first window's median
+
+    def __init__(self) -> None:
         self._steps: list[float] = []
         self._first: float | None = None
-        self._sides: list[int] = []
         self._noise = 0.0
+        self._sides: deque[int] = deque(maxlen=self._IN_A_ROW)
 
     def add(self, seconds: float) -> bool:
         """Return whether this step proves a shift. If so, start again."""
         self._steps.append(seconds)
-        if len(self._steps) < self.window:
+        if len(self._steps) < self._WINDOW:
             return False
         middle = statistics.median(self._steps)
         deviation = statistics.median(abs(step - middle) for step in self._steps)
@@ -95,9 +98,10 @@ class Shift:
             self._first, self._noise = middle, _SPREAD * deviation
             return False
         off = middle - self._first
-        limit = max(self.least * self._first, 2 * self._noise)
-        self._sides = [*self._sides, (off > limit) - (off < -limit)][-self.in_a_row :]
-        if len(self._sides) == self.in_a_row and abs(sum(self._sides)) == self.in_a_row:
-            self.__init__(self.window, self.in_a_row, self.least)  # type: ignore[misc]
-            return True
-        return False
+        limit = max(self._LEAST * self._first, 2 * self._noise)
+        self._sides.append((off > limit) - (off < -limit))
+        is_shifted = abs(sum(self._sides)) == self._IN_A_ROW
+        if is_shifted:
+            self._first = None
+            self._sides.clear()
+        return is_shifted

@@ -21,14 +21,18 @@ The seconds of a lost pair are never used again. The job runs with the incumbent
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 
 from horovod.tune.knobs import Configuration, Space
 from horovod.tune.paired import Gain, gain_of
 
-__all__ = ["NO_NEIGHBOUR", "Duel", "Limits", "Result", "Search", "look"]
+__all__ = [
+    *("NO_NEIGHBOUR", "Duel", "Limits", "Result", "Search", "look"),
+    *("ALGORITHM", "FUSION", "Gradients", "exposed_seconds", "predictor"),
+]
 
 Search = Generator[dict[str, str], float, "Result"]
 NO_NEIGHBOUR = "no neighbour is faster"  # why a search ends by itself
@@ -123,13 +127,9 @@ def _candidates(
     better = [each for each in ranked if _rounded(predicted(each)) < _rounded(predicted(space.start))]
     steps = sorted(_steps(space), key=lambda each: _rounded(predicted(each)))
     chosen = [space.defaults()]
-    for some, most in (
-        (better, limits.candidates // 2),
-        (steps, limits.candidates),
-        (ranked, limits.candidates),
-    ):
+    for some, share in ((better, 2), (steps, 1), (ranked, 1)):
         for each in some:
-            if each not in chosen and each != space.start and len(chosen) < most:
+            if each not in chosen and each != space.start and len(chosen) < limits.candidates // share:
                 chosen.append(each)
     return [each for each in chosen if each != space.start]
 
@@ -259,3 +259,76 @@ def _onward(state: _State, name: str, stride: int) -> list[dict[str, str]]:
     start, here = places[state.space.start[name]], places[state.result.best[name]]
     tried = [n for n in state.space.neighbours(state.result.best, name, stride) if n not in state.refused]
     return sorted(tried, key=lambda each: -abs(places[each[name]] - start)) if here != start else tried
+
+
+# ---- a model of the seconds of a step ----------------------------------------------------------------------
+
+FUSION, CYCLE, ALGORITHM = "HOROVOD_FUSION_THRESHOLD", "HOROVOD_CYCLE_TIME", "HOROVOD_ALLREDUCE_ALGORITHM"
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """A step's gradients: their bytes, in the order in which they become ready, and the pass' seconds."""
+
+    sizes: Sequence[int]
+    backward: float
+
+
+def exposed_seconds(
+    gradients: Gradients, threshold: int, cycle: float, of_bucket: Callable[[int], float], answer: float
+) -> float:
+    """Return the seconds of communication that the backward pass does not hide. Only their order counts.
+
+    Gradients become ready during the backward pass, in proportion to their bytes. Ready gradients are
+    collected for a cycle, fused up to the threshold, and sent bucket after bucket. The end of the pass
+    flushes the rest. ``answer``: seconds for an agreement.
+    """
+    total = sum(gradients.sizes) or 1
+    ready, so_far = [], 0
+    for size in gradients.sizes:
+        so_far += size
+        ready.append(gradients.backward * so_far / total)
+    free, position = 0.0, 0
+    while position < len(ready):
+        flush = min(gradients.backward, ready[position] + cycle)
+        end = position + 1  # at least one: by rounding the last may be ready after the end of the pass
+        while end < len(ready) and ready[end] <= flush:
+            end += 1
+        for bucket in _fused(gradients.sizes[position:end], threshold):
+            free = max(free, flush + answer) + of_bucket(bucket)
+        position = end
+    return max(0.0, free - gradients.backward)
+
+
+def _fused(sizes: Sequence[int], threshold: int) -> list[int]:
+    """Return the bytes of buckets: neighbours together, up to the threshold; larger tensors alone."""
+    buckets: list[int] = []
+    for size in sizes:
+        if buckets and buckets[-1] + size <= threshold:
+            buckets[-1] += size
+        else:
+            buckets.append(size)
+    return buckets
+
+
+def predictor(
+    gradients: Gradients, of_bucket: Callable[[int, str], float], answer: float
+) -> Callable[[Configuration], float]:
+    """Return the prediction for ``look``. Knobs that the model does not know change nothing.
+
+    ``of_bucket``: the seconds of a bucket of so many bytes, by an algorithm.
+    """
+    of_bucket = functools.cache(of_bucket)
+
+    @functools.cache
+    def exposed(threshold: str, cycle: str, algorithm: str) -> float:
+        def of_this(size: int) -> float:
+            return of_bucket(size, algorithm)
+
+        return exposed_seconds(gradients, int(threshold), float(cycle) / 1e3, of_this, answer)
+
+    def seconds(configuration: Configuration) -> float:
+        given = configuration.get
+        return exposed(given(FUSION, str(128 << 20)), given(CYCLE, "1"), given(ALGORITHM, "auto"))
+
+    return seconds

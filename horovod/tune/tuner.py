@@ -8,23 +8,56 @@ agree seldom.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from horovod.tune import errors
 from horovod.tune.cache import Cache, Key, Stored
-from horovod.tune.decision import Decision
 from horovod.tune.knobs import Configuration, Space
-from horovod.tune.report import gain_in, overall, so_far
+from horovod.tune.paired import Gain
+from horovod.tune.report import gain_in, overall, so_far, taken
 from horovod.tune.scores import Shift, seconds_of
 from horovod.tune.search import NO_NEIGHBOUR, Duel, Limits, Result, Search, look
 
-__all__ = ["Agreement", "Agreements", "Director", "Plan", "Trained", "Trial", "Tuner"]
+__all__ = ["PHASES", "Agreement", "Agreements", "Decision", "Director", "Plan", "Trained", "Trial", "Tuner"]
 
+# The phases of a job: steps that do not count; trials; observation of the result; no tuning.
+PHASES = ("warming up", "searching", "watching", "off")
 AGAIN = 10  # steps until ranks agree again, if rank 0 could not decide
 LINES = 4  # most progress lines of a search
 WATCH = 100  # steps from one agreement to the next, when nothing is tried
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The settings from now on, and the number of steps until the next decision.
+
+    Lines ``HOROVOD_...=text`` are settings. The core reads them too, and applies its own. The other lines are
+    for tuners.
+    """
+
+    phase: str
+    next_in: int
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def to_text(self) -> str:
+        lines = [f"phase={self.phase}", f"next_in={self.next_in}"]
+        return "\n".join([*lines, *(f"{name}={text}" for name, text in self.settings.items())])
+
+    @staticmethod
+    def from_text(text: str) -> Decision:
+        """Parse what ``to_text`` returns. ValueError for other text."""
+        pairs = dict(line.split("=", 1) for line in text.split("\n") if "=" in line)
+        settings = {name: value for name, value in pairs.items() if name.startswith("HOROVOD_")}
+        try:
+            phase, next_in = pairs["phase"], int(pairs["next_in"])
+        except (KeyError, ValueError):
+            raise errors.no_decision(got=text) from None
+        if phase not in PHASES or next_in < 1:
+            raise errors.no_decision(got=text)
+        return Decision(phase, next_in, settings)
 
 
 class Agreement(Protocol):
@@ -44,7 +77,7 @@ class Agreements(Protocol):
         """Return the ranks' last agreement, even if this rank had joined; empty if there is none."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Plan:
     """How much a job tries, and how it scores."""
 
@@ -68,15 +101,16 @@ class Plan:
         )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Trained:
-    """The training: a model's seconds of a step by configuration, and the key of its results."""
+    """The training: a model's seconds of a step by configuration, the key of its results, and its size."""
 
     predicted: Callable[[Configuration], float]
     key: Key | None = None
+    tensors: tuple[int, ...] = ()  # numbers of elements
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Trial:
     """A block of steps that were run with one configuration."""
 
@@ -131,10 +165,8 @@ class Tuner:
         if latest := self._agreements.latest():
             self._take(Decision.from_text(latest))
         self._last = None  # the next step begins at an unknown time
-        is_block = self.decision.phase == "searching"
-        self._due = (
-            self._steps + 1 + (self.decision.next_in if is_block else min(self.decision.next_in, AGAIN))
-        )
+        most = self.decision.next_in if self.decision.phase == "searching" else AGAIN
+        self._due = self._steps + 1 + min(self.decision.next_in, most)
 
     def finish(self) -> None:
         """Wait for the agreement under way, on all ranks at the same step."""
@@ -172,24 +204,18 @@ class Director:
         self._trained, self._tell, self._cache = trained, tell, cache
         self._current: dict[str, str] = space.start
         self._search: Search | None = None
-        self._phase = "warming up"
+        self.phase = "warming up"
         self._steps: list[float] = []  # since the last decision was taken
         self._shift = Shift()
         self._is_first = True  # first decision about the current training
         self._warm_at = 0  # the step at which warming up ends
-        self._begun: dict[
-            Key | None, Stored | None
-        ] = {}  # by training, its result so far
+        self._begun: dict[Key | None, Stored | None] = {}  # by training, its result so far
         self._in_force: Stored | None = None  # the result in use, of this job or an earlier one
         self.trials: list[Trial] = []
         self.result: Result | None = None
         self._so_far: Result | None = None  # of the current search
         self._told = 0  # number of progress lines
         self.retunings = self.settled = 0
-
-    @property
-    def phase(self) -> str:
-        return self._phase
 
     def add_step(self, seconds: float) -> None:
         self._steps.append(seconds)
@@ -202,9 +228,9 @@ class Director:
         """Return the decision after ``step`` steps. ``trained``: the current training; None: unchanged."""
         if trained is not None and self._is_new(trained):
             return self._begin_with(trained, step)
-        if self._phase == "warming up":
+        if self.phase == "warming up":
             return self._begin(step) if step >= self._warm_at else self._decision(self._warm_at - step)
-        if self._phase == "searching":
+        if self.phase == "searching":
             if not self._steps:  # no complete step was measured: repeat the block
                 return self._decision(self.plan.steps_per_block)
             steps = tuple(self._steps)
@@ -226,12 +252,12 @@ class Director:
         """
         if trained.key == self._trained.key:
             return False
-        return self._phase == "watching" or trained.key not in self._begun
+        return self.phase == "watching" or trained.key not in self._begun
 
     def _begin_with(self, trained: Trained, step: int) -> Decision:
         if self._search is not None and self._so_far is not None:
             self._current = dict(self._so_far.best)  # not the configuration that was being tried
-        self._trained, self._search, self._phase = trained, None, "warming up"
+        self._trained, self._search, self.phase = trained, None, "warming up"
         self._shift, self.result, self._in_force = Shift(), None, None
         self._is_first, self._warm_at = True, step
         if self._begun.get(trained.key) is None:
@@ -249,35 +275,31 @@ class Director:
             if (stored := self._found()) is not None:
                 self._current, self._in_force = dict(stored.settings), stored
                 if self.plan.reuse == "reuse" and self._is_enough(stored):
-                    self._tell("tuning: took what was found before; nothing is tried")
+                    self._tell(taken(self._given.start, stored.settings, stored.figures))
                     return self._take(stored)
             self._tell(
-                f"tuning: {why_not}; training goes on with what it has" if why_not else self._plan_said()
-            )
+                f"tuning: {why_not}; training goes on with what it has" if why_not else
+                f"tuning {len(self.space.knobs)} settings, in {self.plan.most_steps} steps at most; "
+                "training goes on meanwhile"
+            )  # fmt: skip
             if not why_not and self.plan.warmup_steps > 1:
                 self._warm_at = step + self.plan.warmup_steps
                 return self._decision(self.plan.warmup_steps)
         self.space = Space(self._given.knobs, self._current)
         self.trials, self._told, self.result = [], 0, None
         if why_not:
-            self._phase = "watching"
+            self.phase = "watching"
             self.settled += 1
             return self._decision(WATCH)
-        self._phase = "searching"
+        self.phase = "searching"
         self._so_far = Result(self.space.start)
         self._search = look(self.space, self._trained.predicted, self.plan.limits(), self._so_far)
         return self._go_on(None)
 
-    def _plan_said(self) -> str:
-        return (
-            f"tuning {len(self.space.knobs)} settings, in {self.plan.most_steps} steps at most; "
-            "training goes on meanwhile"
-        )
-
     def _take(self, found: Stored) -> Decision:
         """Use a result of an earlier job, or of this one for the same parameters."""
         self._current, self._in_force = dict(found.settings), found
-        self._phase, self.trials, self.result = "watching", [], None
+        self.phase, self.trials, self.result = "watching", [], None
         self.settled += 1
         return self._decision(WATCH)
 
@@ -316,7 +338,7 @@ class Director:
         self._tell(f"tuning: {steps} of at most {self.plan.most_steps} steps; {so_far(self._so_far)}")
 
     def _end(self, result: Result) -> Decision:
-        self.result, self._search, self._phase = result, None, "watching"
+        self.result, self._search, self.phase = result, None, "watching"
         self._current = dict(result.best)
         self._shift = Shift()
         self.settled += 1
@@ -333,15 +355,16 @@ class Director:
 
         If the search only confirmed an earlier result, the figures of that one are kept.
         """
-        figures, before = self.figures(), self._in_force
+        sizes, before = self._trained.tensors, self._in_force
+        figures = {"date": time.strftime("%Y-%m-%d"), "parameters": sum(sizes), "tensors": len(sizes)}
+        figures |= self.figures()
         is_confirmed = before is not None and before.key == key and before.settings == self.space.start
         if before is None or not is_confirmed or any(duel.is_won for duel in result.duels):
             return Stored(key, dict(result.best), figures)
         allowed = max(_steps_allowed(before.figures), self.plan.most_steps)
         why = NO_NEIGHBOUR if _is_over(before.figures) else result.why
-        return Stored(
-            key, dict(result.best), {**before.figures, "steps_allowed": allowed, "why_it_ended": why}
-        )
+        confirmed = {**before.figures, "steps_allowed": allowed, "why_it_ended": why}
+        return Stored(key, dict(result.best), confirmed)
 
     def _watch(self, step: int) -> Decision:
         shifted = [self._shift.add(seconds) for seconds in self._steps]
@@ -349,11 +372,11 @@ class Director:
             return self._decision(WATCH)
         self.retunings += 1
         self._tell(f"tuning again at step {step}: steps take another time than when it ended")
-        self._phase, self._warm_at = "warming up", step
+        self.phase, self._warm_at = "warming up", step
         return self._decision(1)
 
     def _decision(self, next_in: int) -> Decision:
-        return Decision(self._phase, next_in, self._current)
+        return Decision(self.phase, next_in, self._current)
 
     def figures(self) -> dict[str, Any]:
         """Return the figures that decided: of the settings that were taken, and of all duels.
@@ -361,34 +384,34 @@ class Director:
         If an earlier search found the settings, they are that one's; ``steps`` are those of this job's
         trials.
         """
-        steps = {"steps": self._steps_of_trials(), "is_reused": False}
-        if self.result is None and self._search is None and self._in_force is not None:
-            began = self._in_force.figures.get("began_with")
-            is_known = isinstance(began, dict) and set(began) == set(self.space.start)
-            return {
-                "began_with": began if is_known else dict(self.space.start),
-                "steps_allowed": _steps_allowed(self._in_force.figures),
-                "why_it_ended": str(self._in_force.figures.get("why_it_ended", "")),
-                "gain": gain_in(self._in_force.figures),
-                "duels": self._in_force.figures.get("duels", []),
-                **steps,
-                "is_reused": True,
-            }
-        return {
-            "began_with": dict(self.space.start),
+        duels = self.result.duels if self.result is not None else []
+        found: Mapping[str, Any] = {
             "steps_allowed": self.plan.most_steps,
             "why_it_ended": self.result.why if self.result is not None else "",
-            "gain": _gain_of(self.result),
-            "duels": [_as_figures(duel) for duel in (self.result.duels if self.result is not None else [])],
-            **steps,
+            "gain": _as_numbers(overall(duels)),
+            "duels": [_as_figures(duel) for duel in duels],
+        }
+        before = self._in_force if self.result is None and self._search is None else None
+        if before is not None:
+            found = before.figures
+        began = found.get("began_with")
+        is_known = isinstance(began, dict) and set(began) == set(self.space.start)
+        return {
+            "began_with": began if is_known else dict(self.space.start),
+            "steps_allowed": _steps_allowed(found),
+            "why_it_ended": str(found.get("why_it_ended", "")),
+            "gain": gain_in(found),
+            "duels": found.get("duels", []),
+            "steps": self._steps_of_trials(),
+            "is_reused": before is not None,
         }
 
     def how_far(self) -> str:
         """Return the progress of a running search, or ""."""
-        if self._phase == "watching":
+        if self.phase == "watching":
             return ""
         most = self.plan.most_steps
-        if self._phase == "warming up" or self._so_far is None:
+        if self.phase == "warming up" or self._so_far is None:
             return f"before any of {most} steps was tried"
         return f"after {self._steps_of_trials()} of at most {most} steps; {so_far(self._so_far)}"
 
@@ -406,21 +429,15 @@ def _is_over(figures: Mapping[str, Any]) -> bool:
     return bool(figures.get("why_it_ended") == NO_NEIGHBOUR)
 
 
-def _gain_of(result: Result | None) -> list[float] | None:
-    """Return the overall ratio and the ends of its interval; None if nothing was faster."""
-    gain = overall(result.duels) if result is not None else None
+def _as_numbers(gain: Gain | None) -> list[float] | None:
+    """Return the ratio and the ends of its interval; None if nothing was faster."""
     return None if gain is None else [round(value, 4) for value in (gain.ratio, gain.low, gain.high)]
 
 
 def _as_figures(duel: Duel) -> dict[str, Any]:
-    changed = {
-        name: [duel.incumbent[name], text]
-        for name, text in duel.challenger.items()
-        if text != duel.incumbent[name]
-    }
-    gain = duel.gain
+    before, after, gain = duel.incumbent, duel.challenger, duel.gain
     return {
-        "changed": changed,
+        "changed": {name: [before[name], text] for name, text in after.items() if text != before[name]},
         "gain": round(gain.ratio, 4),
         "interval": [round(gain.low, 4), round(min(gain.high, 1e9), 4)],
         "pairs": gain.pairs,

@@ -25,7 +25,7 @@ from horovod.torch.compression.topk import TopKCompressor
 from horovod.torch.ddp import agreement
 from horovod.torch.ddp import errors as ddp_errors
 from horovod.torch.reduce_ops import ReduceArguments, Sum
-from horovod.tune.decision import Decision
+from horovod.tune.tuner import Decision
 
 SIZE = 3
 

@@ -31,7 +31,7 @@ from warm_python import ACCEPTED, PASSED_ON, VARIABLE
 LOADED = [
     "hypothesis", "numpy", "pytest",
     "torch.distributed", "torch.distributed.launcher.api", "torch.nn.parallel", "torch.utils.data",
-    "horovod.torch", "horovod.torch.ddp", "horovod.torch.elastic.preload",
+    "horovod.torch", "horovod.torch.ddp", "horovod.torch.elastic",
 ]  # fmt: skip
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 LIMITS = (resource.RLIMIT_CORE, resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_AS)
@@ -248,7 +248,7 @@ def main(path: str) -> None:
     os.environ.pop(VARIABLE, None)
     for name in LOADED:
         importlib.import_module(name)
-    importlib.import_module("horovod.torch.elastic.preload").load_compiler()
+    importlib.import_module("horovod.torch.elastic").load_compiler()
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listening.bind(path)
     listening.listen(64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from emulated_torch import asked_for
-from on_gpus.place import Place
+from gpus import Place
 
 __all__ = ["open_place"]
 

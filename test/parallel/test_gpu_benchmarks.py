@@ -24,9 +24,9 @@ from horovod.runner import command_line
 
 sys.path += [str(Path(__file__).resolve().parents[1]), str(BENCHMARKS)]
 
+import codec_on_gpu
 import gpu_report
 from emulated_cuda import build as emulation
-from on_gpus import codec_twin
 
 CODECS = ["bit8/128", "int8/128/stochastic", "int4/128/hadamard/lloyd", "bit16"]
 LIMIT = 200.0  # seconds: threads of the host run kernels
@@ -65,9 +65,10 @@ def test_codec_refuses_wrong_bytes() -> None:
     right = torch.arange(8, dtype=torch.uint8).numpy()
     wrong = right.copy()
     wrong[5] = 0
-    codec_twin.compare("encode", right, right)
-    with pytest.raises(codec_twin.WrongBytes, match=r"1 of 8 bytes differ .* the first at 5: 0 instead of 5"):
-        codec_twin.compare("encode", wrong, right)
+    codec_on_gpu.compare("encode", right, right)
+    said = r"1 of 8 bytes differ .* the first at 5: 0 instead of 5"
+    with pytest.raises(codec_on_gpu.WrongBytes, match=said):
+        codec_on_gpu.compare("encode", wrong, right)
 
 
 @NO_GPU

@@ -23,11 +23,13 @@ from rank_jobs import mpirun
 
 sys.path += [str(ROOT / "test"), str(ROOT / "test" / "single" / "support"), str(BENCHMARKS)]
 
+import gpu_parts
+import gpu_prepared
 import gpu_report
+import gpus
 import topology_machines as made
 from emulated_cuda import build as emulation
-from on_gpus import device, parts, prepared, section
-from on_gpus.parts import PARTS, Part
+from gpu_parts import PARTS, Part
 
 FACTS = {"GPU": "GPU of a test", "driver": "1.2", "CUDA": "13.0", "torch": "2.11", "commit": "abc"}
 PRINTS_AND_WRITES = """
@@ -63,9 +65,8 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Part]:
         script(tmp_path, "slow", STARTS_ANOTHER, minutes=STARTED_SECONDS / 60),
         script(tmp_path, "bad", "raise SystemExit('no such kernel')"),
     ]
-    for module in (gpu_report, section):
-        monkeypatch.setattr(module, "PARTS", table)
-    monkeypatch.setattr(prepared, "facts", lambda python, environment: FACTS)
+    monkeypatch.setattr(gpu_report, "PARTS", table)
+    monkeypatch.setattr(gpu_prepared, "facts", lambda python, environment: FACTS)
     return table
 
 
@@ -82,8 +83,8 @@ def measured(options: argparse.Namespace, minutes: float = 60.0) -> dict[str, An
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
 def test_a_part_is_short_and_its_command_is_understood(part: Part, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert 0 < part.minutes <= parts.MOST_MINUTES
-    first, *words = parts.words_of(part, Path("result"))
+    assert 0 < part.minutes <= gpu_parts.MOST_MINUTES
+    first, *words = gpu_parts.words_of(part, Path("result"))
     if part.is_test:
         assert first == "-m" and Path(words[-1]).is_file()
         return
@@ -146,20 +147,20 @@ def test_tests_that_did_not_run_are_not_done(tmp_path: Path) -> None:
     cases = [case.format(inside) for inside in ("", module, test, "<failure/>", "<error/>")]
     report = tmp_path / "junit.xml"
     report.write_text(f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>")
-    found = parts.tests_in(report)
+    found = gpu_parts.tests_in(report)
     assert (found["passed"], len(found["failed"]), found["skipped"]) == (1, 2, ["no CUDA", "no GPU"])
-    assert parts.outcome(0, found, 9) == "done"
-    assert parts.outcome(0, {"passed": 0}, 9) == parts.outcome(5, {"passed": 0}, 9) == "skipped"
-    assert parts.outcome(1, found, 9) == "failed with exit code 1"
-    assert parts.outcome(0, None, 9) == "failed with exit code 0"
+    assert gpu_parts.outcome(0, found, 9) == "done"
+    assert gpu_parts.outcome(0, {"passed": 0}, 9) == gpu_parts.outcome(5, {"passed": 0}, 9) == "skipped"
+    assert gpu_parts.outcome(1, found, 9) == "failed with exit code 1"
+    assert gpu_parts.outcome(0, None, 9) == "failed with exit code 0"
 
 
 def test_missing_and_failed_parts_are_shown(fakes: list[Part], tmp_path: Path) -> None:
-    assert section.section(gpu_report.read_records(tmp_path)) == "Not measured on a GPU yet."
+    assert gpu_report.section(gpu_report.read_records(tmp_path)) == "Not measured on a GPU yet."
     options = chosen(tmp_path)
     options.part = ["bad"]
     measured(options)
-    text = section.section(gpu_report.read_records(options.out))
+    text = gpu_report.section(gpu_report.read_records(options.out))
     assert text.count("### On a GPU: bad") == 1
     assert "Not measured on a GPU yet: `good`, `slow`." in text
     assert "GPU: GPU of a test, driver: 1.2, CUDA: 13.0, torch: 2.11, commit: abc." in text
@@ -174,22 +175,22 @@ def test_wheels_are_for_the_other_machine_and_may_not_be_too_large(tmp_path: Pat
     def download(command: list[str], check: bool) -> None:
         assert check and command[1:3] == ["-m", "pip"] and "--only-binary=:all:" in command
         assert "--python-version=3.12" in command and "--platform=manylinux2014_x86_64" in command
-        assert set(prepared.REQUIREMENTS) <= set(command)
+        assert set(gpu_prepared.REQUIREMENTS) <= set(command)
         folder.mkdir()
         with (folder / "new.whl").open("wb") as wheel:
             wheel.truncate(20 << 20)
 
-    assert prepared.fetch_wheels(folder, download) == 20.0
+    assert gpu_prepared.fetch_wheels(folder, download) == 20.0
     assert not (folder / "old.whl").exists()
     with (folder / "another.whl").open("wb") as wheel:
         wheel.truncate(41 << 20)
-    with pytest.raises(prepared.Unfit, match=r"61\.0 MiB of wheels, and 60 are the most"):
-        prepared.size_of(folder)
+    with pytest.raises(gpu_prepared.Unfit, match=r"61\.0 MiB of wheels, and 60 are the most"):
+        gpu_prepared.size_of(folder)
 
 
 def test_what_a_figure_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", made.FakeNvml(made.DGX_CARDS))
-    assert device.asked("GPU-0") == {
+    assert gpus.asked("GPU-0") == {
         **{"driver": "535.104.05", "SM clock, MHz": "1980", "most": "1980", "memory clock, MHz": "2619"},
         **{
             "power limit, W": "700.00",
@@ -199,13 +200,13 @@ def test_what_a_figure_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
         },
     }
     failed = "unknown (NVML, a part of NVIDIA's driver, failed: Not Found)"
-    assert device.asked("GPU-1") == {"driver": failed}
+    assert gpus.asked("GPU-1") == {"driver": failed}
     monkeypatch.setitem(sys.modules, "pynvml", made.FakeNvml(init_error=made.LibraryNotFound()))
-    assert device.asked("GPU-0") == {"driver": "unknown (no NVIDIA driver)"}
+    assert gpus.asked("GPU-0") == {"driver": "unknown (no NVIDIA driver)"}
 
 
 def test_the_environment_sees_the_machines_packages(tmp_path: Path) -> None:
-    python = prepared.make_environment(tmp_path / "environment")
+    python = gpu_prepared.make_environment(tmp_path / "environment")
     ask = "import sys, numpy; print(sys.prefix, numpy.__file__)"
     answer = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True)
     prefix, numpy = answer.stdout.split()
@@ -217,23 +218,24 @@ def test_a_machine_that_cannot_be_measured_is_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "log"
-    monkeypatch.setattr(prepared, "FINDS_A_GPU", "raise SystemExit(1)")
-    with pytest.raises(prepared.Unfit, match="no PyTorch that finds a GPU"):
-        prepared.prepare(log)
-    monkeypatch.setattr(prepared, "FINDS_A_GPU", "")
-    monkeypatch.setattr(prepared, "WHEELS", tmp_path)
-    with pytest.raises(prepared.Unfit, match="run `make gpu-wheels` where there is a network"):
-        prepared.prepare(log)
-    with pytest.raises(prepared.Unfit, match=r"pip install .*no-such-wheel(.|\n)* ends with\n(.|\n)*ERROR"):
-        prepared.install(Path(sys.executable), ["no-such-wheel"], log)
+    monkeypatch.setattr(gpu_prepared, "FINDS_A_GPU", "raise SystemExit(1)")
+    with pytest.raises(gpu_prepared.Unfit, match="no PyTorch that finds a GPU"):
+        gpu_prepared.prepare(log)
+    monkeypatch.setattr(gpu_prepared, "FINDS_A_GPU", "")
+    monkeypatch.setattr(gpu_prepared, "WHEELS", tmp_path)
+    with pytest.raises(gpu_prepared.Unfit, match="run `make gpu-wheels` where there is a network"):
+        gpu_prepared.prepare(log)
+    said = r"pip install .*no-such-wheel(.|\n)* ends with\n(.|\n)*ERROR"
+    with pytest.raises(gpu_prepared.Unfit, match=said):
+        gpu_prepared.install(Path(sys.executable), ["no-such-wheel"], log)
 
 
 def test_the_commit_is_told_or_git_knows_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GPU_REPORT_COMMIT", "told")
-    assert prepared.commit() == "told"
+    assert gpu_prepared.commit() == "told"
     monkeypatch.delenv("GPU_REPORT_COMMIT")
-    monkeypatch.setattr(prepared, "ROOT", tmp_path)
-    assert prepared.commit() == "unknown"
+    monkeypatch.setattr(gpu_prepared, "ROOT", tmp_path)
+    assert gpu_prepared.commit() == "unknown"
 
 
 def environment(mark: str) -> dict[str, str]:
@@ -272,7 +274,7 @@ def test_on_the_emulated_gpu_it_is_killed_and_goes_on(tmp_path: Path) -> None:
     written = again.stdout
     for name in names:
         assert f"### On an emulated GPU: {name}" in written
-    assert written.count(section.EMULATED) == written.count(section.QUICK) == len(names)
+    assert written.count(gpu_report.EMULATED) == written.count(gpu_report.QUICK) == len(names)
     assert "On a GPU" not in written and "reduce 4 to codes" in written and "whole / slowest" in written
     assert "Not measured on a GPU yet: `step`, `step-shared`," in written
     assert records["host"]["facts"]["GPU"] == "emulated, number 0"

@@ -6,7 +6,6 @@ import json
 from dataclasses import asdict, dataclass
 
 from horovod.lab import errors
-from horovod.topology import record
 from horovod.topology.facts import Host
 
 HARDWARE = (
@@ -56,7 +55,7 @@ class Environment:
 
 def to_json(environment: Environment) -> str:
     """The text of environment.json."""
-    hosts = [record.to_record(host) for host in environment.hosts]
+    hosts = [asdict(host) for host in environment.hosts]
     entries = [asdict(entry) for entry in environment.entries]
     return json.dumps({"hosts": hosts, "entries": entries}, indent=1, ensure_ascii=False) + "\n"
 
@@ -68,7 +67,7 @@ def from_json(text: str) -> Environment:
             fields = json.loads(text)
         except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
             raise TypeError(f"no JSON: {error}") from None
-        hosts = tuple(record.from_record(host) for host in fields["hosts"])
+        hosts = tuple(Host.from_record(host) for host in fields["hosts"])
         return Environment(hosts, tuple(Entry(**entry) for entry in fields["entries"]))
     except (KeyError, TypeError) as error:
         raise errors.no_environment(why=str(error)) from None

@@ -25,10 +25,10 @@ def rows(host: Host, say: Language = ENGLISH) -> dict[str, str | None]:
 def _cores(host: Host, say: Language) -> str:
     threads = sum(socket.threads for socket in host.sockets)
     cores = [socket.cores for socket in host.sockets if socket.cores is not None]
-    parts = [words.cores_of(sum(cores), say)] if len(cores) == len(host.sockets) and cores else []
-    parts += [words.threads_of(threads, say)] if threads else []
+    parts = [say("{count} core{s}", count=sum(cores))] if len(cores) == len(host.sockets) and cores else []
+    parts += [say("{count} thread{s}", count=threads)] if threads else []
     if host.usable_cores != threads:
-        parts.append(words.usable(host, say))
+        parts.append(say("{count} thread{s} usable", count=host.usable_cores))
     return ", ".join(parts)
 
 
@@ -39,9 +39,7 @@ def _nic(nic: Nic) -> str:
 
 def _counted_models(host: Host) -> str | None:
     """The models of GPUs; their number is a separate row."""
-    described = [
-        gpu.model + (f", {words.memory(gpu.memory_bytes)}" if gpu.memory_bytes else "") for gpu in host.gpus
-    ]
+    described = [words.gpu_model(gpu) for gpu in host.gpus]
     return _listed(dict.fromkeys(described)) if len(set(described)) == 1 else _counted(described)
 
 

@@ -209,7 +209,7 @@ def leave_out_frames(files: Sequence[str]) -> None:
 
 def load() -> None:
     """Import the modules that ranks need."""
-    from horovod.torch.elastic.preload import load_compiler
+    from horovod.torch.elastic import load_compiler
 
     load_compiler()
 

@@ -13,9 +13,8 @@ from horovod.torch.compression.codecs import (
     Int4Compressor,
     Int8Compressor,
 )
-from horovod.torch.compression.configured import ConfiguredCompressor
+from horovod.torch.compression.configured import ConfiguredCompressor, compressor_name, short_name
 from horovod.torch.compression.contract import Compressor, CompressorLike, Rounds, State
-from horovod.torch.compression.names import compressor_name, short_name
 from horovod.torch.compression.powersgd import PowerSGDCompressor
 from horovod.torch.compression.registry import Compression
 from horovod.torch.compression.resolve import around_autograd, codec_for, of_one_call, resolved

@@ -10,8 +10,6 @@ import torch
 from horovod import _native as native
 from horovod.torch.compression.contract import Compressor
 
-__all__ = ["BF16Compressor", "FP16Compressor", "NoneCompressor"]
-
 
 class NoneCompressor(Compressor):
     """Sends gradients unchanged."""

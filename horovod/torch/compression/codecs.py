@@ -20,8 +20,6 @@ from horovod.torch.compression.configured import (
 )
 from horovod.torch.tensors import NATIVE_DTYPES, addressable, check_served
 
-__all__ = ["Bit8Compressor", "Bit16Compressor", "CodecCompressor", "Int4Compressor", "Int8Compressor"]
-
 BLOCK_SIZES = (32, 64, 128, 256, 512, 1024)
 BIT8_FORMATS = ("e4m3", "e5m2", "e3m4")
 ROUNDINGS = ("nearest", "stochastic")

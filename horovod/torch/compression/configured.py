@@ -1,4 +1,7 @@
-"""Compressors with options: ``Compression.bit8`` has the defaults, ``Compression.bit8(seed=1)`` others."""
+"""Compressors with options: ``Compression.bit8`` has the defaults, ``Compression.bit8(seed=1)`` others.
+
+And the names of all compressors: between ranks, and in text.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,7 @@ from types import MethodType
 from typing import Any
 
 from horovod.torch.compression import errors
-from horovod.torch.compression.contract import Compressor
-
-__all__ = ["MIN_ELEMENTS", "ConfiguredCompressor", "method_on_class_too", "property_on_class_too"]
+from horovod.torch.compression.contract import Compressor, CompressorType
 
 MIN_ELEMENTS = 1024
 
@@ -87,3 +88,24 @@ class property_on_class_too:
 
     def __get__(self, instance: ConfiguredCompressor | None, owner: type[ConfiguredCompressor]) -> Any:
         return self._function(owner.default() if instance is None else instance)
+
+
+def compressor_name(compressor: Any) -> str:
+    """Return the name by which ranks compare compressors: the class, with options if it has any."""
+    if isinstance(compressor, ConfiguredCompressor):
+        return repr(compressor)
+    cls = compressor if isinstance(compressor, type) else type(compressor)
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def short_name(compressor: Any) -> str:
+    """Return a name for readers. Compression.from_text parses it if the compressor is the package's."""
+    cls = compressor if isinstance(compressor, type) else type(compressor)
+    name = cls.short_name if isinstance(cls, CompressorType) else cls.__name__
+    options = compressor.options() if isinstance(compressor, ConfiguredCompressor) else {}
+    written = ",".join(f"{option}={_written(value)}" for option, value in options.items())
+    return f"{name}:{written}" if written else name
+
+
+def _written(value: Any) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value).lower() if value is None else str(value)

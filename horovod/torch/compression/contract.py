@@ -16,8 +16,6 @@ import torch
 
 from horovod.torch.compression import errors
 
-__all__ = ["COMBINES", "Compressor", "CompressorLike", "CompressorType", "Rounds", "State"]
-
 COMBINES = ("sum", "gather", "rounds")
 
 # A compressor's state of one tensor between allreduces. Checkpoints contain the tensors in it.

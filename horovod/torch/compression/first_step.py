@@ -12,11 +12,9 @@ import torch
 
 from horovod.common import belongings
 from horovod.torch.compression.casts import NoneCompressor
-from horovod.torch.compression.names import short_name
+from horovod.torch.compression.configured import short_name
 from horovod.torch.compression.resolve import codec_for
 from horovod.torch.compression.rules import Rules
-
-__all__ = ["FirstStep", "NoteSent", "nobody_asks", "tell_once"]
 
 EXACT_GRADIENTS = "vectors, and what has fewer elements than the compressor's min_elements"
 # called with a tensor's bytes after compression in Python

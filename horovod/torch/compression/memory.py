@@ -8,10 +8,8 @@ from typing import Any
 
 import torch
 
+from horovod.torch.compression.configured import short_name
 from horovod.torch.compression.contract import State
-from horovod.torch.compression.names import short_name
-
-__all__ = ["Memory"]
 
 
 class Memory:
@@ -38,21 +36,15 @@ class Memory:
             self._states.pop(name, None)
         return self._states.setdefault(name, {})
 
-    def clear(self) -> None:
-        """Forget all states."""
-        self._states.clear()
-        self._owners.clear()
-        self._loaded.clear()
-
     def state_dict(self) -> dict[str, dict[str, Any]]:
         """Return name -> state, with tensors in host memory, without empty states."""
         return {name: _moved(state, torch.device("cpu")) for name, state in self._states.items() if state}
 
     def load_state_dict(self, states: Mapping[str, Mapping[str, Any]]) -> None:
         """Replace all states by those that ``state_dict()`` returned."""
-        self.clear()
-        self._states.update((name, dict(state)) for name, state in states.items())
-        self._loaded.update(self._states)
+        self._owners.clear()
+        self._states = {name: dict(state) for name, state in states.items()}
+        self._loaded = set(states)
 
 
 def _warn_of_misfit(name: str, compressor: Any, tensor: torch.Tensor, state: State) -> None:

@@ -13,8 +13,6 @@ import torch
 from horovod.torch.compression.configured import MIN_ELEMENTS, ConfiguredCompressor, method_on_class_too
 from horovod.torch.compression.contract import Rounds, State
 
-__all__ = ["PowerSGDCompressor", "orthonormal", "product"]
-
 NOTHING_LEFT = 1e-10  # for a column whose largest element was 1, in float64
 CHUNK = 1 << 16  # elements of a product that are computed at a time, to fit the cache
 GPU_CHUNK = 1 << 24  # on a GPU each part is a launch, and takes additional memory

@@ -16,8 +16,6 @@ from horovod.torch.compression.casts import NoneCompressor
 from horovod.torch.compression.configured import ConfiguredCompressor
 from horovod.torch.compression.contract import COMBINES, CompressorLike
 
-__all__ = ["around_autograd", "codec_for", "of_one_call", "resolved"]
-
 
 def resolved(compression: Any, said: str = "") -> Any:
     """Return the compressor for ``compression``: a class that needs an instance gives its default one.

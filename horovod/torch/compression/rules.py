@@ -23,11 +23,9 @@ from horovod.common.compressors import COMPRESSION_FORCE as FORCE
 from horovod.common.options import BY_VARIABLE
 from horovod.torch.compression import errors
 from horovod.torch.compression.casts import NoneCompressor
-from horovod.torch.compression.names import compressor_name, short_name
+from horovod.torch.compression.configured import compressor_name, short_name
 from horovod.torch.compression.registry import compressor_of_text
 from horovod.torch.compression.resolve import resolved
-
-__all__ = ["UNSET", "VARIABLE", "Rules"]
 
 
 class _Unset(NoneCompressor):
@@ -69,6 +67,9 @@ class Rules:
 
     Attributes:
         said: the argument or variable that counts, for messages.
+        has_patterns: parameters' names matter, as a mapping was passed.
+        compressors: all compressors, in the order of the rules.
+        compresses: any of them is not none.
         notice: a message for the user if the script and the environment differ, or "".
     """
 
@@ -76,28 +77,20 @@ class Rules:
         script = _of_script(NoneCompressor if compression is UNSET else compression)
         environment = next(filter(None, map(_of_variable, variables)), None)
         counts, self.notice = _weighed(script, compression is UNSET, environment)
-        self.said, self._rules, self._must_match = counts
+        self.said, self._rules, self.has_patterns = counts
+        self.compressors = [compressor for _, compressor in self._rules]
+        self.compresses = any(each is not NoneCompressor for each in self.compressors)
         self._chosen: dict[str, Any] = {}
-
-    @property
-    def compressors(self) -> list[Any]:
-        """All compressors, in the order of the rules."""
-        return [compressor for _, compressor in self._rules]
-
-    @property
-    def has_patterns(self) -> bool:
-        """Whether parameters' names matter: a mapping was passed."""
-        return self._must_match
 
     def __str__(self) -> str:
         """Return "bit8", or "fc.*: int4, *: bit8"."""
         named = [f"{pattern}: {short_name(compressor)}" for pattern, compressor in self._rules]
-        return ", ".join(named) if self._must_match else short_name(self._rules[0][1])
+        return ", ".join(named) if self.has_patterns else short_name(self._rules[0][1])
 
     def check_names(self, names: Iterable[str]) -> None:
         """Raise ValueError if a rule, probably misspelt, matches none of the parameters' names."""
         names = list(names)
-        for pattern, _ in self._rules if self._must_match else []:
+        for pattern, _ in self._rules if self.has_patterns else []:
             if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
                 some = names[:5] + ["..."] * (len(names) > 5)
                 raise errors.rule_matches_nothing(pattern=pattern, names=some)

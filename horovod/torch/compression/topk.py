@@ -11,8 +11,6 @@ from horovod.torch import devices
 from horovod.torch.compression import errors
 from horovod.torch.compression.configured import MIN_ELEMENTS, ConfiguredCompressor, method_on_class_too
 
-__all__ = ["TopKCompressor"]
-
 DEFAULT_RATIO = 0.01
 
 

@@ -16,8 +16,6 @@ from pathlib import Path
 from horovod.common.compressors import COMPRESSION_FORCE, DDP_COMPRESSION
 from horovod.torch_autoload import compress_every_ddp, register_backend
 
-__all__ = ["main"]
-
 DEFAULT = "bit8"
 
 

@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from horovod.common.sentences import by_rank
 from horovod.torch.ddp import errors
 
-__all__ = ["check_agreement", "terms_as_bytes", "terms_from_bytes"]
-
 MOST_SAID = 3  # differing terms that an error lists
 
 

@@ -13,8 +13,6 @@ import torch.distributed as dist
 
 from horovod.common import launched
 
-__all__ = ["is_alone", "tell_alone", "who_else"]
-
 _log = logging.getLogger("horovod.torch.ddp")
 
 
@@ -34,18 +32,18 @@ def tell_alone(call: str) -> None:
     )
 
 
-def who_else() -> tuple[str, str]:
-    """Return, for an error, the evidence of other processes, and what to do first."""
+def who_else() -> dict[str, str]:
+    """Return, as facts of an error, the evidence of other processes, and what to do first."""
     if dist.is_initialized():
-        return (
-            f"The process group has {dist.get_world_size()} ranks",
-            "wrap the model first; Accelerate and Trainer do so on CPUs if told: Accelerator(cpu=True), "
-            "TrainingArguments(use_cpu=True)",
-        )
-    return (
-        f"{_evidence()} says that this process is one of several",
-        "call torch.distributed.init_process_group() and wrap the model first",
-    )
+        return {
+            "evidence": f"The process group has {dist.get_world_size()} ranks",
+            "first": "wrap the model first; Accelerate and Trainer do so on CPUs if told: "
+            "Accelerator(cpu=True), TrainingArguments(use_cpu=True)",
+        }
+    return {
+        "evidence": f"{_evidence()} says that this process is one of several",
+        "first": "call torch.distributed.init_process_group() and wrap the model first",
+    }
 
 
 def _evidence() -> str:

@@ -18,16 +18,13 @@ import torch.distributed as dist
 
 from horovod.torch.compression import NoneCompressor
 from horovod.torch.ddp import errors
-from horovod.torch.ddp.callback_thread import CallbackThread
-from horovod.torch.ddp.delegates import register_gloo_and_nccl
-from horovod.torch.ddp.future_work import FutureWork
+from horovod.torch.ddp.future_work import CallbackThread, FutureWork
 from horovod.torch.ddp.large_sums import FirstSums, LargeSums, agree
 from horovod.torch.ddp.reducer import GroupReducer
 from horovod.torch.reduce_ops import Average, Sum
 from horovod.torch.reduction import Gradient, Reduction
 
-__all__ = ["HorovodProcessGroup"]
-
+c10d: Any = dist  # torch's stubs are incomplete
 MOST_AT_A_TIME = 64  # sums under way
 
 # Methods that torch's C++ looks for in Python first. If it finds none, it waits for gloo's queue with the
@@ -63,26 +60,25 @@ class HorovodProcessGroup(dist.ProcessGroup):
         agree(options.store, rank, size)
         self._sums = LargeSums()
         self._first_sums = FirstSums(self._sums, rank, size)
-        register_gloo_and_nccl([self, self._plain], options, nccl_options)
+        _register_gloo_and_nccl([self, self._plain], options, nccl_options)
 
     # Sums. Arguments are those of torch's overloads: C++ passes tensors and options.
 
     def allreduce(self, tensors: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Reduce a tensor in place over the ranks, compressed if it is one of the large sums."""
-        listed = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        op = _op(*args, **kwargs)
-        if not listed or not self._compresses(op, listed):
-            self._note_exact(op, listed)
-            return self._plain.allreduce(tensors, *args, **kwargs)
-        return self._start(listed, op)
+        return self._reduce(self._plain.allreduce, tensors, *args, **kwargs)
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
         """Reduce tensors in place over the ranks, all compressed if each is one of the large sums."""
-        op = _op(*args, **kwargs)
-        if not tensors or not self._compresses(op, tensors):
-            self._note_exact(op, tensors)
-            return self._plain.allreduce_coalesced(tensors, *args, **kwargs)
-        return self._start(tensors, op)
+        return self._reduce(self._plain.allreduce_coalesced, tensors, *args, **kwargs)
+
+    def _reduce(self, exactly: Callable[..., Any], given: Any, *args: Any, **kwargs: Any) -> Any:
+        tensors, op = [given] if isinstance(given, torch.Tensor) else list(given), _op(*args, **kwargs)
+        if tensors and self._compresses(op, tensors):
+            return self._start(tensors, op)
+        for tensor in tensors if _is_sum(op) and self._sums.rules.compresses else ():
+            self._first_sums.note("", tensor, NoneCompressor)
+        return exactly(given, *args, **kwargs)
 
     def _compresses(self, op: Any, tensors: Sequence[torch.Tensor]) -> bool:
         return (
@@ -92,15 +88,12 @@ class HorovodProcessGroup(dist.ProcessGroup):
             and all(self._sums.include(tensor) for tensor in tensors)
         )
 
-    def _note_exact(self, op: Any, tensors: Sequence[torch.Tensor]) -> None:
-        for tensor in tensors if _is_sum(op) and not self._sums.are_exact else ():
-            self._first_sums.note("", tensor, NoneCompressor)
-
     def _start(self, tensors: Sequence[torch.Tensor], op: Any) -> dist.Work:
         with self._lock:  # a script's threads may start the first sums together
             if self._reducer is None:
                 self._reducer = GroupReducer(Reduction(self._sums.rules, first_step=self._first_sums), self)
-            future = self._reducer.start(self._gradients(tensors), Average if _is_mean(op) else Sum)
+            how = Average if op == dist.ReduceOp.AVG else Sum
+            future = self._reducer.start(self._gradients(tensors), how)
         elements = sum(tensor.numel() for tensor in tensors)
         what = f"rank {self.rank()}: compressed allreduce of {elements} elements"
         return FutureWork(future, tensors, what, self._callbacks)
@@ -118,11 +111,9 @@ class HorovodProcessGroup(dist.ProcessGroup):
     # Methods that a subclass in Python must define.
 
     def getBackendName(self) -> str:
-        """Return the name in ``init_process_group``."""
         return "horovod"
 
     def get_group_store(self) -> Any:
-        """Return the store in which the ranks have met."""
         return self._store
 
     def split_group(self, *args: Any, **kwargs: Any) -> Any:
@@ -151,8 +142,40 @@ class HorovodProcessGroup(dist.ProcessGroup):
         super().shutdown()
 
 
-def _is_mean(op: Any) -> bool:
-    return bool(op == dist.ReduceOp.AVG)
+def _register_gloo_and_nccl(groups: Sequence[dist.ProcessGroup], options: Any, nccl_options: Any) -> None:
+    """Register in ``groups`` one gloo for CPU tensors, and one NCCL for CUDA tensors.
+
+    Without NCCL or GPU, gloo serves CUDA tensors too. Collective for the group's ranks, which connect.
+    ``options`` are torch's, of the group: store, ranks, timeout. ``nccl_options`` may be None.
+    """
+    types = c10d.ProcessGroup.BackendType
+    cpu = cuda = (types.GLOO, _gloo(options))
+    if c10d.is_nccl_available() and torch.cuda.is_available():
+        cuda = (types.NCCL, _nccl(options, nccl_options))
+    for group in groups:
+        group._set_default_backend(cuda[0])  # as torch does with "cpu:gloo,cuda:nccl"
+        group._register_backend(torch.device("cpu"), *cpu)
+        group._register_backend(torch.device("cuda"), *cuda)
+
+
+def _gloo(options: Any) -> Any:
+    store = c10d.PrefixStore("gloo", options.store)
+    gloo = c10d.ProcessGroupGloo(store, options.group_rank, options.group_size, timeout=options.timeout)
+    gloo.options.global_ranks_in_group = options.global_ranks_in_group
+    gloo.options.group_name = options.group_id
+    gloo._set_sequence_number_for_group()
+    return gloo
+
+
+def _nccl(options: Any, nccl_options: Any) -> Any:
+    settings = nccl_options or c10d.ProcessGroupNCCL.Options()
+    settings._timeout = options.timeout
+    settings.global_ranks_in_group = options.global_ranks_in_group
+    settings.group_name = options.group_id
+    store = c10d.PrefixStore("nccl", options.store)
+    nccl = c10d.ProcessGroupNCCL(store, options.group_rank, options.group_size, settings)
+    nccl._set_sequence_number_for_group()
+    return nccl
 
 
 def _is_sum(op: Any) -> bool:

@@ -16,8 +16,6 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-__all__ = ["Choice", "Trial"]
-
 WARM_UP = (True, True, False, False)  # whether a step is compressed
 MEASURED = (True, False, False, True) * 5
 

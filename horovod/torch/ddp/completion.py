@@ -5,6 +5,7 @@ DDP waits for these futures. Further steps of compressors in Python run in this 
 
 from __future__ import annotations
 
+import functools
 import os
 import queue
 import threading
@@ -19,15 +20,8 @@ from horovod.common.exits import at_exit
 from horovod.torch import devices, handles
 from horovod.torch.ddp import errors, group_job
 
-__all__ = ["CompletionThread"]
-
 SLICE = 0.1  # seconds between two checks whether the process ends
 _EXIT_SECONDS = 10.0
-
-# Commands in the queue of work.
-_LEAVE = "leave the job"
-_CLOSE = "leave the job, and end"
-_EXIT = "end at once"
 
 
 class CompletionThread(threading.Thread):
@@ -41,7 +35,8 @@ class CompletionThread(threading.Thread):
     def __init__(self, job: jobs.Job) -> None:
         super().__init__(name="horovod-ddp-completion", daemon=True)
         self._job = job
-        self._work: queue.SimpleQueue[Callable[[], None] | str] = queue.SimpleQueue()
+        # each returns whether the thread continues
+        self._work: queue.SimpleQueue[Callable[[], bool]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._left = 0  # guarded by _lock
         self.failure: Exception | None = None
@@ -64,7 +59,7 @@ class CompletionThread(threading.Thread):
     ) -> None:
         """Complete a future when operations (handles) are done, with their first error if any fails."""
 
-        def wait() -> None:
+        def wait() -> bool:
             # Tensors made in inference mode may be written to in that mode only.
             mode = torch.inference_mode() if is_inference else torch.no_grad()
             error: Exception | None = None
@@ -73,13 +68,8 @@ class CompletionThread(threading.Thread):
                     self._wait_for(started)
             except HorovodInternalError as of_all:
                 error = self.failure or of_all
-            except Exception as own:
-                error = own
-                self.fail(own)
-            # such as SystemExit, which no future accepts
-            except BaseException as end:
-                error = RuntimeError(f"{type(end).__name__}: {end}")
-                self.fail(error)
+            except BaseException as own:
+                error = self.fail(own)
             with self._lock:
                 self._left -= 1
             if error is None:
@@ -87,31 +77,36 @@ class CompletionThread(threading.Thread):
                     future.set_result(None)
             else:
                 future.set_exception(error)  # type: ignore[arg-type]
+            return True
 
         with self._lock:
             self._left += 1
         self._work.put(wait)
 
-    def fail(self, failure: Exception) -> None:
-        """Note an error of this rank alone, and leave the job."""
+    def fail(self, error: BaseException) -> Exception:
+        """Note an error of this rank alone, and leave the job. Return it for a future.
+
+        No future accepts a SystemExit, for instance, so that becomes a RuntimeError.
+        """
+        failure = error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
         with self._lock:
             if self.failure is None:
                 self.failure = failure
-                self._work.put(_LEAVE)
+                self._work.put(functools.partial(_left, self._job, goes_on=True))
+        return failure
 
     def close_soon(self) -> None:
         """Make the thread leave the job and end after the operations under way."""
-        self._work.put(_CLOSE)
+        self._work.put(functools.partial(_left, self._job, goes_on=False))
 
     def close(self) -> None:
-        """Like ``close_soon``, and wait for the thread."""
         self.close_soon()
         self.join()
 
     def end(self) -> None:
         """End the thread at once, as the process ends, without leaving the job."""
         self._is_ending = True
-        self._work.put(_EXIT)
+        self._work.put(lambda: False)
         self.join(_EXIT_SECONDS)
 
     def _wait_for(self, started: Sequence[int]) -> None:
@@ -122,17 +117,13 @@ class CompletionThread(threading.Thread):
         handles.complete_all(started)
 
     def run(self) -> None:
-        """Run the thread's loop."""
-        # The work is a local variable there, so that no reference stays while the queue is empty.
-        while self._goes_on_after(self._work.get()):
+        while self._work.get()():  # no variable refers to the work while the queue is empty
             pass
 
-    def _goes_on_after(self, work: Callable[[], None] | str) -> bool:
-        if callable(work):
-            work()
-        elif work is not _EXIT:
-            group_job.leave(self._job)
-        return callable(work) or work is _LEAVE
+
+def _left(job: jobs.Job, goes_on: bool) -> bool:
+    group_job.leave(job)
+    return goes_on
 
 
 _running: weakref.WeakSet[CompletionThread] = weakref.WeakSet()

@@ -13,8 +13,6 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-__all__ = ["Division", "gradients_in", "ranks_with_input"]
-
 
 def gradients_in(bucket: dist.GradBucket) -> list[torch.Tensor]:  # type: ignore[name-defined]
     """Return the bucket's gradients, one view for each parameter; complex ones as pairs of reals.

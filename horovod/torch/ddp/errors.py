@@ -5,8 +5,6 @@ from __future__ import annotations
 from horovod.common.exceptions import NotServed, WrongArgument, WrongSetting, WrongType, WrongUse
 from horovod.common.sentences import Explained
 
-__all__ = ["RanksDisagree", "TookTooLong"]
-
 
 class RanksDisagree(WrongArgument):
     """Ranks have different terms; ``facts["terms"]`` has each rank's.

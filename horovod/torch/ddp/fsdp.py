@@ -39,8 +39,6 @@ from horovod.torch.reduction import Reduction
 from horovod.torch.requests import start_reducescatter
 from horovod.torch.tensors import check_served
 
-__all__ = ["compress_fsdp"]
-
 
 def compress_fsdp(model: torch.nn.Module, compression: Any = UNSET) -> None:
     """Compress the reduce-scatter of gradients of a model to which fully_shard() was applied.
@@ -65,12 +63,11 @@ def compress_fsdp(model: torch.nn.Module, compression: Any = UNSET) -> None:
     reduction.rules.check_names(names)
     _check_compressors(reduction.rules)
     units = _units(model, reduction)
-    if not units and alone.is_alone():
+    if not units:
+        if not alone.is_alone():
+            raise errors.nothing_sharded(**alone.who_else())
         alone.tell_alone("compress_fsdp()")
         return
-    if not units:
-        evidence, first = alone.who_else()
-        raise errors.nothing_sharded(evidence=evidence, first=first)
     _agree(units)
     compressed = [unit for unit in units if any(_codec(shard.compressor) for shard in unit.shards)]
     first_step = _FirstStep(reduction, units, compressed)
@@ -98,10 +95,6 @@ class _Unit(NamedTuple):
     group: dist.ProcessGroup
 
 
-def _is_trained(unit: _Unit) -> bool:
-    return any(shard.parameter.requires_grad for shard in unit.shards)
-
-
 class _FirstStep:
     """Reports how a model's gradients travel, when each compressed unit was reduced once.
 
@@ -111,8 +104,12 @@ class _FirstStep:
     def __init__(self, reduction: Reduction, units: Sequence[_Unit], compressed: Sequence[_Unit]) -> None:
         self._first_step = reduction.first_step
         self._ranks = max(dist.get_world_size(unit.group) for unit in units)
-        # other units are never reduced
-        self._left = {id(unit.shards) for unit in compressed if _is_trained(unit)}
+        # units without trained parameters are never reduced
+        self._left = {
+            id(unit.shards)
+            for unit in compressed
+            if any(shard.parameter.requires_grad for shard in unit.shards)
+        }
         for unit in units:
             self._note(unit.shards)
         self._end_if_complete()
@@ -140,7 +137,7 @@ class _Group(NamedTuple):
 
     name: str
     codec: native.Codec | None
-    stretches: Sequence[tuple[int, int]]
+    stretches: list[tuple[int, int]]
 
     @property
     def elements(self) -> int:
@@ -232,13 +229,8 @@ class CompressedReduceScatter:
         end = 0
         for shard, size in zip(shards, sizes, strict=True):
             begin, end = end, end + size
-            of_its_kind = groups.get(id(shard.compressor))
-            if of_its_kind is None:
-                groups[id(shard.compressor)] = _Group(shard.name, _codec(shard.compressor), [(begin, end)])
-            else:
-                groups[id(shard.compressor)] = of_its_kind._replace(
-                    stretches=[*of_its_kind.stretches, (begin, end)]
-                )
+            new = _Group(shard.name, _codec(shard.compressor), [])
+            groups.setdefault(id(shard.compressor), new).stretches.append((begin, end))
         return list(groups.values())
 
 

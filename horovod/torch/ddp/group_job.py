@@ -29,8 +29,6 @@ from horovod.gloo_threads import wait_for_gloo_in_destroy_process_group
 from horovod.torch.ddp import errors
 from horovod.torch.ddp.agreement import terms_as_bytes, terms_from_bytes
 
-__all__ = ["begin", "begun", "leave", "leave_soon"]
-
 WORDING = Wording(
     forming="forming a job of the process group",
     if_absent="do these processes run, and does each make the same calls with this process group, as "
@@ -79,7 +77,6 @@ def begin(group: dist.ProcessGroup, algorithm: str | None = None) -> jobs.Job:
 
 
 def begun() -> list[jobs.Job]:
-    """Return the jobs that this process is in."""
     return list(_begun)
 
 
@@ -169,7 +166,6 @@ def _timeline_of(path: str, number: int) -> str:
 
 
 def _seconds_of(group: dist.ProcessGroup) -> float:
-    """Return the group's timeout."""
     for device in group._device_types:
         options = getattr(group._get_backend(device), "options", None)
         timeout = getattr(options, "_timeout", None)

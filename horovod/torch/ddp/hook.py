@@ -19,8 +19,6 @@ from horovod.torch.compression import UNSET
 from horovod.torch.ddp import alone, errors
 from horovod.torch.ddp.state import CompressionState
 
-__all__ = ["compress", "compression_hook"]
-
 
 def compress(
     model: torch.nn.Module,
@@ -50,11 +48,9 @@ def compress(
             state = CompressionState(compression, model, algorithm=algorithm, may_turn_off=may_turn_off)
             alone.tell_alone("ddp.compress()")
             return state
-        got = type_name(model)
         if alone.is_alone():
-            raise errors.not_ddp(got=got)
-        evidence, first = alone.who_else()
-        raise errors.not_wrapped(got=got, evidence=evidence, first=first)
+            raise errors.not_ddp(got=type_name(model))
+        raise errors.not_wrapped(got=type_name(model), **alone.who_else())
     if model.mixed_precision is not None:
         raise errors.mixed_precision()
     if getattr(model, "_use_python_reducer", False):
@@ -78,7 +74,8 @@ def compression_hook(
     """
     buffer = bucket.buffer()
     if bucket.index() == 0:
-        _check_state(state)
+        if not isinstance(state, CompressionState):
+            raise errors.wrong_state(got=type_name(state))
         state.begin_step(buffer.device)
     gradients = state.gradients(bucket)
     is_last = bucket.is_last()
@@ -105,11 +102,6 @@ def compression_hook(
 
 def _nothing() -> None:
     """Do nothing, at the end of most buckets."""
-
-
-def _check_state(state: object) -> None:
-    if not isinstance(state, CompressionState):
-        raise errors.wrong_state(got=type_name(state))
 
 
 def _then(

@@ -9,15 +9,12 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from horovod.common import software
+from horovod.common.compressors import COMPRESSION
 from horovod.common.options import BY_VARIABLE
 from horovod.torch.compression import UNSET, Rules, compressor_name
-from horovod.torch.compression.casts import NoneCompressor
 from horovod.torch.compression.first_step import FirstStep, NoteSent, nobody_asks
-from horovod.torch.compression.rules import VARIABLE as COMPRESSION
 from horovod.torch.ddp import errors
 from horovod.torch.ddp.agreement import check_agreement, terms_as_bytes, terms_from_bytes
-
-__all__ = ["FirstSums", "LargeSums", "agree"]
 
 MIN_ELEMENTS = "HOROVOD_BACKEND_MIN_ELEMENTS"
 ALGORITHM = "HOROVOD_ALLREDUCE_ALGORITHM"
@@ -61,17 +58,15 @@ class LargeSums:
             raise errors.feedback_of_sums(
                 setting=COMPRESSION, value=said, compressor=compressor_name(self.compressor)
             )
-        self.min_elements = _min_elements(self.compressor)
-
-    @property
-    def are_exact(self) -> bool:
-        """Whether nothing is compressed."""
-        return self.compressor is NoneCompressor
+        self.min_elements: int = BY_VARIABLE[MIN_ELEMENTS].read(os.environ)
+        if not os.environ.get(MIN_ELEMENTS, "").strip():
+            least = getattr(self.compressor, "min_elements", None) or 0
+            self.min_elements = max(self.min_elements, least)
 
     def include(self, tensor: torch.Tensor) -> bool:
         """Return whether it is compressed: dense, floating-point, contiguous and large enough."""
         return (
-            not self.are_exact
+            self.rules.compresses
             and tensor.layout == torch.strided
             and tensor.dtype in DTYPES
             and tensor.numel() >= self.min_elements
@@ -112,10 +107,3 @@ class FirstSums(FirstStep):
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
-
-
-def _min_elements(compressor: Any) -> int:
-    number: int = BY_VARIABLE[MIN_ELEMENTS].read(os.environ)
-    if os.environ.get(MIN_ELEMENTS, "").strip():
-        return number
-    return max(number, getattr(compressor, "min_elements", None) or 0)

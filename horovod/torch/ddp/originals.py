@@ -14,14 +14,13 @@ complete when it is first seen, which is not so in a static graph: there it may 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
 
 from horovod.torch import devices
 from horovod.torch.ddp.division import gradients_in
-
-__all__ = ["LEAST_BYTES", "Originals"]
 
 # glibc's malloc takes memory of this size from the system, and returns it each time. Smaller memory is reused
 # for the next gradient once DDP has copied it. Keeping it would take new pages, which the system clears
@@ -37,7 +36,7 @@ class Originals:
         self._views: dict[torch.Tensor, torch.Tensor] = {}
         self._kept: dict[torch.Tensor, torch.Tensor] = {}  # by parameter, its gradient in this pass
         self._pass = -1  # autograd's graph task that reduces the model's gradients now, or the last one
-        self._end: weakref.ref[_End] | None = None  # of that pass
+        self._end: weakref.ref[Callable[[], None]] | None = None  # of that pass
         self._passes = 0
 
     def take(self, bucket: dist.GradBucket) -> list[torch.Tensor | None]:  # type: ignore[name-defined]
@@ -69,8 +68,11 @@ class Originals:
         self._pass, self._end = now, None
         self._passes += 1
         if now >= 0:
-            end = _End(self)
-            self._end = weakref.ref(end)
+
+            def end() -> None:
+                self._copy_rest()
+
+            self._end = weakref.ref(end)  # dead if the pass fails
             torch.autograd.Variable._execution_engine.queue_callback(end)
 
     def _expect(self, parameter: torch.Tensor, view: torch.Tensor) -> None:
@@ -88,28 +90,19 @@ class Originals:
             return
         is_ours = self._pass == torch._C._current_graph_task_id() >= 0
         is_alike = gradient.stride() == view.stride() and gradient.dtype == view.dtype
-        is_watched = not all(isinstance(hook, _Watch) for hook in _hooks_of(parameter))
+        hooks = parameter._post_accumulate_grad_hooks.values()
+        is_watched = not all(isinstance(hook, _Watch) for hook in hooks)
         if is_ours and is_alike and not is_watched and not gradient.requires_grad:
             self._kept[parameter] = gradient
             parameter.grad = view
 
-    def copy_rest(self) -> None:
+    def _copy_rest(self) -> None:
         """After the pass, copy gradients that DDP has not reduced, as their bucket is incomplete."""
         while self._kept:
             parameter, gradient = self._kept.popitem()
             if parameter.grad is not None:
                 with torch.no_grad():
                     parameter.grad.copy_(gradient)
-
-
-class _End:
-    """Called by autograd at the end of a backward pass, and freed if the pass fails."""
-
-    def __init__(self, originals: Originals) -> None:
-        self._originals = originals
-
-    def __call__(self) -> None:
-        self._originals.copy_rest()
 
 
 class _Watch:
@@ -122,10 +115,6 @@ class _Watch:
         originals = self._originals()
         if originals is not None:
             originals.keep(parameter)
-
-
-def _hooks_of(parameter: torch.Tensor) -> list[object]:
-    return list(parameter._post_accumulate_grad_hooks.values())
 
 
 def _is_at(gradient: torch.Tensor | None, view: torch.Tensor) -> bool:

@@ -29,8 +29,6 @@ from horovod.torch.reduction import Gradient, Reduction
 from horovod.torch.tensors import check_served, is_addressable
 from horovod.torch.workloads import own_knob, weakly
 
-__all__ = ["BUCKET_MB", "GroupReducer"]
-
 BUCKET_MB = "HOROVOD_DDP_BUCKET_MB"
 
 
@@ -104,10 +102,12 @@ class GroupReducer:
         """
         self._check_open()
         device = _checked(gradients, op)
+        future, arguments = devices.new_future(device), ReduceArguments(op, 1.0, 1.0)
         if self.size == 1 or not gradients:
             for gradient in gradients:
                 gradient.fill()
-            return devices.done_future(device)
+            future.set_result(None)
+            return future
         if self._completion.is_idle:
             self._reduction.begin()
         if device not in self._origins:
@@ -118,7 +118,6 @@ class GroupReducer:
         mode = torch.inference_mode() if is_inference else torch.no_grad()
         self._await_earlier(gradients)
         started: list[int] = []
-        future, arguments = devices.new_future(device), ReduceArguments(op, 1.0, 1.0)
         self._under_way.update((gradient.name, future) for gradient in gradients)
         try:
             with self._job.entered(), mode, origin.resumed(), self._gathered(gradients, is_last):
@@ -127,8 +126,7 @@ class GroupReducer:
         except HorovodInternalError as error:
             raise self._completion.failure or error from None
         except BaseException as error:
-            own = error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
-            self._completion.fail(own)
+            self._completion.fail(error)
             raise
         finally:  # operations that were started still need their tensors
             self._completion.complete(started, origin, future, is_inference)

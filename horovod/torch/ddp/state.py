@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,16 +13,14 @@ from torch.nn.parallel import DistributedDataParallel
 from horovod import _native as native
 from horovod.common.compressors import COMPRESSION, DDP_COMPRESSION
 from horovod.torch import autotune
+from horovod.torch.checkpoint import Peers
 from horovod.torch.compression import UNSET, NoneCompressor, Rules, compressor_name
 from horovod.torch.ddp import errors
 from horovod.torch.ddp.choice import Choice, Trial
 from horovod.torch.ddp.division import Division, gradients_in, ranks_with_input
 from horovod.torch.ddp.originals import Originals
-from horovod.torch.ddp.parameter_names import ParameterNames
 from horovod.torch.ddp.reducer import GroupReducer
 from horovod.torch.reduction import Gradient, Reduction
-
-__all__ = ["VARIABLES", "CompressionState"]
 
 VARIABLES = (DDP_COMPRESSION, COMPRESSION)  # the first that is set counts
 
@@ -50,6 +48,7 @@ class CompressionState:
     Attributes:
         rules: the compressor of each parameter.
         first_step: collects, for rank 0's report, how gradients travel.
+        divisor: the number of ranks by which the gradients of this step are divided.
         choice: with ``may_turn_off``, the choice and the times that decided, or None before.
     """
 
@@ -74,14 +73,14 @@ class CompressionState:
             raise errors.unknown_names(said=self.rules.said)
         if not self._names.is_numbering:
             self.rules.check_names([name for name, _ in self._names.parameters()])
-        self._model: weakref.ref[DistributedDataParallel] | None = None
+        self._model: Callable[[], DistributedDataParallel | None] = _no_model
         if isinstance(model, DistributedDataParallel):
             self._model = weakref.ref(model)
             self.process_group = process_group or model.process_group
         self._reducer: GroupReducer | None = None
         self._trial: Trial | None = None
         self._agreed: set[str] = set()  # names for which ranks have compared compressor, shape and dtype
-        self._divisor = 1  # of this step
+        self.divisor = 1
 
     def _begin_reduction(self) -> None:
         self._reduction = Reduction(self.rules, may_turn_off=self.may_turn_off)
@@ -115,10 +114,9 @@ class CompressionState:
             except BaseException:
                 reducer.close()
                 raise
-            self._reduction.checkpoint.meet(GroupPeers(group), self._known_names())
-            is_compressed = any(each is not NoneCompressor for each in self.rules.compressors)
-            self._reduction.is_compressed = is_compressed
-            if not is_compressed:
+            self._reduction.checkpoint.meet(_peers_in(group), self._known_names())
+            self._reduction.is_compressed = self.rules.compresses
+            if not self.rules.compresses:
                 if not self._names.is_numbering:
                     reducer.close()  # ranks agree on everything, and it would send nothing
             elif self.may_turn_off and reducer.size > 1 and not reducer.is_tuned:
@@ -138,17 +136,11 @@ class CompressionState:
                 self._reduction.checkpoint.load_state_dict(None)  # residuals will never be added
                 reducer.close()
                 self._originals.stop()
-        model = self._model() if self._model is not None else None
-        self._divisor = ranks_with_input(model, self.process_group, device)
+        self.divisor = ranks_with_input(self._model(), self.process_group, device)
 
     def _trained(self) -> tuple[str, Sequence[torch.Tensor]]:
-        model = self._model() if self._model is not None else None
+        model = self._model()
         return ("a model", []) if model is None else (type(model.module).__name__, list(model.parameters()))
-
-    @property
-    def divisor(self) -> int:
-        """The number of ranks by which the gradients of this step are divided."""
-        return self._divisor
 
     def gradients(self, bucket: dist.GradBucket) -> list[Gradient]:  # type: ignore[name-defined]
         """Return the gradients of a bucket for a GroupReducer, in order; empty to let DDP reduce them.
@@ -158,7 +150,9 @@ class CompressionState:
         """
         parameters = bucket.parameters()
         names = [self._names.of(parameter) for parameter in parameters]
-        self._agree_on([(n, p) for n, p in zip(names, parameters, strict=True) if n not in self._agreed])
+        new = [(n, p) for n, p in zip(names, parameters, strict=True) if n not in self._agreed]
+        if new:
+            self.begin().agree(self._terms(new))
         if bucket.buffer().is_sparse:
             self.first_step.note(names[0], bucket.buffer()._values(), NoneCompressor)
             return []
@@ -178,13 +172,9 @@ class CompressionState:
 
     def _may_keep_originals(self) -> bool:
         """Return False if the hook multiplies the whole bucket, or the model's graph is unknown."""
-        model = self._model() if self._model is not None else None
+        model = self._model()
         is_known = model is not None and not model.static_graph
-        return is_known and self._divisor == self.begin().size
-
-    def _agree_on(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
-        if parameters:
-            self.begin().agree(self._terms(parameters))
+        return is_known and self.divisor == self.begin().size
 
     def _terms(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> dict[str, str]:
         """Return the facts of parameters that ranks compare."""
@@ -233,7 +223,7 @@ class CompressionState:
             "first_step": None,
             "_reduction": (self._reduction.residuals.source, self.state_dict()),
             "_originals": Originals(),
-            "_model": None,
+            "_model": _no_model,
             "_reducer": None,
             "_trial": None,
             "_agreed": set(),
@@ -282,26 +272,44 @@ class CompressionState:
         self._reduction.checkpoint.consolidate(to)
 
 
-class GroupPeers:
-    """The ranks of a process group, as peers of a checkpoint (checkpoint.Peers)."""
+def _no_model() -> None:
+    """The reference to a model that is not known, or not wrapped."""
 
-    owner = "state"
 
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self._group = group
-        self._ranks = dist.get_process_group_ranks(group)
-        self._position = dist.get_rank(group)
+def _peers_in(group: dist.ProcessGroup) -> Peers:
+    """Return the ranks of a process group, as peers of a checkpoint."""
+    ranks, own_position = dist.get_process_group_ranks(group), dist.get_rank(group)
 
-    def ranks(self) -> list[int]:
-        return self._ranks
-
-    def position(self) -> int:
-        return self._position
-
-    def size(self) -> int:
-        return len(self._ranks)
-
-    def gathered(self, own: Any, at: int) -> list[Any] | None:
-        received: list[Any] | None = [None] * self.size() if self._position == at else None
-        dist.gather_object(own, received, self._ranks[at], self._group)
+    def gathered(own: Any, at: int) -> list[Any] | None:
+        received: list[Any] | None = [None] * len(ranks) if own_position == at else None
+        dist.gather_object(own, received, ranks[at], group)
         return received
+
+    return Peers("state", lambda: ranks, lambda: own_position, lambda: len(ranks), gathered)
+
+
+class ParameterNames:
+    """The names of ``model.named_parameters()``, without DDP's "module.".
+
+    Without a model, parameters are numbered in the order of the first step's buckets, which is the same on
+    all ranks and in every run.
+    """
+
+    def __init__(self, model: torch.nn.Module | None) -> None:
+        inner = model.module if isinstance(model, DistributedDataParallel) else model
+        self.is_numbering = inner is None
+        named = [] if inner is None else inner.named_parameters()
+        self._names: dict[Any, str] = {parameter: name for name, parameter in named}
+
+    def parameters(self) -> list[tuple[str, torch.Tensor]]:
+        """Return all parameters that have a name by now."""
+        return [(name, parameter) for parameter, name in self._names.items()]
+
+    def of(self, parameter: torch.Tensor) -> str:
+        """Return the name of a parameter. ValueError if it belongs to another model than the names."""
+        name = self._names.get(parameter)
+        if name is None:
+            if not self.is_numbering:
+                raise errors.unknown_parameter(shape=list(parameter.shape))
+            name = self._names[parameter] = f"parameter.{len(self._names)}"
+        return name

@@ -30,8 +30,6 @@ from horovod.torch.compression.first_step import tell_once
 from horovod.torch.ddp.hook import compress, compression_hook
 from horovod.torch.ddp.state import CompressionState
 
-__all__ = ["compress_wrapped"]
-
 # torch's hooks that only compress
 COMPRESSING = (fp16_compress_hook, bf16_compress_hook, powerSGD_hook, batched_powerSGD_hook)
 

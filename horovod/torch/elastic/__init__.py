@@ -8,12 +8,13 @@ import os
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+import torch
+
 from horovod.common import jobs, rejoining
 from horovod.common.agent_messages import VARIABLE as AGENT
 from horovod.common.basics import basics
 from horovod.common.elastic import ObjectState, State, is_elastic, run_fn
 from horovod.torch.elastic import sampler, state
-from horovod.torch.elastic.preload import load_compiler
 from horovod.torch.elastic.process_group import Groups, init_process_group
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.elastic.state import TorchState
@@ -25,6 +26,7 @@ __all__ = [
     "State",
     "TorchState",
     "init_process_group",
+    "load_compiler",
     "run",
     "sampler",
     "state",
@@ -61,6 +63,14 @@ def run(func: Callable[P, T]) -> Callable[P, T]:
     return elastic
 
 
+def load_compiler() -> None:
+    """Load torch's compiler, which torch otherwise imports for the first optimizer, in 1.7 s of a core.
+
+    Scripts make that after ``hvd.init()``, when other ranks wait for this worker.
+    """
+    torch.optim.SGD([torch.zeros(1)], lr=1.0)
+
+
 if is_elastic() and os.environ.get(AGENT):
     load_compiler()
 
@@ -86,7 +96,6 @@ class _Passage:
             self._dropped |= optimizer._reducer.checkpoint.forget_residuals()
 
     def join(self) -> None:
-        """Join the next world."""
         self.leave()
         rejoining.rejoin()
         if self._dropped and basics.rank() == 0:

@@ -26,8 +26,6 @@ import torch
 from horovod.common.commits import KEPT, Commits
 from horovod.torch import errors
 
-__all__ = ["HostCommits", "first_unreadable", "forget_when_all_are_done", "unreadable"]
-
 _VERSION = 2  # of the files' content
 _OF_DAMAGE = (  # errors of torch.load for a file that is not a commit
     ValueError, pickle.UnpicklingError, EOFError, RuntimeError, LookupError, TypeError, AttributeError

@@ -14,7 +14,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
@@ -24,11 +24,10 @@ from horovod.common.basics import basics
 from horovod.common.exceptions import HorovodInternalError, follows_others
 from horovod.common.networks import Description
 from horovod.common.options import BY_VARIABLE
+from horovod.common.rendezvous.store import Store
 from horovod.gloo_threads import wait_for_gloo
 from horovod.torch import errors
 from horovod.torch.functions import broadcast_object
-
-__all__ = ["Groups", "init_process_group"]
 
 _LOOKS_EVERY = 0.1  # seconds
 # seconds for the engine to detect a lost rank, in addition to the limit for silent ones
@@ -182,6 +181,33 @@ def _most_seconds() -> float:
 # ---- rendezvous ----
 
 
+# Rank 0 keeps its store until the process ends: other ranks may be reading, or may be in
+# init_process_group(), for which torch uses the same store if the port is the same.
+_kept: dict[tuple[str, int], Store] = {}
+
+
+def make_store(host: str, port: int, is_host: bool, seconds: float) -> Store:
+    """Return the store at that port, at which this process listens or to which it connects.
+
+    Raises torch's errors, such as after ``seconds`` without connection.
+    """
+    if (host, port) in _kept:
+        return _kept[host, port]
+    store: Any = dist.TCPStore(  # type: ignore[attr-defined]
+        host,
+        port,
+        is_master=is_host,
+        timeout=timedelta(seconds=seconds),
+        wait_for_workers=False,  # the meeting waits for ranks, and can report which are missing
+        multi_tenant=True,
+        use_libuv=os.environ.get("USE_LIBUV", "1") == "1",  # as in init_process_group()
+    )
+    made: Store = store  # whose stub has the type str for values
+    if is_host:
+        _kept[host, port] = made
+    return made
+
+
 def _store(rank: int, size: int) -> Any:
     """Return a store that rank 0 hosts for this world. Collective."""
     tcp_store: Any = dist.TCPStore  # type: ignore[attr-defined]
@@ -218,15 +244,13 @@ def _reached(addresses: list[str], port: int) -> str:
 
 def _connections() -> dict[int, str]:
     """Return, by descriptor, the kernel's names of this process' open sockets."""
-    return dict(_sockets())
-
-
-def _sockets() -> Iterator[tuple[int, str]]:
+    found = {}
     for descriptor in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # closed meanwhile, as the descriptor of this listing is
             name = os.readlink(f"/proc/self/fd/{descriptor}")
             if name.startswith("socket:"):
-                yield int(descriptor), name
+                found[int(descriptor)] = name
+    return found
 
 
 def _shut(descriptor: int) -> None:

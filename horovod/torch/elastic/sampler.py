@@ -71,7 +71,6 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
         self.processed_num = min(done, len(self.indices))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return ``epoch`` and ``processed_num``."""
         return {"epoch": self.epoch, "processed_num": self.processed_num}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

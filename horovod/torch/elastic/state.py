@@ -24,6 +24,7 @@ from horovod.torch.functions import (
     broadcast_optimizer_state,
     broadcast_parameters,
     can_travel,
+    parameters_of,
 )
 from horovod.torch.gradient_listener import GradientListener
 
@@ -116,7 +117,7 @@ class OptimizerStateHandler(StateDictHandler):
     def restore(self) -> None:
         super().restore()
         # load_state_dict() has cast state to its parameters' dtype, which may be narrower.
-        parameters = [each for group in self.value.param_groups for each in group["params"]]
+        parameters = parameters_of(self.value)
         for number, state in self._saved["state"].items():
             for key, saved in state.items() if isinstance(number, int) and isinstance(state, dict) else ():
                 now = self.value.state[parameters[number]].get(key)
@@ -340,7 +341,7 @@ def _check_parameters(optimizer: torch.optim.Optimizer, root: int) -> None:
     """Raise ValueError unless a DistributedOptimizer's parameters equal root's, in the same order."""
     if not isinstance(optimizer, GradientListener):
         return
-    own = [optimizer._parameter_names.get(each, "") for each in optimizer._all_parameters()]
+    own = [optimizer._parameter_names.get(each, "") for each in parameters_of(optimizer)]
     theirs = broadcast_object(own, root)
     if own != theirs:
         different = sorted(set(own) ^ set(theirs)) or "none, but their order"

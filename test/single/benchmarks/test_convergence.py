@@ -15,8 +15,7 @@ import torch
 sys.path.append(str(Path(__file__).resolve().parents[3] / "benchmarks"))
 
 import convergence
-from convergence_results import conclusion, label, section
-from convergence_statistics import first_reached, paired
+from convergence_results import conclusion, first_reached, label, paired, section
 from convergence_tasks import Language
 
 from horovod.lab.intervals import Estimate, estimate, t_quantile

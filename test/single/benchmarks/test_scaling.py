@@ -15,9 +15,12 @@ pytest.importorskip("torch", reason="the benchmark trains with torch, which is n
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "benchmarks"))
-import scaling  # noqa: E402 -- of the folder of benchmarks
+import contenders  # noqa: E402 -- of the folder of benchmarks, as the next ones
+import figures  # noqa: E402
+import report  # noqa: E402
+import scaling  # noqa: E402
+import tables  # noqa: E402
 import trained_models  # noqa: E402
-from scaled import contenders, figures, tables  # noqa: E402
 
 TASK = {
     "kind": "hosts",
@@ -133,7 +136,7 @@ def test_ranks_that_end_with_different_parameters_are_no_result() -> None:
 
 
 def test_the_table_has_a_line_for_each_contender() -> None:
-    rows = tables.run_table(made_up()).splitlines()
+    rows = report.table_of(made_up()["rows"], tables.TRAINED).splitlines()
     lines = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
     heading = ["contender", "samples/s", "linearity", "x alone", "step", "spread", "MB sent", "x DDP"]
     assert lines[0] == [*heading, "x DDP fp16"]
@@ -142,7 +145,7 @@ def test_the_table_has_a_line_for_each_contender() -> None:
 
 
 def test_runs_of_several_numbers_of_hosts_are_put_side_by_side() -> None:
-    text = tables.text_of({"machine": {"cores": 2}, "runs": [made_up(4), made_up(2)]})
+    text = tables.scaling_text({"machine": {"cores": 2}, "runs": [made_up(4), made_up(2)]})
     assert "**vgg16, hosts, 1gbit: samples/s (linearity)**" in text
     assert re.search(r"\| DDP +\| 0\.563 \(0\.28\) \| 1\.13 \(0\.28\) \|", text)
 

@@ -20,6 +20,9 @@ class SlowEngine:
     def __init__(self, fails: bool = False) -> None:
         self.fails = fails
 
+    def has_result(self, handle: int) -> bool:
+        return False
+
     def wait(self, handle: int) -> str:
         time.sleep(PAUSE)
         if self.fails:

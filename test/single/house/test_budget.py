@@ -7,12 +7,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "scripts"))
+pytest.importorskip("lizard", reason="what measures functions, of the extra `check`, is not installed")
 import check_budget  # noqa: E402
-import cpp_functions  # noqa: E402
 
-
-def test_functions_of_a_cpp_file_are_found() -> None:
-    source = """
+CPP = """
 namespace hvd {  // { in a comment, and in a "string {"
 #define NOT_A_FUNCTION(x) \\
   if (x) {
@@ -32,8 +30,16 @@ auto longest(std::function<void(T, T)> f,
 }
 }  // namespace hvd
 """
-    found = [(f.name, f.line, f.lines, f.parameters, f.branches) for f in cpp_functions.functions(source)]
-    assert found == [("Shape", 6, 1, 2, 1), ("operator()", 7, 1, 1, 2), ("longest", 11, 8, 2, 4)]
+
+
+def test_functions_of_a_cpp_file_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shape.h").write_text(CPP)
+    monkeypatch.setattr(check_budget, "ROOT", tmp_path)
+    of_file, *found = check_budget.measure_file(tmp_path / "shape.h")
+    assert (of_file.what, of_file.value) == ("lines of a header", CPP.count("\n"))
+    by_function = {m.function: [n.value for n in found if n.function == m.function] for m in found}
+    assert list(by_function.values()) == [[1, 1, 2], [1, 2, 1], [7, 4, 2]], by_function
+    assert [m.line for m in found[::3]] == [6, 7, 12]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from refusals import refused
 from horovod.runner import launch
 from horovod.runner.errors import LaunchError
 from horovod.topology import __main__ as command
-from horovod.topology import errors, job, rank, routes
+from horovod.topology import errors, job, routes
+from horovod.topology.facts import Ranks
 
 
 @pytest.fixture(autouse=True)
@@ -92,19 +93,18 @@ def test_ranks_of_a_host_file_and_of_slurm(tmp_path: Path, monkeypatch: pytest.M
     assert job.with_ranks({}) == ({"np": 6}, "6 ranks, as this Slurm job asks for.")
 
 
-def told(name: str, first: bool, **more: object) -> rank.Told:
+def told(name: str, first: bool) -> routes.Told:
     host = replace(made.plain_host(1), name=name) if first else None
-    facts = rank.Told(name, host, False, True, made.MEASURED, "auto", False)
-    return replace(facts, **more)  # type: ignore[arg-type]
+    return routes.Told(name, host, Ranks((), False, True, made.MEASURED))
 
 
 def test_what_ranks_told_is_joined() -> None:
-    hosts, ranks = rank._joined([told("a", True), told("a", False), told("b", True)])
+    hosts, ranks = routes._joined([told("a", True), told("a", False), told("b", True)])
     assert [host.name for host in hosts] == ["a", "b"]
     assert (ranks.hosts, ranks.has_host_windows, ranks.links) == ((0, 0, 1), True, made.MEASURED)
     assert not ranks.shares_memory
     with refused(errors.same_host_names, host="a"):
-        rank._joined([told("a", True), told("a", True)])
+        routes._joined([told("a", True), told("a", True)])
 
 
 def test_where_nothing_can_start_ranks(
@@ -113,7 +113,7 @@ def test_where_nothing_can_start_ranks(
     def none(options: object) -> None:
         raise LaunchError("this installation is not built")
 
-    monkeypatch.setattr(rank.starting, "way_of", none)
+    monkeypatch.setattr(routes.starting, "way_of", none)
     file = tmp_path / "topology.svg"
     assert command.main(["-np", "4", "--topology-file", str(file)]) == 0
     shown = capsys.readouterr().out
@@ -131,7 +131,7 @@ def test_a_job_that_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         raise RuntimeError("rank 1 was lost")
 
     monkeypatch.setattr(job, "ask", fail)
-    monkeypatch.setattr(rank.starting, "way_of", lambda options: None)
+    monkeypatch.setattr(routes.starting, "way_of", lambda options: None)
     assert command.main(["-np", "2"]) == 1
     assert capsys.readouterr().err == "horovodrun: rank 1 was lost\n"
 
@@ -140,7 +140,7 @@ def test_gpus_that_are_not_served_are_said_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = ((made.gpu_box(),), routes.one_host(8), "")
-    monkeypatch.setattr(rank, "topology_of", lambda options: answer)
+    monkeypatch.setattr(routes, "topology_of", lambda options: answer)
     monkeypatch.setattr(command.basics, "cuda_built", lambda: False)
     assert command.main(["-np", "8"]) == 0
     assert "This build serves no tensors on GPUs" in capsys.readouterr().out

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import socket
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,10 @@ import pytest
 import topology_machines as made
 from refusals import refused
 
-from horovod.topology import errors, interfaces, machine, nvidia, nvml, pci, processors, record
-from horovod.topology.facts import Gpu, GpuLink, Nic, Socket
+from horovod.topology import errors, machine, nvidia, nvml, processors
+from horovod.topology.facts import Gpu, GpuLink, Host, Nic, Socket
 from horovod.topology.machine import Answer
-from horovod.topology.probe import probe
+from horovod.topology.probe import nics, probe
 
 MAC = "0c:42:a1:00:00:01"
 
@@ -168,18 +168,19 @@ def test_virtual_interfaces(tmp_path: Path) -> None:
     found = {name: made.interface(MAC, f"10.{n}.0.1/16") for n, name in enumerate(names)}
     found |= {"dummy0": made.interface(MAC), "loop": made.interface(MAC, "127.0.0.2/8", "::1/128")}
     found["veth0"] = made.interface("", "10.8.0.1/16")
-    bond, docker, last = interfaces.nics(made.machine(tmp_path, interfaces=found), ())
+    bond, docker, last = nics(made.machine(tmp_path, interfaces=found), ())
     assert bond == Nic("bond0", None, None, 10_000_000_000, ("10.0.0.1/16",), None)
     assert docker == Nic("docker0", None, None, None, ("10.1.0.1/16",), None, is_up=False)
     assert last == Nic("veth0", None, None, None, ("10.8.0.1/16",), None)
 
 
 def test_names_of_pci_devices() -> None:
-    assert pci.name_in(made.PCI_IDS, "15b3", "1015") == "Mellanox Technologies MT27710 Family [ConnectX-4 Lx]"
-    assert pci.name_in(made.PCI_IDS, "8086", "1017") == "Intel Corporation not the one above"
-    assert pci.name_in(made.PCI_IDS, "15b3", "20b2") is None  # of another maker
-    assert pci.name_in(made.PCI_IDS, "15b3", "0006") is None  # a board, no device
-    assert pci.name_in(made.PCI_IDS, "ffff", "1017") is None
+    lx = "Mellanox Technologies MT27710 Family [ConnectX-4 Lx]"
+    assert machine.name_in(made.PCI_IDS, "15b3", "1015") == lx
+    assert machine.name_in(made.PCI_IDS, "8086", "1017") == "Intel Corporation not the one above"
+    assert machine.name_in(made.PCI_IDS, "15b3", "20b2") is None  # of another maker
+    assert machine.name_in(made.PCI_IDS, "15b3", "0006") is None  # a board, no device
+    assert machine.name_in(made.PCI_IDS, "ffff", "1017") is None
 
 
 def asked(cards: tuple[made.Card, ...], root: Path, **more: Any) -> tuple[Any, Any, list[str]]:
@@ -362,8 +363,8 @@ def test_this_machine() -> None:
 
 def test_records(tmp_path: Path) -> None:
     for host in (made.gpu_box(), made.pcie_host(1), probe(made.machine(tmp_path))):
-        assert record.from_record(json.loads(json.dumps(record.to_record(host)))) == host
+        assert Host.from_record(json.loads(json.dumps(asdict(host)))) == host
     with refused(errors.no_host_record):
-        record.from_record({**record.to_record(made.plain_host(1)), "surprise": 1})
+        Host.from_record({**asdict(made.plain_host(1)), "surprise": 1})
     with refused(errors.no_host_record, why="'nics'"):
-        record.from_record({"name": "x", "sockets": [], "gpus": [], "gpu_links": []})
+        Host.from_record({"name": "x", "sockets": [], "gpus": [], "gpu_links": []})

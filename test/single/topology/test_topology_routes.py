@@ -11,7 +11,7 @@ import topology_machines as made
 
 from horovod import _native as native
 from horovod.common.options import BY_VARIABLE
-from horovod.topology import explanation, routes
+from horovod.topology import routes, text
 from horovod.topology.facts import Ranks
 
 PLACES = {
@@ -110,7 +110,7 @@ def test_every_route_of_the_core_has_a_meaning() -> None:
 
 def test_the_explanation() -> None:
     ranks = made.ranks_on(0, 1)
-    shown = explanation.explanation(ranks, routes.routes(ranks))
+    shown = text.explanation(ranks, routes.routes(ranks))
     assert shown.startswith("Links between 2 ranks (measured when the job started):\n  memory   10.0 GB/s; ")
     assert "  network  941 Mbit/s in each direction; another host notices after 60 us\n" in shown
     assert "   100 MB  bit8         exchange gather" in shown
@@ -121,9 +121,9 @@ def test_the_explanation() -> None:
 
 def test_the_explanation_of_what_is_not_by_cost() -> None:
     ranks = replace(made.ranks_on(0, 0), algorithm="hierarchical", links=routes.assumed_links())
-    shown = explanation.explanation(ranks, routes.routes(ranks))
+    shown = text.explanation(ranks, routes.routes(ranks))
     assert "Links between 2 ranks (assumed, as nothing was measured)" in shown and "network" not in shown
     assert "Not by cost: a hierarchy of one host is exact." in shown
     assert "none (exact)" in shown and "bit8" not in shown
-    alone = explanation.explanation(routes.one_host(1), routes.routes(routes.one_host(1)))
+    alone = text.explanation(routes.one_host(1), routes.routes(routes.one_host(1)))
     assert "There is one rank: nothing is sent." in alone and "ms" not in alone

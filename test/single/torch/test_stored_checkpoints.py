@@ -18,8 +18,7 @@ from thread_ranks import run_ranks
 
 import horovod.torch as hvd
 from horovod.torch import errors
-from horovod.torch.checkpoint import Checkpoint
-from horovod.torch.checkpoint_form import FORM
+from horovod.torch.checkpoint import FORM, Checkpoint
 from horovod.torch.compression.memory import Memory
 from horovod.torch.residuals import Residuals
 

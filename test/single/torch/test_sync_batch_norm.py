@@ -15,7 +15,7 @@ from refusals import refused
 import horovod.torch as hvd
 from horovod.torch import batch_norm_kernels as kernels
 from horovod.torch import errors
-from horovod.torch.sync_batch_norm import convert_sync_batchnorm
+from horovod.torch.sync_batch_norm import SyncBatchNorm
 
 # One rank, eval mode, and errors
 
@@ -91,7 +91,7 @@ def test_conversion_keeps_everything() -> None:
 
 
 def test_a_shared_module_stays_shared() -> None:
-    model = convert_sync_batchnorm(Shared())
+    model = SyncBatchNorm.convert_sync_batchnorm(Shared())
     assert isinstance(model.first, hvd.SyncBatchNorm) and model.second[0] is model.first
     assert type(model.second[1]) is torch.nn.InstanceNorm1d and model.nothing is None
     assert type(model.second[2]) is hvd.SyncBatchNorm
@@ -99,8 +99,8 @@ def test_a_shared_module_stays_shared() -> None:
 
 def test_a_batch_norm_itself_and_a_second_conversion() -> None:
     few = hvd.ProcessSet([0])
-    once = convert_sync_batchnorm(torch.nn.BatchNorm2d(3))
-    again = convert_sync_batchnorm(once, process_set=few)
+    once = SyncBatchNorm.convert_sync_batchnorm(torch.nn.BatchNorm2d(3))
+    again = SyncBatchNorm.convert_sync_batchnorm(once, process_set=few)
     assert isinstance(again, hvd.SyncBatchNorm)
     assert again.weight is once.weight and again.process_set is few
     assert copy.deepcopy(again).process_set is few
@@ -116,9 +116,9 @@ def test_conversion_makes_the_class_it_is_called_on() -> None:
 def test_a_lazy_batch_norm_is_converted_once_it_knows_its_size() -> None:
     model = torch.nn.Sequential(torch.nn.LazyBatchNorm1d())
     with refused(errors.lazy_batch_norm):
-        convert_sync_batchnorm(model)
+        SyncBatchNorm.convert_sync_batchnorm(model)
     model(torch.randn(4, 3))
-    assert convert_sync_batchnorm(model)[0].num_features == 3
+    assert SyncBatchNorm.convert_sync_batchnorm(model)[0].num_features == 3
 
 
 def test_pickled_process_sets() -> None:

@@ -6,20 +6,20 @@ from __future__ import annotations
 
 import torch
 
-from horovod.torch import amp
+from horovod.torch import optimizer_front
 
 
 def test_the_scaler_has_the_names_that_are_needed() -> None:
-    amp.settle_before_unscaling()
-    amp.settle_before_unscaling()  # once is enough
-    for name in amp.NAMES:
+    optimizer_front.settle_before_unscaling()
+    optimizer_front.settle_before_unscaling()  # once is enough
+    for name in optimizer_front.UNSCALING:
         method = getattr(torch.amp.GradScaler, name)
         original = method._horovod_original
         assert callable(original) and not hasattr(original, "_horovod_original")
 
 
 def test_an_optimizer_is_asked_before_it_is_unscaled_and_others_are_left_alone() -> None:
-    amp.settle_before_unscaling()
+    optimizer_front.settle_before_unscaling()
     parameter = torch.nn.Parameter(torch.ones(2))
     optimizer = torch.optim.SGD([parameter], lr=0.1)
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)

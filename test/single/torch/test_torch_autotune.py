@@ -29,8 +29,8 @@ from horovod.common import errors as of_common
 from horovod.common.exceptions import LostRank, ShutDown
 from horovod.torch import autotune
 from horovod.torch.autotune import Tuning
-from horovod.tune.decision import Decision
 from horovod.tune.knobs import Space
+from horovod.tune.tuner import Decision
 
 _director = autotune._director
 

@@ -1,13 +1,17 @@
 """A handled failure keeps no references: tensors in flight are freed at once, without garbage collection."""
 
+# private: _route, _start_exact: no compressor makes the core refuse only the second request of a group
+
 import contextlib
 import gc
 import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
+import torch
 
-from horovod.torch import handles
+import horovod.torch as hvd
+from horovod.torch import handles, submission
 from horovod.torch.gradients import wait_for_all
 from horovod.torch.rounds import RoundsOperation
 
@@ -64,3 +68,22 @@ def test_of_a_compressors_rounds() -> None:
         operation.results()
     del operation
     assert ref() is None
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_started_request_keeps_its_tensors_though_the_next_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(*_: object) -> None:
+        raise RuntimeError("no more")
+
+    def route(tensor: torch.Tensor, *_: object) -> object:
+        return submission._start_exact if tensor.is_floating_point() else refused
+
+    monkeypatch.setattr(submission, "_route", route)
+    tensor = torch.ones(4)
+    seen = weakref.ref(tensor)
+    with pytest.raises(RuntimeError, match="no more"):
+        hvd.grouped_allreduce_([tensor, torch.ones(4, dtype=torch.int64)], name="half")
+    del tensor
+    assert seen() is not None

@@ -16,7 +16,7 @@ from refusals import refused
 from torch import nn
 
 import horovod.torch as hvd
-from horovod.torch import errors, functions, gradients, reduction, wire_names
+from horovod.torch import errors, functions, gradients, parameters, reduction
 
 
 def make_model() -> nn.Sequential:
@@ -88,7 +88,7 @@ def test_a_parameter_taken_out_of_requires_update_is_not_waited_for(engine: Mirr
 def test_ranks_that_freeze_differently_cannot_number_groups(
     engine: MirroredEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wire_names, "broadcast_object", lambda names, *_: [*names[1:], "other"])
+    monkeypatch.setattr(parameters, "broadcast_object", lambda names, *_: [*names[1:], "other"])
     with refused(errors.groups_differ, value=2, ranks=(0,), names=["0.weight", "other"]):
         wrapped(make_model(), groups=2)
 
@@ -246,7 +246,7 @@ def test_the_process_set_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(reduction, "start_allreduce", start_allreduce)
     monkeypatch.setattr(gradients, "start_sparse_allreduce", start_sparse_allreduce)
-    monkeypatch.setattr(wire_names, "broadcast_object", broadcast_object)
+    monkeypatch.setattr(parameters, "broadcast_object", broadcast_object)
     with mirrored_job(4, rank=3):
         some = set_of(1, [2, 3], included=True)
         model = nn.Sequential(nn.Embedding(3, 4, sparse=True), nn.Linear(4, 1))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horovod.tune.predicted import Gradients, exposed_seconds, predictor
+from horovod.tune.search import Gradients, exposed_seconds, predictor
 
 SIZES = [1 << 20] * 20
 

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import random
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,10 @@ from tune_landscapes import CYCLE, FUSION, WRONG, ordinary
 
 from horovod.tune import errors
 from horovod.tune.cache import Cache, Key, Stored
-from horovod.tune.decision import Decision
 from horovod.tune.knobs import Space
 from horovod.tune.report import as_data, so_far, table
 from horovod.tune.search import NO_NEIGHBOUR, Result
-from horovod.tune.tuner import AGAIN, LINES, WATCH, Director, Plan, Trained, Tuner
+from horovod.tune.tuner import AGAIN, LINES, WATCH, Decision, Director, Plan, Trained, Tuner
 
 ORDINARY = Plan()
 KEY = Key("machine", "digest", "Net", "1+1", "1.0", "optimizer")
@@ -121,8 +121,23 @@ def test_the_second_time_nothing_is_tried(cache: Cache) -> None:
     again.steps(2)
     assert again.phase == "watching" and again.settings[1] == again.director.settings() != again.space.start
     again.steps(300)
-    assert again.director.trials == [] and again.lines == [
-        "tuning: took what was found before; nothing is tried"
+    (line,) = again.lines
+    assert again.director.trials == [] and line.endswith(" as fast; nothing is tried")
+    for name, text in again.director.settings().items():
+        assert (f"{name}={text}" in line) == (text != again.space.start[name])
+    assert f", found on {time.strftime('%Y-%m-%d')}, " in line
+
+
+def test_what_is_said_of_a_record_that_changes_nothing(cache: Cache) -> None:
+    first = MadeJob(WRONG, cache=cache)
+    first.steps(420)
+    stored = cache.find(KEY)
+    assert stored is not None and {"date", "parameters", "tensors"} <= stored.figures.keys()
+    cache.keep(dataclasses.replace(stored, figures={"why_it_ended": NO_NEIGHBOUR}))
+    again = MadeJob(first.director.settings(), cache=cache)
+    again.steps(2)
+    assert again.lines == [
+        "tuning: goes on with its own settings, the best that were found before; nothing is tried"
     ]
 
 

@@ -26,7 +26,7 @@ from horovod.common.rendezvous import places
 from horovod.common.rendezvous.places import FolderStore, rendezvous_of
 from horovod.common.rendezvous.store import StoreRendezvous, assignment_of
 from horovod.common.sentences import Sentence
-from horovod.torch import store as torch_store
+from horovod.torch.elastic import process_group as torch_store
 
 BY_HAND = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29400"}
 STEP = {

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from horovod.torch.ddp.callback_thread import CallbackThread
-from horovod.torch.ddp.future_work import FutureWork
+from horovod.torch.ddp.future_work import CallbackThread, FutureWork
 
 
 class SlowToSay(CallbackThread):

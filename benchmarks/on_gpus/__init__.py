@@ -1,1 +1,0 @@
-"""Benchmarks of GPUs: the parts of codec.py, allreduce.py and training_step.py for --device cuda."""

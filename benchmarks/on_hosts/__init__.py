@@ -1,1 +1,0 @@
-"""The parts of benchmarks/cluster.py: starting jobs on made hosts, the ranks' work, tables and plots."""
