@@ -21,7 +21,7 @@ from build_support.ccache import ccache_settings, compiler_launcher
 from build_support.cuda import Cuda, chosen_cuda
 from build_support.mpi import Mpi, chosen_mpi
 from build_support.requirements import BuildError
-from horovod.common.unbuilt import BUILD_INFO, core_digest
+from horovod.common.build_info import BUILD_INFO, core_digest
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGINS = {"any": ("libhorovod_mpi_open_mpi.so", "libhorovod_mpi_mpich.so"), "none": ()}

@@ -8,8 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-__all__ = ["wait_for_gloo", "wait_for_gloo_in_destroy_process_group"]
-
 GLOO_THREAD = "pt_gloo_runloop"  # torch's name for threads that execute a process group's collectives
 
 

@@ -17,9 +17,7 @@ import warnings
 from typing import Any
 
 import horovod.gloo_threads  # noqa: F401  has the process wait for them when it exits
-from horovod.common.variable_names import DDP_COMPRESSION
-
-__all__ = ["compress_every_ddp", "load", "register_backend"]
+from horovod.common.compressors import DDP_COMPRESSION
 
 
 def load() -> None:

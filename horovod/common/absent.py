@@ -12,10 +12,9 @@ import os
 import sys
 from typing import Any
 
-from horovod.common.names import did_you_mean
+from horovod.common.sentences import did_you_mean
 
-__all__ = ["ABSENT", "attribute_error", "install", "refuse_leftovers"]
-
+_NATIVE = "horovod._native"  # in a built package, found before this finder is asked
 _ELSEWHERE = "this package serves PyTorch only: use horovod.torch, or Horovod 0.28.1 for"
 
 # Full name -> why, and what to do instead. Submodules of a row's module are absent too.
@@ -27,11 +26,6 @@ ABSENT: dict[str, str] = {
     "horovod.ray": "Ray comes later: start the training with horovodrun or horovod.run()",
     "horovod.data": "it comes later, with Spark: use torch.utils.data.DataLoader, which loads ahead too",
 }
-
-
-NATIVE = "horovod._native"  # in a built package, found before this finder is asked
-
-
 # Packages of the original Horovod that this package never has.
 _OF_HOROVOD = ("keras", "mxnet", "ray", "spark", "tensorflow")
 
@@ -67,12 +61,12 @@ def _native_elsewhere() -> Any:
     """The spec of an installed native module that fits these sources, which are not built."""
     from importlib.util import spec_from_file_location
 
-    from horovod.common.unbuilt import native_module, native_package, why_unbuilt
+    from horovod.common.build_info import native_module, native_package, why_unbuilt
 
     module = native_module(native_package())
     if module is None:
         raise ModuleNotFoundError(why_unbuilt())
-    return spec_from_file_location(NATIVE, module)
+    return spec_from_file_location(_NATIVE, module)
 
 
 class _Refusing:
@@ -83,7 +77,7 @@ class _Refusing:
         # Without `name=`: `from horovod import keras` would hide an error that names the submodule.
         if name in ABSENT:
             raise ModuleNotFoundError(_sentence(name))
-        if name == NATIVE:
+        if name == _NATIVE:
             return _native_elsewhere()
 
 

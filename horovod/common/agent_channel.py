@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import functools
 import logging
 import os
 import socket
@@ -18,11 +17,8 @@ from typing import Any
 
 from horovod.common import errors
 from horovod.common.agent_messages import VARIABLE, MessageParser, Place, object_in, packed
-from horovod.common.errors import Removed
 from horovod.common.exceptions import HorovodInternalError, follows_others, lost_ranks
 from horovod.common.exits import at_exit, uncaught_exception
-
-__all__ = ["VARIABLE", "AgentChannel", "Place", "Removed", "accuse", "agent_channel"]
 
 _log = logging.getLogger("horovod")
 _opened: dict[int, AgentChannel] = {}  # process id -> its channel: a forked child has none
@@ -55,10 +51,12 @@ class AgentChannel:
 
     def get(self, key: str) -> bytes:
         """Wait until some rank has set the key."""
-        return _bytes(self._ask("get", key=key))
+        answer = self._ask("get", key=key)
+        if not isinstance(answer, str):
+            raise errors.no_value(got=repr(answer)[:80])
+        return base64.b64decode(answer, validate=True)
 
     def check(self, keys: Sequence[str]) -> bool:
-        """Whether all keys are set."""
         return bool(self._ask("check", keys=list(keys)))
 
     def delete_key(self, key: str) -> bool:
@@ -66,10 +64,9 @@ class AgentChannel:
         return bool(self._ask("delete", key=key))
 
     def assign(self) -> Place:
-        """This worker's place in the next generation of the job.
+        """Wait for the job's next generation, and return this worker's place in it; Removed if it has none.
 
-        Waits for that generation. A job of fixed ranks has only the first, and answers at once. Raises
-        Removed if this worker is no longer in the job.
+        A job of fixed ranks has only the first, and answers at once.
         """
         answer = self._ask("assign", after=self.generation)
         if isinstance(answer, dict) and "out" in answer:
@@ -87,11 +84,7 @@ class AgentChannel:
         self._send({"do": "raised"})
 
     def tell_exception(self, error: BaseException | None) -> None:
-        """Call raised() if the exception that ends this process is the script's own. Does not wait.
-
-        Such an exception would be raised again by the worker that takes this one's place. An exception that
-        other ranks caused would not.
-        """
+        """Call raised() if the script's own exception ends this process: a successor would raise it again."""
         is_own = isinstance(error, Exception) and not isinstance(error, HorovodInternalError)
         if is_own and not follows_others(error):
             with contextlib.suppress(ValueError):  # the agent is gone, and this process ends anyway
@@ -170,13 +163,18 @@ class AgentChannel:
 def agent_channel(environment: Mapping[str, str] = os.environ) -> AgentChannel | None:
     """This process' channel; None if no agent started it, or if it has not inherited the channel."""
     with _opening:
-        if os.getpid() not in _opened:
+        if (owner := os.getpid()) not in _opened:
             connection = None if _opened else _inherited(environment.get(VARIABLE, ""))
             if connection is None:
                 return None
-            _opened[os.getpid()] = channel = AgentChannel(connection)
-            at_exit(functools.partial(_tell_what_was_raised, channel, os.getpid()))
-        return _opened[os.getpid()]
+            channel = _opened[owner] = AgentChannel(connection)
+
+            @at_exit
+            def tell_what_was_raised() -> None:
+                if os.getpid() == owner:
+                    channel.tell_exception(uncaught_exception())
+
+        return _opened[owner]
 
 
 def accuse(error: BaseException) -> None:
@@ -185,11 +183,6 @@ def accuse(error: BaseException) -> None:
     if channel is not None:
         for rank in lost_ranks(error):
             channel.lost(channel.generation, rank, str(error))
-
-
-def _tell_what_was_raised(channel: AgentChannel, owner: int) -> None:
-    if os.getpid() == owner:
-        channel.tell_exception(uncaught_exception())
 
 
 def _inherited(text: str) -> socket.socket | None:
@@ -201,10 +194,3 @@ def _inherited(text: str) -> socket.socket | None:
             os.set_inheritable(descriptor, False)
             return socket.socket(fileno=descriptor)
     return None
-
-
-def _bytes(answer: Any) -> bytes:
-    """The bytes of a store's answer. ValueError if it has none."""
-    if not isinstance(answer, str):
-        raise errors.no_value(got=repr(answer)[:80])
-    return base64.b64decode(answer, validate=True)

@@ -26,11 +26,6 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = [
-    "LOCAL_RANK", "LOCAL_SIZE", "MOST_BYTES", "RANK", "SIZE", "VARIABLE",
-    "MessageParser", "Place", "object_in", "packed",
-]  # fmt: skip
-
 VARIABLE = "HOROVOD_AGENT"
 # Variables with a worker's place when it starts.
 RANK, SIZE = "HOROVOD_RANK", "HOROVOD_SIZE"

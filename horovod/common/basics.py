@@ -15,8 +15,9 @@ from typing import Any
 
 from horovod import _native as native
 from horovod.common import errors, host_memory, jobs, notes, restarting, util, variables
-from horovod.common.agent_channel import Place, accuse, agent_channel
+from horovod.common.agent_channel import accuse, agent_channel
 from horovod.common.agent_messages import VARIABLE as AGENT
+from horovod.common.agent_messages import Place
 from horovod.common.exceptions import HorovodInternalError, lost_ranks
 from horovod.common.exits import at_exit, uncaught_exception
 from horovod.common.membership import Membership, as_launched
@@ -24,8 +25,6 @@ from horovod.common.options import BY_VARIABLE
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.rendezvous.meeting import OpenWorld
 from horovod.common.rendezvous.places import opening
-
-__all__ = ["HorovodBasics", "basics"]
 
 DYNAMIC = "DYNAMIC"  # HOROVOD_TIMELINE: no file before start_timeline()
 MOST_ATTEMPTS = 5  # to form a world, if no lost rank explains the failures
@@ -192,10 +191,6 @@ class HorovodBasics:
         """
         return self.running().remove_process_set(process_set)
 
-    def _comm_process_set_id(self, comm: Any) -> int:
-        """The number of the set that an mpi4py communicator was registered as. ValueError if it was not."""
-        return self.running().id_of_communicator(comm)
-
     def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
         """The ranks of every set, by its number."""
         return self.running().engine.process_sets()
@@ -262,8 +257,7 @@ class HorovodBasics:
     def local_rank(self) -> int:
         """This process' number among the processes of its host. ValueError before init().
 
-        In an elastic job no two live processes of a host begin with the same number, so it may choose the
-        GPU.
+        It may choose the GPU: in elastic jobs too, no two live processes of a host begin with the same one.
         """
         return self._place().local_rank
 
@@ -272,10 +266,7 @@ class HorovodBasics:
         return self._place().local_size
 
     def cross_rank(self) -> int:
-        """This process' number among the processes with the same local rank on other hosts.
-
-        ValueError before init().
-        """
+        """This process' number among those with its local rank on all hosts. ValueError before init()."""
         return self._place().cross_rank
 
     def cross_size(self) -> int:
@@ -295,35 +286,18 @@ class HorovodBasics:
 
     def mpi_enabled(self) -> bool:
         """Whether MPI forms the job, or would form it."""
-        return bool(self._world().mpi_library) if self.is_initialized() else self.mpi_built()
+        return bool(self._world().mpi_library) if self.is_initialized() else util.mpi_built()
 
-    def mpi_built(self) -> bool:
-        """Whether this build has an MPI transport."""
-        return util.mpi_built()
+    mpi_built = staticmethod(util.mpi_built)
+    gloo_built = staticmethod(util.gloo_built)
+    nccl_built = staticmethod(util.nccl_built)
+    ddl_built = staticmethod(util.ddl_built)
+    ccl_built = staticmethod(util.ccl_built)
+    cuda_built = staticmethod(util.cuda_built)
 
     def gloo_enabled(self) -> bool:
         """Always False: the core's own transports replace Gloo."""
         return False
-
-    def gloo_built(self) -> bool:
-        """Always False, as gloo_enabled()."""
-        return util.gloo_built()
-
-    def nccl_built(self) -> int:
-        """The version code of the NCCL found here, 22809 for 2.28.9; 0 without NCCL or without a GPU."""
-        return util.nccl_built()
-
-    def ddl_built(self) -> bool:
-        """Always False: IBM's DDL is no longer maintained."""
-        return util.ddl_built()
-
-    def ccl_built(self) -> bool:
-        """Always False: oneCCL is not used."""
-        return util.ccl_built()
-
-    def cuda_built(self) -> bool:
-        """Whether this build serves CUDA tensors."""
-        return util.cuda_built()
 
     def rocm_built(self) -> bool:
         """Always False: GPUs are served through CUDA only."""
@@ -367,12 +341,8 @@ def go_on_with_timeline(job: jobs.Job, began: float, is_first: bool = False) -> 
     """Have rank 0 write a timeline: append to this job's file, or begin it again.
 
     It begins again in the job's first world, or if the rank that wrote was lost with its host and this host
-    has no file, or one of an earlier job.
-
-    Args:
-        began: when this job began, in seconds since the epoch.
-        is_first: in the first world a file that cannot be written is a ValueError; later training continues
-            without a timeline.
+    has no file, or one of an earlier job (``began``: when this one did, in seconds since the epoch). A file
+    that cannot be written is a ValueError if ``is_first``; later training continues without a timeline.
     """
     if job.timeline is None:
         return
@@ -396,12 +366,18 @@ def _member_of_what_is_formed(
     ranks, and this process joins that one: as often as a rank is lost. This process reports lost ranks to the
     launcher, which stops forming worlds with a rank that stays silent.
     """
+
+    def open_and_note(settings: native.Settings, ranks: list[int]) -> native.World:
+        world = way(settings, ranks)
+        job.has_met = True
+        return world
+
     failures = 0
     while True:
         begun = time.monotonic()
         job.has_met = False
         try:
-            return Membership.begin(_noting(way, job), comm, job.process_sets_given, settings)
+            return Membership.begin(open_and_note, comm, job.process_sets_given, settings)
         except (ValueError, HorovodInternalError) as error:
             is_explained = bool(lost_ranks(error)) and not restarting.is_on()
             failures += not is_explained
@@ -423,17 +399,6 @@ def _may_be_another_next_time(job: jobs.Job, error: Exception) -> bool:
     is_told |= by_agent and bool(BY_VARIABLE["HOROVOD_ELASTIC"].read(os.environ))
     was_lost = isinstance(error, HorovodInternalError) or isinstance(error.__cause__, HorovodInternalError)
     return is_told and (was_lost or not job.has_met)
-
-
-def _noting(open_world: OpenWorld, job: jobs.Job) -> OpenWorld:
-    """open_world, but the job also notes that its ranks have met."""
-
-    def open_and_note(settings: native.Settings, ranks: list[int]) -> native.World:
-        world = open_world(settings, ranks)
-        job.has_met = True
-        return world
-
-    return open_and_note
 
 
 basics = HorovodBasics()

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-__all__ = ["OF_THIS_PROCESS", "Belongings", "own"]
-
 T = TypeVar("T")
 
 

@@ -18,26 +18,22 @@ from typing import Any
 
 from horovod.common import errors
 
-__all__ = ["Agreement", "Commits", "Standing", "agreed"]
-
 KEPT = 2  # commits, see above
 
 
 class Commits:
     """A worker's last commits by number, in the memory of its process. Not thread-safe.
 
-    A subclass that also stores them elsewhere extends ``put`` and ``get``. ``generation`` applies to commits
-    that are put from now on.
+    A subclass that also stores them elsewhere extends ``put`` and ``get``.
     """
 
     def __init__(self) -> None:
-        self.generation = 0
+        self.generation = 0  # of commits that are put from now on
         self._contents: dict[int, Any] = {}  # by number, the oldest first
         self._generations: dict[int, int] = {}
 
     @property
     def numbers(self) -> list[int]:
-        """The numbers of the commits held, the oldest first."""
         return list(self._contents)
 
     @property
@@ -69,26 +65,16 @@ class Commits:
 
 @dataclass(frozen=True)
 class Standing:
-    """The standing of a rank in a new world.
+    """The standing of a rank in a new world."""
 
-    Attributes:
-        held: numbers of its commits of the newest generation that it has; empty for a newcomer, which has
-            never been synchronised.
-        is_kept: it continues from its present state, as only the set of hosts has changed; otherwise from a
-            commit.
-        process_sets: ranks of the sets that scripts have added, in the order of their numbers.
-        generation: of ``held``.
-        function: the name of the function that it runs: newcomers run the script from its beginning.
-    """
-
+    # Numbers of its commits of the newest generation that it has; empty for a newcomer, never synchronised.
     held: list[int] = field(default_factory=list)
-    is_kept: bool = False
-    process_sets: list[list[int]] = field(default_factory=list)
-    generation: int = 0
-    function: str = ""
+    is_kept: bool = False  # it continues from its present state, as only hosts changed; else from a commit
+    process_sets: list[list[int]] = field(default_factory=list)  # ranks of sets that scripts added, in order
+    generation: int = 0  # of ``held``
+    function: str = ""  # the name of the one that it runs: newcomers run the script from its beginning
 
     def to_bytes(self) -> bytes:
-        """The JSON that ranks exchange."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
@@ -115,30 +101,20 @@ class Agreement:
     """The conclusion from all standings. Each rank of a new world computes it, with the same result.
 
     Ranks with older commits than the newest generation count as newcomers, the others as survivors.
-
-    Attributes:
-        root: the rank whose state all get: the first that has it; 0 if all are newcomers.
-        number: the commit to continue from: the newest that all survivors hold. It is the newest of any
-            survivor if they share none (a host kept commits while it was out), or if ``is_kept``; 0 if all
-            are newcomers.
-        is_kept: survivors continue from their present state.
-        has_newcomers: some rank must receive the state.
-        process_sets: those of root.
-        generation: of that commit; 0 if all are newcomers.
-        function: the one that root runs. A rank in another function cannot continue.
     """
 
-    root: int
+    root: int  # the rank whose state all get: the first that has it; 0 if all are newcomers
+    # The commit to continue from: the newest that all survivors hold. It is the newest of any survivor if
+    # they share none (a host kept commits while it was out), or if ``is_kept``; 0 if all are newcomers.
     number: int
-    is_kept: bool
-    has_newcomers: bool
-    process_sets: list[list[int]]
-    generation: int = 0
-    function: str = ""
+    is_kept: bool  # survivors continue from their present state
+    has_newcomers: bool  # some rank must receive the state
+    process_sets: list[list[int]]  # of root
+    generation: int = 0  # of that commit; 0 if all are newcomers
+    function: str = ""  # the one that root runs: a rank in another function cannot continue
 
 
 def agreed(standings: Sequence[Standing]) -> Agreement:
-    """The conclusion from the standings of all ranks, by rank."""
     generation = max((one.generation for one in standings if one.held), default=0)
     survivors = [rank for rank, one in enumerate(standings) if one.held and one.generation == generation]
     if not survivors:

@@ -1,15 +1,18 @@
-"""The package's compressors and their options. The launcher reads them too, so this imports no torch.
+"""The package's compressors, their options, and the variables that choose one.
 
-A test compares this table with the classes in horovod/torch/compression.
+The launcher and `import torch` read them too, so this imports only the standard library. A test compares the
+table with the classes in horovod/torch/compression.
 """
 
 from __future__ import annotations
 
 import re
 
-from horovod.common.names import closest, did_you_mean
+from horovod.common.sentences import closest, did_you_mean
 
-__all__ = ["COMPRESSORS", "complaint", "name_meant"]
+COMPRESSION = "HOROVOD_COMPRESSION"
+DDP_COMPRESSION = "HOROVOD_DDP_COMPRESSION"
+COMPRESSION_FORCE = "HOROVOD_COMPRESSION_FORCE"
 
 _OF_ALL = ("error_feedback", "min_elements")
 _OF_BLOCKS = ("block_size", "rounding", "seed", *_OF_ALL)
@@ -43,7 +46,7 @@ def name_meant(name: str) -> str:
 def complaint(text: str) -> tuple[str, bool]:
     """The error in a compressor's text, as far as names show it ("" if none), and whether it is certain.
 
-    It is uncertain if the name resembles no known one: a script may register its own compressor.
+    A name that resembles no known one may be of a script's own compressor.
     """
     match = _TEXT.fullmatch(text)
     if match is None:

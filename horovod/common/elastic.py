@@ -18,13 +18,11 @@ from typing import Any, ParamSpec, TypeVar
 
 from horovod.common import errors, jobs, rejoining, restarting
 from horovod.common.agent_channel import accuse, agent_channel
+from horovod.common.agent_messages import VARIABLE as AGENT
 from horovod.common.commits import Agreement, Commits
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt, Stalled, lost_ranks
 from horovod.common.options import BY_VARIABLE
-from horovod.common.recovery import HOST_CHANGE, LOSS, Patience, Recoveries, is_scripts_own
-
-__all__ = ["ADDED", "REMOVED", "ObjectState", "State", "WorkerNotificationManager", "is_elastic",
-           "notification_manager", "run_fn"]  # fmt: skip
+from horovod.common.rejoining import HOST_CHANGE, LOSS, Patience, Recoveries, commits_of, is_scripts_own
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,7 +45,7 @@ class WorkerNotificationManager:
 
     def init(self) -> None:
         """Listen to the launcher, if there is one that sends news. Idempotent."""
-        if self.is_listening or not os.environ.get(rejoining.AGENT):
+        if self.is_listening or not os.environ.get(AGENT):
             return
         channel = agent_channel(os.environ)
         if channel is not None:
@@ -55,11 +53,9 @@ class WorkerNotificationManager:
             self.is_listening = True
 
     def register_listener(self, listener: State) -> None:
-        """Pass news to a state from now on."""
         self._listeners[id(listener)] = listener
 
     def remove_listener(self, listener: State) -> None:
-        """Stop passing news to a state. Idempotent."""
         self._listeners.pop(id(listener), None)
 
     def handle_hosts_updated(self, timestamp: float, update: int) -> None:
@@ -184,13 +180,9 @@ class ObjectState(State):
     # ---- commits ----
 
     def save(self) -> None:
-        """Copy all attributes, as the next commit.
+        """Copy all attributes, as the next commit; before the first synchronisation for this process only.
 
-        Before the first synchronisation only this process uses the copy.
-
-        Raises:
-            TypeError: an attribute, which it names, cannot be copied.
-            HorovodInternalError: a rank was lost.
+        TypeError names an attribute that cannot be copied. HorovodInternalError: a rank was lost.
         """
         content = self._content()
         if self._has_synced:
@@ -252,10 +244,7 @@ class ObjectState(State):
         _refuse_restarts(self)
 
     def needs_sync(self) -> bool:
-        """Whether sync() must follow a reset after which survivors keep their state: a rank came or went.
-
-        The same on all ranks.
-        """
+        """Whether sync() must follow a reset, as a rank came or survivors go back; the same on all ranks."""
         agreement = self._agreement
         if agreement is None or agreement.has_newcomers or not agreement.is_kept:
             return True
@@ -303,8 +292,7 @@ class ObjectState(State):
 def _generation_after(agreement: Agreement) -> int:
     """The generation of commits in a world that has agreed: newer than all before, the same on all its ranks.
 
-    Generations of horovodrun also differ from those of ranks that are out of the job, which this world does
-    not know.
+    Generations of horovodrun also differ from those of ranks out of the job, unknown to this world.
     """
     channel = agent_channel(os.environ)
     return max(agreement.generation + 1, channel.generation if channel is not None else 0)
@@ -342,8 +330,7 @@ def run_fn(
 ) -> Callable[P, T]:
     """Wrap ``func(state, ...)``, so that it continues if ranks are lost or hosts change.
 
-    An exception other than HorovodInternalError and HostsUpdatedInterrupt ends it. A disagreement of ranks
-    that repeats ends it too.
+    Other exceptions than HorovodInternalError and HostsUpdatedInterrupt, and repeated disagreement, end it.
 
     Args:
         func: the training function; its first argument is a State. It is called again after each reset.
@@ -398,7 +385,7 @@ def _keep_on(
                 raise
             recoveries.begin(HOST_CHANGE, "hosts have changed")
             skips_sync = interrupt.skip_sync
-        except rejoining.InAnotherFunction:
+        except errors.InAnotherFunction:
             raise
         except Exception as error:
             loss = error if isinstance(error, HorovodInternalError) else loss_behind(error)
@@ -429,12 +416,12 @@ def _leave_for_change(state: Any) -> None:
         state.save()
     except HorovodInternalError as error:
         _leave_for_loss(state, error)
-    restarting.leave("hosts have changed", _commits_of(state), is_lost=False)
+    restarting.leave("hosts have changed", commits_of(state), is_lost=False)
 
 
 def _leave_for_loss(state: Any, error: HorovodInternalError) -> None:
     accuse(error)
-    restarting.leave(str(error), _commits_of(state), is_lost=True)
+    restarting.leave(str(error), commits_of(state), is_lost=True)
 
 
 def _joined(state: Any, is_first: bool, has_synced: bool, skips_sync: bool) -> bool:
@@ -453,11 +440,10 @@ def _joined(state: Any, is_first: bool, has_synced: bool, skips_sync: bool) -> b
 
 
 def _tell_of_disagreement(loss: HorovodInternalError, error: Exception) -> None:
-    """Have the launcher end the job if ranks disagree repeatedly, or the function raises a
-    HorovodInternalError.
+    """Have the launcher end the job, as by an exception of the script, if ranks disagree repeatedly.
 
-    It ends as by an exception of the script. A failure of this rank alone may be its host's fault, and the
-    others continue without it.
+    Also if the function itself raises a HorovodInternalError. A failure of this rank alone may be its host's
+    fault, and the others continue without it.
     """
     member, channel = jobs.current().member, agent_channel(os.environ)
     if channel is None or member is None:
@@ -476,8 +462,3 @@ def _refuse_restarts(state: Any) -> None:
     if restarting.is_asked_for():
         raise errors.keeps_no_commits(type=type(state).__name__)
     restarting.tell_of_none(f"{why}; hvd.elastic.TorchState does")
-
-
-def _commits_of(state: Any) -> int:
-    """The number of commits that the function made in this process."""
-    return state._saves - state._saves_before if isinstance(state, ObjectState) else 0

@@ -15,7 +15,7 @@ from horovod.common.exceptions import (
 )
 from horovod.common.sentences import Explained
 
-_START = "`horovodrun -np N python train.py`"
+START = "`horovodrun -np N python train.py`"
 _ALONE = "for a process that shall work alone, unset the variables: `env {unset} python train.py`"
 _BUILD = "all ranks must run the same build"
 _RELEASE = "install the same release of horovod on every host"
@@ -42,19 +42,12 @@ class InAnotherFunction(HorovodInternalError):
 
 
 class Wording(NamedTuple):
-    """Texts of errors about a job. They name the call that formed it, usually hvd.init().
+    """Texts of errors about a job. They name the call that formed it, usually hvd.init()."""
 
-    Attributes:
-        forming: the call that forms the job, as "hvd.init()".
-        if_absent: possible reasons why a rank did not come, and remedies.
-        not_running: the whole error for an operation outside of a job.
-        in_child: the calls that still work in a process forked by a rank, and the remedy.
-    """
-
-    forming: str
-    if_absent: str
-    not_running: str
-    in_child: str
+    forming: str  # that call, as "hvd.init()"
+    if_absent: str  # possible reasons why a rank did not come, and remedies
+    not_running: str  # the whole error for an operation outside of a job
+    in_child: str  # the calls that still work in a process forked by a rank, and the remedy
 
 
 OF_HVD = Wording(
@@ -68,7 +61,7 @@ OF_HVD = Wording(
 )
 
 
-# Settings (horovod.common.options, variables, tuning_settings)
+# Settings (horovod.common.options, variables)
 no_text = WrongSetting.says("{setting}={value!r} is not UTF-8 text", "unset it or give a valid value")
 not_valid = WrongSetting.says("{setting}={value!r} is not {expected}", "unset it or give a valid value")
 not_wanted = WrongSetting.says("{value!r} is not {expected}{hint}")
@@ -115,7 +108,6 @@ not_registered = WrongArgument.says(
     "process_set={process_set} is not registered on {ranks:ranks}",
     "give it to hvd.init() or hvd.add_process_set() first; a set that was removed is gone",
 )
-not_of_a_communicator = WrongArgument.says("no process set was made from the communicator {got}")
 added_by_communicator = NotServed.says(
     "add_process_set: a set made from a communicator can only be given to hvd.init()", "give a list of ranks"
 )
@@ -157,8 +149,8 @@ outside_process = WrongArgument.says(
 # Launchers (launched)
 _SEVERAL = "{launcher} has started this process as one of several ({evidence}), "
 _INSTEAD = "use {instead}; " + _ALONE
-_RESTART = f"start the job with {_START}; {_ALONE}"
-_MEET = f"use {_START}, or `torchrun --nproc-per-node N train.py`, or set "
+_RESTART = f"start the job with {START}; {_ALONE}"
+_MEET = f"use {START}, or `torchrun --nproc-per-node N train.py`, or set "
 no_size = CannotStart.says(
     "{setting}={value} is no number of processes, and {launcher} sets it to one", _RESTART
 )
@@ -200,7 +192,7 @@ mpi4py_alone = CannotStart.says(
 torchrun_inside = CannotStart.says(
     "torchrun has started this process as one of {size} ({setting}={size}), inside of a job of {launcher} "
     "with another number of ranks ({evidence}), and hvd.init() joins that only",
-    f"use {_START}, without torchrun; {_ALONE}",
+    f"use {START}, without torchrun; {_ALONE}",
 )
 child_of_rank = CannotStart.says(
     "process {process} was started by process {parent}, a rank that has called hvd.init(), and has its "

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from multiprocessing import util
 from typing import TypeVar
 
-__all__ = ["at_exit", "uncaught_exception"]
-
 F = TypeVar("F", bound=Callable[[], object])
 
 _BEFORE_OTHERS = 100  # of multiprocessing's finalizers: atexit too calls ours before multiprocessing's

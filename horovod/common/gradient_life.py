@@ -23,8 +23,6 @@ import enum
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
-__all__ = ["Decision", "GradientLife", "Life", "TooManyPasses"]
-
 P = TypeVar("P", bound=Hashable)
 
 
@@ -50,18 +48,12 @@ class TooManyPasses(Exception):
 
 
 class GradientLife(Generic[P]):
-    """The states of one optimizer's gradients, by parameter. Not thread-safe.
-
-    Attributes:
-        passes: backward passes of a step.
-        left: by parameter, the number of passes until it is due.
-        contributions: by parameter of a completed gradient, the number started in this step.
-    """
+    """The states of one optimizer's gradients, by parameter. Not thread-safe."""
 
     def __init__(self, passes: int) -> None:
-        self.passes = passes
-        self.left: dict[P, int] = {}
-        self.contributions: dict[P, int] = {}
+        self.passes = passes  # backward passes of a step
+        self.left: dict[P, int] = {}  # the number of passes until a gradient is due
+        self.contributions: dict[P, int] = {}  # of a completed gradient, the number started in this step
         self._groups: dict[P, list[P]] = {}
         self._life: dict[P, Life] = {}  # a gradient that is not in it is waiting
         self._further: set[P] = set()  # parameters whose further contribution is being reduced
@@ -105,11 +97,7 @@ class GradientLife(Generic[P]):
         return iter(self._further)
 
     def accumulated(self, parameter: P) -> list[P]:
-        """Note that a backward pass accumulated a gradient. Returns the unit that is now due, or [].
-
-        Raises:
-            TooManyPasses: the gradient is being reduced or is reduced, or was due in the pass before.
-        """
+        """Note that a pass accumulated a gradient. Returns the unit that is now due, or []. TooManyPasses."""
         left = self.left[parameter] - 1
         if left < 0 or parameter in self._life:
             raise TooManyPasses
@@ -159,10 +147,7 @@ class GradientLife(Generic[P]):
             yield members
 
     def has_part(self, unit: list[P]) -> bool:
-        """Whether a unit that is not started has some gradients, though others of the step are due.
-
-        They are of part of a group, or of fewer passes than a step has.
-        """
+        """Whether a unit that is not started has some gradients: of part of a group, or of fewer passes."""
         return any(self.left[member] < self.passes for member in unit)
 
     def has_due(self) -> bool:

@@ -28,13 +28,12 @@ if __name__ == "__main__":  # run by its path, and isolated: sys.path lacks this
     sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")))
 
 from horovod.common import errors
-
-__all__ = ["ROOT", "VARIABLE", "KeptFolder", "began", "checked", "of_torchrun", "remove_abandoned"]
+from horovod.common.notes import ancestors, status_of
 
 VARIABLE = "HOROVOD_COMMITS_FOLDER"  # an agent sets it for its workers
 ROOT = "/dev/shm"
 _RESTARTS, _RUN_ID = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID"
-_STARTED, _ENDED = 19, "Z"  # in _status(): index of the start time; state of an unreaped process
+_STARTED, _ENDED = 19, "Z"  # in status_of(): index of the start time; state of an unreaped process
 _BY_LOCK, _BY_PROCESS = "job-", "by-"
 _LOOKS_EVERY = 1.0  # seconds
 
@@ -71,10 +70,7 @@ class KeptFolder:
 
 
 def began(path: str) -> float:
-    """The time when a folder's horovodrun job began on this host, in seconds since the epoch.
-
-    ValueError for another folder.
-    """
+    """When a folder's horovodrun job began, in seconds since the epoch. ValueError for another folder."""
     parts = os.path.basename(path).removeprefix(f"{_prefix()}{_BY_LOCK}").split("-")
     if len(parts) != 2:
         raise errors.not_of_horovodrun(path=path)
@@ -182,8 +178,7 @@ def _agent_of_torchrun() -> int:
 
     0 if there is none. A shell or another program in between is a part of the job.
     """
-    pid = os.getppid()
-    while pid > 1:
+    for pid in ancestors():
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
                 told = {entry.partition(b"=")[0] for entry in file.read().split(b"\0")}
@@ -191,19 +186,12 @@ def _agent_of_torchrun() -> int:
             return 0
         if _RESTARTS.encode() not in told:
             return pid
-        pid = int(_status(pid)[1])
     return 0
-
-
-def _status(pid: int) -> list[str]:
-    """State, parent and so on, as in proc(5) after the command. OSError if the process does not exist."""
-    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-        return file.read().rpartition(")")[2].split()
 
 
 def _started(pid: int) -> str:
     """The start time of a process, in ticks since boot: process ids are reused."""
-    return _status(pid)[_STARTED]
+    return status_of(pid)[_STARTED]
 
 
 def _namespace() -> int:
@@ -217,7 +205,7 @@ def _has_ended(keeper: str) -> bool:
         namespace, pid, started = keeper.split("-")
         if int(namespace) != _namespace():
             return False
-        status = _status(int(pid))
+        status = status_of(int(pid))
         return status[_STARTED] != started or status[0] == _ENDED
     except (FileNotFoundError, ProcessLookupError):
         return True

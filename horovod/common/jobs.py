@@ -17,6 +17,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
 from horovod.common import errors
@@ -27,57 +28,36 @@ from horovod.common.membership import Membership
 from horovod.common.process_sets import ProcessSet
 from horovod.common.rendezvous.meeting import OpenWorld
 
-__all__ = ["Job", "current", "note_fork", "refuse_forked"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 _forked_by = ""  # as "rank 3"; "" unless this process is such a child
 
 
+@dataclass(eq=False)
 class Job:
-    """One rank's part in a job. ``init()`` begins it again.
+    """One rank's part in a job. ``init()`` begins it again."""
 
-    Args:
-        open_world: (settings, ranks or [] for all) -> the world; None: as this process' launcher says.
-        wording: of errors.
-
-    Attributes:
-        belongings: objects kept for the job.
-        member: the membership from init() to shutdown(), else None.
-        inherited: in a forked child, the parent's membership, which answers questions but serves no
-            operation.
-        lock: held while the membership begins or ends.
-        is_rejoining: init() is to join the world after one that was left (rejoining.py).
-        has_met: the ranks of the last init() have met, whether or not it succeeded.
-        process_sets_given: the sets of the last init() that was given any.
-        process_sets_left: sets that scripts added to the previous membership, to be made again: ranks, and
-            their ProcessSet objects.
-        follow_process_sets: called in each world of elastic training when its process sets exist, before the
-            state adapts: a rank whose number has changed may be in another set.
-        resets: how often elastic training has joined another world.
-        losses: how often it left one because a rank was lost.
-        recovery_microseconds: from a loss or a change of hosts until training continued.
-        in_function: name of the function that hvd.elastic.run calls, or called last.
-        timeline: the file that rank 0 writes, and whether it marks rounds; None without a timeline.
-        began: when this process joined its first world, in seconds since the epoch.
-    """
-
-    def __init__(self, open_world: OpenWorld | None = None, wording: Wording = OF_HVD) -> None:
-        self.open_world = open_world
-        self.wording = wording
-        self.belongings = Belongings()
-        self.member: Membership | None = None
-        self.inherited: Membership | None = None
-        self.lock = threading.Lock()
-        self.has_met = False
-        self.is_rejoining = False
-        self.process_sets_given: list[ProcessSet] = []
-        self.process_sets_left: list[tuple[list[int], list[ProcessSet]]] = []
-        self.follow_process_sets: Callable[[], None] = lambda: None
-        self.resets = self.losses = self.recovery_microseconds = 0
-        self.in_function = ""
-        self.timeline: tuple[str, bool] | None = None
-        self.began = 0.0
+    # (settings, ranks or [] for all) -> the world; None: as this process' launcher says
+    open_world: OpenWorld | None = None
+    wording: Wording = OF_HVD  # of errors
+    belongings: Belongings = field(default_factory=Belongings)  # objects kept for the job
+    member: Membership | None = None  # from init() to shutdown()
+    inherited: Membership | None = None  # in a forked child, the parent's: it only answers questions
+    lock: threading.Lock = field(default_factory=threading.Lock)  # held while the membership begins or ends
+    has_met: bool = False  # the ranks of the last init() have met, whether or not it succeeded
+    is_rejoining: bool = False  # init() is to join the world after one that was left (rejoining.py)
+    process_sets_given: list[ProcessSet] = field(default_factory=list)  # to the last init() that got any
+    # Sets that scripts added to the previous membership, to be made again: ranks, and ProcessSet objects.
+    process_sets_left: list[tuple[list[int], list[ProcessSet]]] = field(default_factory=list)
+    # Called in each world of elastic training when its process sets exist, before the state adapts: a rank
+    # whose number has changed may be in another set.
+    follow_process_sets: Callable[[], None] = lambda: None
+    resets: int = 0  # how often elastic training has joined another world
+    losses: int = 0  # how often it left one because a rank was lost
+    recovery_microseconds: int = 0  # from a loss or a change of hosts until training continued
+    in_function: str = ""  # name of the function that hvd.elastic.run calls, or called last
+    timeline: tuple[str, bool] | None = None  # the file that rank 0 writes, and whether it marks rounds
+    began: float = 0.0  # when this process joined its first world, in seconds since the epoch
 
     def become_a_childs(self) -> None:
         """Adapt to a forked child: it lacks the thread that held the lock, and the engine's thread."""
@@ -116,8 +96,7 @@ class Job:
             return function(*args, **kwargs)
 
 
-_of_this_process = Job()
-_of_this_process.belongings = OF_THIS_PROCESS
+_of_this_process = Job(belongings=OF_THIS_PROCESS)
 _entered: ContextVar[Job] = ContextVar("horovod_job", default=_of_this_process)
 
 

@@ -11,7 +11,10 @@ this module would double its start time.
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
+import re
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import NamedTuple
 
@@ -19,14 +22,10 @@ from horovod.common import errors, notes
 from horovod.common.agent_messages import LOCAL_RANK, LOCAL_SIZE, RANK, SIZE
 from horovod.common.agent_messages import VARIABLE as AGENT_VARIABLE
 
-__all__ = [
-    "AGENT", "ALONE", "FIRST_HOST", "FOLDER", "LAUNCHERS", "LOCAL_RANKS", "MARK", "MPI", "NOWHERE",
-    "OPEN_MPI", "PMI", "STORE",
-    "Launch", "Launcher", "detect", "leave_mark", "of_several",
-]  # fmt: skip
-
-_START = "`horovodrun -np N python train.py`"
 _FOLDER_VARIABLE = "HOROVOD_RENDEZVOUS_FOLDER"
+_MOST_HOSTS = 100_000  # a mistyped range must not fill the memory
+_DIGITS = "[0-9]{1,9}"  # longer numbers are mistakes
+_RANGE = re.compile(rf"({_DIGITS})(?:-({_DIGITS}))?")
 # How ranks meet: by MPI; in torch's store at MASTER_ADDR; in such a store on the first host that the launcher
 # names; in a folder; in the store of horovodrun's driver, through their agents; not at all.
 MPI, STORE, FIRST_HOST, FOLDER, AGENT, NOWHERE = "MPI", "store", "first host", "folder", "agent", ""
@@ -36,10 +35,7 @@ class Launcher(NamedTuple):
     """A launcher of processes, and its variables for size and rank; "" if it has none.
 
     Without ``always_says_size``, rank 0 alone proves nothing: a batch script of Slurm has SLURM_PROCID=0
-    though it runs once, and other programs may set RANK. ``job``: variables that distinguish its jobs, the
-    same on all ranks. Without the variable ``sign``, it has not started the process. If ranks meet on the
-    FIRST_HOST, ``hosts``: variables that list the hosts, in order of preference; ``host``: the variable with
-    the index of this host in that list.
+    though it runs once, and other programs may set RANK.
     """
 
     name: str
@@ -49,11 +45,11 @@ class Launcher(NamedTuple):
     local_ranks: tuple[str, ...] = ()  # one number, under the names of related launchers
     meets: str = NOWHERE
     always_says_size: bool = True
-    instead: str = _START
-    job: tuple[str, ...] = ()
-    sign: str = ""
-    hosts: tuple[str, ...] = ()
-    host: str = ""
+    instead: str = errors.START
+    job: tuple[str, ...] = ()  # variables that distinguish its jobs, the same on all ranks
+    sign: str = ""  # without this variable, it has not started the process
+    hosts: tuple[str, ...] = ()  # FIRST_HOST: variables that list the hosts, in order of preference
+    host: str = ""  # FIRST_HOST: the variable with the index of this host in that list
 
     @property
     def forms_mpi_jobs(self) -> bool:
@@ -143,10 +139,8 @@ class _Said(NamedTuple):
 def detect(environment: Mapping[str, str]) -> Launch:
     """The job that the environment describes; ALONE for none, or for one rank without MPI.
 
-    Raises:
-        ValueError: this process is one of several and cannot join the others: its launcher is not served, its
-            variables are incomplete or contradict each other, or the launcher started not this process but a
-            rank that is its parent. The message names the variables and a remedy.
+    ValueError, with the variables and a remedy: this process is one of several that it cannot join. Its
+    launcher is not served, its variables are incomplete or contradict each other, or its parent is the rank.
     """
     by_mpi = _said(environment, [launcher for launcher in LAUNCHERS if launcher.forms_mpi_jobs])
     if by_mpi and not _is_torchruns_within_step(environment, by_mpi):
@@ -165,10 +159,7 @@ def detect(environment: Mapping[str, str]) -> Launch:
 
 
 def of_several(environment: Mapping[str, str]) -> str:
-    """The evidence that this process is one of several, as "WORLD_SIZE=2"; "" if there is none.
-
-    ValueError, as in detect(), for a size that is not a positive number.
-    """
+    """The evidence that this process is one of several, as "WORLD_SIZE=2", or "". ValueError as detect()."""
     said = _said(environment, LAUNCHERS)
     sized = [each for each in said if each.size is not None]  # PMIx, without a size, is left to others
     return ", ".join(each.evidence for each in sized or said if each.is_of_several)
@@ -281,11 +272,7 @@ def _refuse_nowhere(environment: Mapping[str, str], said: _Said) -> None:
 
 
 def _refuse_contradiction(environment: Mapping[str, str], winner: _Said, other: _Said) -> None:
-    """ValueError if two launchers differ.
-
-    Two differ normally inside the only task of srun, or if the inner launcher numbers processes within their
-    hosts.
-    """
+    """ValueError if two differ, unless one is within srun's only task, or numbers processes within hosts."""
     is_within = winner.launcher in _INNERMOST and other.launcher not in _INNERMOST
     if is_within and (other.size == 1 or environment.keys() & {_TORCHRUN_WORKER, _WITHIN_HOST}):
         return
@@ -332,3 +319,33 @@ def _unset(environment: Mapping[str, str]) -> str:
     """The options of `env` that start a process as a job by itself."""
     names = [name for launcher in LAUNCHERS for name in (launcher.rank, launcher.size) if name in environment]
     return " ".join(f"-u {name}" for name in dict.fromkeys(names))
+
+
+def node_names(text: str) -> list[str]:
+    """Slurm's list of hosts: `node[001-003,7],gpu[1-2]x` as [node001, node002, node003, node7, gpu1x, gpu2x].
+
+    ValueError for a wrong list; its text completes a sentence that begins with the list.
+    """
+    names: list[str] = []
+    for part in filter(None, re.split(r",(?![^\[]*\])", text)):  # at commas outside brackets
+        pieces = re.split(r"\[([^\]]*)\]", part)  # odd positions were in brackets
+        if any("[" in piece for piece in pieces[::2]):
+            raise errors.no_host_list(value=part)
+        choices = [_numbers_in(piece, part) if at % 2 else [piece] for at, piece in enumerate(pieces)]
+        if len(names) + math.prod(map(len, choices)) > _MOST_HOSTS:
+            raise errors.too_many_hosts(most=_MOST_HOSTS)
+        names += map("".join, itertools.product(*choices))  # the last bracket varies fastest
+    return names
+
+
+def _numbers_in(inside: str, part: str) -> list[str]:
+    """`001-003,7` as [001, 002, 003, 7], at most one more than _MOST_HOSTS. ValueError for anything else."""
+    numbers: list[str] = []
+    for piece in inside.split(","):
+        match = _RANGE.fullmatch(piece)
+        if match is None:
+            raise errors.no_host_list(value=part)
+        first, last = int(match[1]), int(match[2] or match[1])
+        last = min(last, first + _MOST_HOSTS - len(numbers))
+        numbers += [f"{number:0{len(match[1])}}" for number in range(first, last + 1)]
+    return numbers

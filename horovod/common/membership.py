@@ -20,19 +20,25 @@ from typing import Any
 import numpy as np
 
 from horovod import _native as native
-from horovod.common import communicators, errors, launched, software, traffic, tuning_settings, waiting
-from horovod.common.agent_channel import Place, agent_channel
+from horovod.common import errors, launched, software, traffic, variables, waiting
+from horovod.common.agent_channel import agent_channel
+from horovod.common.agent_messages import Place
 from horovod.common.build_info import build_info
 from horovod.common.errors import OF_HVD, Wording
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.mpi_here import mpi_here
 from horovod.common.options import BY_VARIABLE
-from horovod.common.process_sets import ProcessSet, checked_ranks, global_process_set
+from horovod.common.process_sets import (
+    ProcessSet,
+    checked_ranks,
+    global_process_set,
+    is_communicator,
+    launched_ranks,
+    ranks_within,
+)
 from horovod.common.rendezvous.meeting import OpenWorld, open_over_tcp
 from horovod.common.rendezvous.places import MpiRendezvous, rendezvous_of
 from horovod.common.sentences import facts_of
-
-__all__ = ["Membership", "as_launched"]
 
 _log = logging.getLogger("horovod")
 _BYTES = 0  # the core's number for uint8
@@ -46,17 +52,12 @@ def as_launched(settings: native.Settings, ranks: list[int]) -> native.World:
     if launch.meets in (launched.MPI, launched.NOWHERE):
         world = _by_mpi(settings, launch, ranks)
     else:
-        _refuse_mpi4py(launch)
+        if launch.meets == launched.AGENT and launch.size > 1 and "mpi4py.MPI" in sys.modules:
+            raise errors.mpi4py_alone(evidence=launch.evidence)  # its communicators hold one rank each
         world = open_over_tcp(settings, rendezvous_of(launch, os.environ, ranks))
     if launch.size != 1 or launch.meets == launched.AGENT:
         launched.leave_mark(os.environ)
     return world
-
-
-def _refuse_mpi4py(launch: launched.Launch) -> None:
-    """ValueError if mpi4py is loaded without an MPI that connects ranks: its communicators hold one each."""
-    if launch.meets == launched.AGENT and launch.size > 1 and "mpi4py.MPI" in sys.modules:
-        raise errors.mpi4py_alone(evidence=launch.evidence)
 
 
 def _by_mpi(settings: native.Settings, launch: launched.Launch, ranks: list[int]) -> native.World:
@@ -91,7 +92,7 @@ class Membership:
         self.settings = settings  # at its beginning
         self.is_dynamic = is_dynamic
         self.place = _place_of(world)
-        self.tuning = tuning_settings.of_this_rank(os.environ)
+        self.tuning = variables.tuning_of_this_rank(os.environ)
         self._sets: dict[int, list[ProcessSet]] = {0: [global_process_set]}
         self._unnamed: dict[int, Iterator[int]] = {}
         self._ranks_of: dict[int, list[int]] = {}  # by number, of the sets added after init()
@@ -113,14 +114,11 @@ class Membership:
         """Join a job. If this fails on one rank, it fails on all.
 
         Args:
-            open_world: (settings, ranks) -> the world.
             comm, process_sets: as for ``hvd.init``, with the same errors.
             settings: None: read from the environment.
-            in_order: all ranks promise to start the same operations in one order; a violation is an error on
-                all.
-            wording: of errors.
+            in_order: all ranks promise to start operations in one order; a violation is an error on all.
         """
-        ranks = communicators.launched_ranks(comm)
+        ranks = launched_ranks(comm)
         settings = settings or native.Settings.from_environment()
         is_dynamic = _is_on("HOROVOD_DYNAMIC_PROCESS_SETS")
         if _is_on("HOROVOD_AUTOTUNE") and _is_on("HOROVOD_DETERMINISTIC"):
@@ -143,36 +141,33 @@ class Membership:
         return member
 
     def _enter(self, comm: Any, process_sets: Sequence[ProcessSet], forming: str) -> None:
-        """Register the global set and the sets given to init(), which all ranks must agree on.
+        """Register the global set, and the sets given to the call ``forming``, such as hvd.init().
 
-        Args:
-            forming: the name of the call, for errors.
-
-        Raises:
-            ValueError: a set is wrong, or ranks were given different ones; the same on all ranks.
-            NotImplementedError: a set is a communicator, and init() was given none.
+        ValueError, the same on all ranks: a set is wrong, or ranks were given different ones.
+        NotImplementedError: a set is a communicator, and init() was given none.
         """
         world = self.world
         global_process_set._assign(0, world.rank, list(range(world.size)))
-        global_process_set.mpi_comm = comm if communicators.is_communicator(comm) else None
+        global_process_set.mpi_comm = comm if is_communicator(comm) else None
         wanted = _described(comm, process_sets) | {
             "is_dynamic": self.is_dynamic,
             "tuning": self.tuning,
             "host": socket.gethostname(),
             "software": software.loaded(),
         }
-        if wanted["error"] is None and (wrong := tuning_settings.wrong(os.environ, world.rank)):
+        if wanted["error"] is None and (wrong := variables.wrong_tuning(os.environ, world.rank)):
             wanted["error"] = ["ValueError", wrong]
         texts = self.allgathered("init", json.dumps(wanted).encode())
         by_rank = [_read(rank, text, wanted, forming) for rank, text in enumerate(texts)]
         _check_software(by_rank, world.rank)
         _check_dynamic([each["is_dynamic"] for each in by_rank])
-        tuning_settings.check_alike([each["tuning"] for each in by_rank])
+        variables.check_tuned_alike([each["tuning"] for each in by_rank])
         for ranks in _agreed(by_rank, world.size):
             process_set_id = self._completed(self.engine.add_process_set(ranks))[0]
             self._sets[process_set_id] = []
+        numbers = {tuple(members): number for number, members in self.engine.process_sets().items()}
         for process_set, description in zip(process_sets, wanted["sets"], strict=True):
-            self._register(process_set, self._id_of(description["ranks"]))
+            self._register(process_set, numbers[tuple(description["ranks"])])
 
     def allgathered(self, name: str, data: bytes) -> list[bytes]:
         """Every rank's bytes, by rank. Collective, under one name."""
@@ -185,11 +180,6 @@ class Membership:
 
     def _completed(self, handle: int) -> list[int]:
         return waiting.wait(self.engine, handle).sizes
-
-    def _id_of(self, ranks: Sequence[int]) -> int:
-        return next(
-            number for number, members in self.engine.process_sets().items() if members == list(ranks)
-        )
 
     def _register(self, process_set: ProcessSet, process_set_id: int) -> None:
         ranks = self.engine.process_sets()[process_set_id]
@@ -257,13 +247,6 @@ class Membership:
             raise errors.not_registered(process_set=str(process_set), ranks=[self.world.rank])
         return int(process_set_id)
 
-    def id_of_communicator(self, comm: Any) -> int:
-        """The number of the set that was made from an mpi4py communicator. ValueError if there is none."""
-        for process_set in itertools.chain.from_iterable(self._sets.values()):
-            if process_set.mpi_comm is not None and process_set.mpi_comm == comm:
-                return self.id_of(process_set)
-        raise errors.not_of_a_communicator(got=repr(comm))
-
     def next_unnamed(self, process_set: ProcessSet) -> int:
         """The number of the next operation without a name in a set."""
         process_set_id = self.id_of(process_set)
@@ -273,10 +256,7 @@ class Membership:
         return next(counter)
 
     def join(self) -> int:
-        """Wait for all ranks to join. See ``hvd.join``.
-
-        Before it, ranks made different numbers of unnamed operations; afterwards they count alike again.
-        """
+        """See ``hvd.join``. Ranks that made different numbers of unnamed operations count alike again."""
         waiting.finish_all()  # a rank that has joined makes no more requests
         last = self._completed(self.engine.join())[0]
         self.joins += 1
@@ -313,7 +293,7 @@ def _described(comm: Any, process_sets: Sequence[ProcessSet]) -> dict[str, Any]:
             from_comm = process_set.mpi_comm is not None
             ranks = process_set.ranks or []
             if from_comm:
-                ranks = communicators.ranks_within(process_set.mpi_comm, comm)
+                ranks = ranks_within(process_set.mpi_comm, comm)
             described.append({"ranks": sorted(ranks), "from_comm": from_comm})
     except (ValueError, NotImplementedError) as error:
         kind = NotImplementedError if isinstance(error, NotImplementedError) else ValueError

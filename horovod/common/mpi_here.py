@@ -19,8 +19,6 @@ from pathlib import Path
 from horovod.common.build_info import ANY, FOUND, MpiInfo
 from horovod.common.launched import OPEN_MPI, PMI
 
-__all__ = ["FAMILIES", "family_of", "folders", "mpi_here", "version_text"]
-
 # The members of a family have one binary interface. File names of its libraries, in order of preference: Open
 # MPI 4 and 5; MPICH, Intel MPI and MVAPICH, for which Debian has another name.
 FAMILIES = {

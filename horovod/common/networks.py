@@ -1,38 +1,34 @@
-"""The networks that connect the hosts of a job: pure functions of the addresses of all hosts."""
+"""The addresses of this host; and the networks that connect a job's hosts, pure functions of all addresses.
+
+Imports no core: the launcher uses this, and its agent on other hosts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import ipaddress
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from ipaddress import (
-    IPv4Address,
-    IPv4Interface,
-    IPv4Network,
-    IPv6Address,
-    IPv6Interface,
-    IPv6Network,
-    ip_network,
-)
 from typing import TypeAlias
 
-Address: TypeAlias = IPv4Address | IPv6Address
-Interface: TypeAlias = IPv4Interface | IPv6Interface
-Network: TypeAlias = IPv4Network | IPv6Network
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Interface: TypeAlias = ipaddress.IPv4Interface | ipaddress.IPv6Interface
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_ANYWHERE = ("192.0.2.1", "2001:db8::1")  # unassigned addresses: the way there is the default route
+_NO_SPEED = 65535  # -1 as 16 bits
+_DISCARD = 9  # a port; nothing is sent
 
 
 @dataclass(frozen=True)
 class Description:
-    """A host's description of itself.
+    """A host's description of itself."""
 
-    `addresses`: (interface, address with prefix). `reached_at`: the host's address at which the launcher's
-    ssh arrived, and `reached_from` the address it came from; None for the launcher's machine, or if ssh does
-    not tell. `speeds`: interface -> Mbit/s, 0 for unknown.
-    """
-
-    addresses: tuple[tuple[str, Interface], ...]
+    addresses: tuple[tuple[str, Interface], ...]  # (interface, address with prefix)
+    # Where the launcher's ssh arrived, and came from; None on its own machine, or if ssh does not tell.
     reached_at: Address | None = None
     reached_from: Address | None = None
-    speeds: Mapping[str, int] = field(default_factory=dict)
+    speeds: Mapping[str, int] = field(default_factory=dict)  # interface -> Mbit/s, 0 for unknown
 
     def networks(self) -> dict[Network, set[Address]]:
         """Its networks, with its addresses in each; without networks that end at the host itself."""
@@ -49,7 +45,7 @@ class Description:
         """(interface, address) for each way it has: `ways` are interfaces, or networks as 10.0.0.0/8."""
         ends = []
         for way in ways:
-            inside = ip_network(way, strict=False) if "/" in way else None
+            inside = ipaddress.ip_network(way, strict=False) if "/" in way else None
             found = [(n, str(a.ip)) for n, a in self.addresses if (a.ip in inside if inside else n == way)]
             ends += found[:1]
         return ends
@@ -90,10 +86,7 @@ def shared(descriptions: Sequence[Description]) -> list[Network]:
 
 
 def routed(hosts: Sequence[Description], launcher: Description) -> list[Network]:
-    """The networks of the launcher's ssh, for hosts that share no network (clouds give each host its own).
-
-    [] if a host does not know where ssh reached it.
-    """
+    """The networks of ssh, for hosts that share none (as in clouds); [] if a host does not know its own."""
     found: list[Network] = []
     for host in hosts:
         if host is not launcher:
@@ -146,3 +139,60 @@ def fastest(hosts: Sequence[Description], networks: Sequence[Network]) -> list[N
 def choice(hosts: Sequence[Description], networks: Sequence[Network]) -> Choice:
     interfaces = {name for host in hosts for name in host.interfaces_in(networks)}
     return Choice(tuple(map(str, networks)), tuple(sorted(interfaces)))
+
+
+def addresses() -> list[tuple[str, Interface, int]]:
+    """(interface, address with prefix, Mbit/s or 0) of each address of an interface that is up."""
+    import psutil
+
+    states = psutil.net_if_stats()
+    return [
+        (
+            name,
+            ipaddress.ip_interface(f"{entry.address.partition('%')[0]}/{_prefix(entry.netmask)}"),
+            _known(states[name].speed),
+        )
+        for name, entries in psutil.net_if_addrs().items()
+        for entry in entries
+        if entry.family in (socket.AF_INET, socket.AF_INET6) and entry.netmask
+        if name in states and states[name].isup
+    ]
+
+
+def _known(speed: int) -> int:
+    """The speed, or 0 for the values by which drivers mean unknown."""
+    return speed if 0 < speed < 2**31 - 1 and speed != _NO_SPEED else 0
+
+
+def _prefix(netmask: str) -> str:
+    """The netmask after an address's slash; of IPv6, its length."""
+    return str(int(ipaddress.IPv6Address(netmask)).bit_count()) if ":" in netmask else netmask
+
+
+def address_towards(host: str) -> Address | None:
+    """This host's address towards another host; for "" or this host's name, the one on its default route.
+
+    None if it has no address that others could reach. Sends only what the name lookup needs.
+    """
+    for family, target in _targets(host):
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((target, _DISCARD))
+                own = ipaddress.ip_address(probe.getsockname()[0].partition("%")[0])
+        except OSError:  # no route there, or none of that family
+            continue
+        if not (own.is_loopback or own.is_unspecified or own.is_link_local):
+            return own
+    return None
+
+
+def _targets(host: str) -> Iterator[tuple[socket.AddressFamily, str]]:
+    if host:
+        try:
+            found = socket.getaddrinfo(host, _DISCARD, type=socket.SOCK_DGRAM)
+        except (OSError, UnicodeError):  # no such name; not a valid name
+            found = []
+        for family, _, _, _, address in found:
+            yield family, str(address[0])
+    yield socket.AF_INET, _ANYWHERE[0]
+    yield socket.AF_INET6, _ANYWHERE[1]

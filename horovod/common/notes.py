@@ -22,8 +22,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
-__all__ = ["VARIABLE", "tell", "tell_from_below", "tell_of_failure"]
-
 VARIABLE = "HOROVOD_RANK_NOTES"
 _LONGEST = 300  # characters of a reason
 _told: set[str] = set()
@@ -36,7 +34,7 @@ def tell(note: str) -> None:
 
 def tell_from_below(note: str) -> None:
     """Write a note, once. Uses the pipe of an ancestor if this process has not inherited the rank's pipe."""
-    _tell(note, ["self", *_processes_above()])
+    _tell(note, ["self", *ancestors()])
 
 
 def _tell(note: str, processes: Iterable[int | str]) -> None:
@@ -58,13 +56,18 @@ def _tell(note: str, processes: Iterable[int | str]) -> None:
             continue  # not inherited, or of another user; or horovodrun is gone
 
 
-def _processes_above() -> Iterator[int]:
+def ancestors() -> Iterator[int]:
     """Process ids of the ancestors, the nearest first."""
     process = os.getppid()
     while process > 1:
         yield process
-        with open(f"/proc/{process}/stat", "rb") as file:
-            process = int(file.read().rpartition(b")")[2].split()[1])
+        process = int(status_of(process)[1])
+
+
+def status_of(process: int) -> list[str]:
+    """State, parent and so on, as in proc(5) after the command. OSError if the process does not exist."""
+    with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()
 
 
 def tell_of_failure(why: str, ranks: Iterable[int]) -> None:

@@ -1,18 +1,22 @@
-"""Process sets: the ranks an operation runs over.
+"""Process sets: the ranks an operation runs over; and mpi4py communicators as lists of ranks.
 
 ``init(process_sets=[...])`` makes sets all at once; ``add_process_set``, which every rank calls, makes one.
-The core knows sets by number; scripts hold ``ProcessSet`` objects.
+The core knows sets by number; scripts hold ``ProcessSet`` objects. mpi4py is not needed unless a script
+passes a communicator.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from horovod.common import belongings, errors
-
-__all__ = ["ProcessSet", "as_ranks", "checked_ranks", "global_process_set"]
+from horovod.common import belongings, errors, launched
+from horovod.common.build_info import build_info
+from horovod.common.mpi_here import mpi_here
+from horovod.common.sentences import type_name
 
 GLOBAL_ID = 0
 
@@ -130,11 +134,7 @@ global_process_set: ProcessSet = _Global()
 
 
 def checked_ranks(ranks: Sequence[int], size: int, known: Sequence[Sequence[int]]) -> list[int]:
-    """The sorted ranks of a new set; no ranks means all.
-
-    Raises:
-        ValueError: a rank does not exist or is named twice, or a set of these ranks is ``known`` already.
-    """
+    """The sorted ranks of a new set; no ranks means all. ValueError for wrong ones, or a known set."""
     chosen = sorted(ranks) if len(ranks) > 0 else list(range(size))
     if any(not 0 <= rank < size for rank in chosen):
         raise errors.no_such_ranks(members=list(ranks), last=size - 1)
@@ -143,3 +143,55 @@ def checked_ranks(ranks: Sequence[int], size: int, known: Sequence[Sequence[int]
     if any(list(other) == chosen for other in known):
         raise errors.exists_already(members=chosen)
     return chosen
+
+
+def is_communicator(value: Any) -> bool:
+    """Whether the value is an mpi4py communicator."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    return mpi is not None and isinstance(value, mpi.Comm)
+
+
+def launched_ranks(comm: Any) -> list[int]:
+    """The ranks among the launched processes that init(comm=...) names, in their order; [] for all."""
+    if comm is None:
+        return []
+    if is_communicator(comm):
+        if not mpi_here(build_info().mpi).built:
+            raise errors.no_mpi()
+        launch = launched.detect(os.environ)
+        if launch.meets not in (launched.MPI, launched.NOWHERE):
+            raise errors.not_of_mpi(evidence=launch.evidence)
+        world = sys.modules["mpi4py.MPI"].COMM_WORLD
+        ranks = _translated(comm, world)
+        return [] if ranks == list(range(world.Get_size())) else ranks
+    if not isinstance(comm, Iterable) or isinstance(comm, str | Mapping):
+        raise errors.not_a_comm(got=repr(comm), type=type_name(comm))
+    return as_ranks(comm)
+
+
+def ranks_within(comm: Any, parent: Any) -> list[int]:
+    """The ranks in ``parent`` of a communicator's processes.
+
+    NotImplementedError if ``parent`` is none; ValueError if ``comm`` is none, or has a process outside of it.
+    """
+    if not is_communicator(comm):
+        raise errors.not_ranks_or_communicator(got=repr(comm))
+    if not is_communicator(parent):
+        raise errors.needs_communicator()
+    return _translated(comm, parent)
+
+
+def _translated(comm: Any, parent: Any) -> list[int]:
+    mpi = sys.modules["mpi4py.MPI"]
+    if comm == mpi.COMM_NULL:
+        raise errors.null_communicator()
+    group, parent_group = comm.Get_group(), parent.Get_group()
+    try:
+        translated = mpi.Group.Translate_ranks(group, list(range(group.size)), parent_group)
+        ranks = [int(rank) for rank in translated]
+    finally:
+        group.Free()
+        parent_group.Free()
+    if mpi.UNDEFINED in ranks:
+        raise errors.outside_process()
+    return ranks

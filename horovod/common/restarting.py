@@ -17,8 +17,6 @@ from horovod.common.agent_channel import agent_channel
 from horovod.common.agent_messages import VARIABLE as AGENT
 from horovod.common.options import BY_VARIABLE
 
-__all__ = ["LEAVES", "Restart", "folder", "is_asked_for", "is_on", "leave", "place_on_host", "tell_of_none"]
-
 LEAVES = 75  # exit code of a worker that is to be started again: EX_TEMPFAIL
 _VARIABLE, _RUN_ID, _RESTARTS = "HOROVOD_ELASTIC_RESTART", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_MAX_RESTARTS"
 _log = logging.getLogger("horovod")
@@ -56,7 +54,7 @@ def folder(environment: Mapping[str, str] = os.environ) -> str:
 def place_on_host(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
     """This process' number among the processes that share the folder, and their number.
 
-    The launcher counts them. Names of one machine are separate hosts to horovodrun, with separate folders.
+    The launcher counts them: to horovodrun, two names of one machine are hosts with separate folders.
     """
     channel = agent_channel(environment)
     if channel is not None and channel.place is not None:
@@ -77,9 +75,7 @@ def leave(why: str, commits: int, is_lost: bool) -> None:
     """End this process, so that it is started again. Returns if no agent is there to receive the report.
 
     Args:
-        why: for the launcher, and the log.
-        commits: the number of commits that this process made. If repeatedly no process makes any, the job
-            ends.
+        commits: made by this process. If repeatedly no process makes any, the job ends.
         is_lost: another rank was lost, or an operation failed; otherwise hosts have changed.
 
     Raises:

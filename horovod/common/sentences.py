@@ -1,4 +1,4 @@
-"""Errors that carry facts, and their sentences.
+"""Errors that carry facts, their sentences, and the name that a mistyped one probably means.
 
 A layer has its sentences in one file, ``errors.py``, a row each: the error's class, its cause, its remedy.
 
@@ -20,11 +20,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Explained", "Sentence", "by_rank", "causes", "facts_of", "ranks_text", "type_name"]
-
 K = TypeVar("K", bound="Explained")
 _MOST_SHOWN = 16  # ranks that a sentence names
 _LONGEST = 200  # characters of a fact that is not plain
+_LIKENESS = 0.7  # of difflib: bti8 means bit8, mine means none
+_SHORTEST_BEGINNING = 4  # least number of letters of an abbreviation
 
 
 class Explained(Exception):
@@ -135,6 +135,31 @@ def facts_of(cause: BaseException, **own: Any) -> dict[str, Any]:
     return {"why": str(cause), **own}
 
 
+def closest(word: str, known: Iterable[str]) -> str:
+    """The known name most similar to the word, "" if none is. Ignores case, dashes and underscores."""
+    by_form = {_spelling(name): name for name in known}
+    form = _spelling(word)
+    if form in by_form:
+        return by_form[form]
+    import difflib  # here, because most commands have no mistyped name
+
+    found = difflib.get_close_matches(form, by_form, 1, _LIKENESS)
+    if not found and len(form) >= _SHORTEST_BEGINNING:
+        begun = [name for name in by_form if name.startswith(form) or name.endswith(f".{form}")]
+        found = begun if len(begun) == 1 else []
+    return by_form[found[0]] if found else ""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a message, "; did you mean NAME?"; "" if no name is similar."""
+    name = closest(word, known)
+    return f"; did you mean {name}?" if name else ""
+
+
+def _spelling(name: str) -> str:
+    return name.lower().lstrip("-").replace("-", "_").removeprefix("horovod_")
+
+
 def _plain(fact: Any) -> Any:
     """The fact, if any process can unpickle it; else its text, which keeps no object alive."""
     if fact is None or isinstance(fact, str | int | float | bytes):
@@ -146,11 +171,9 @@ def _plain(fact: Any) -> Any:
     return repr(fact)[:_LONGEST]
 
 
-def _listed(parts: Iterable[object]) -> str:
-    return ", ".join(map(str, parts))
-
-
-_FORMS: dict[str, Callable[[Any], str]] = {"ranks": ranks_text, "by_rank": by_rank, "listed": _listed}
+_FORMS: dict[str, Callable[[Any], str]] = {
+    "ranks": ranks_text, "by_rank": by_rank, "listed": lambda parts: ", ".join(map(str, parts)),
+}  # fmt: skip
 
 
 class _Formatter(string.Formatter):

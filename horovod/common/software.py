@@ -17,8 +17,6 @@ from typing import Any
 import horovod
 from horovod.common.build_info import build_info
 
-__all__ = ["Facts", "build_name", "checked", "installed", "loaded", "refusal", "warning"]
-
 Facts = Mapping[str, str]  # "" for unknown, which is not compared
 REFUSED, WARNED = ("horovod", "core"), ("PyTorch", "Python")
 _MOST_SHOWN = 8  # hosts or ranks that have one version

@@ -23,8 +23,6 @@ from types import TracebackType
 
 from horovod.common.exceptions import HorovodInternalError
 
-__all__ = ["install", "shown"]
-
 _PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
 _format_before = warnings.formatwarning
 _SENTENCES = (ValueError, NotImplementedError, HorovodInternalError)

@@ -10,21 +10,14 @@ import threading
 
 from horovod.common import belongings, notes, waiting
 
-__all__ = ["NOBODYS", "Traffic", "of_this_job", "tell"]
-
 
 class Traffic:
-    """The bytes of one job. Thread-safe.
-
-    Attributes:
-        given: bytes of tensors.
-        sent: bytes that the rank contributes to its exchange with others, as codes or uncompressed.
-        is_on_gpu: a tensor was on a GPU, for whose work the host does not wait.
-    """
+    """The bytes of one job. Thread-safe."""
 
     def __init__(self) -> None:
-        self.given = self.sent = 0
-        self.is_on_gpu = False
+        self.given = 0  # bytes of tensors
+        self.sent = 0  # bytes that the rank contributes to its exchange with others, as codes or uncompressed
+        self.is_on_gpu = False  # a tensor was on a GPU, for whose work the host does not wait
         self._lock = threading.Lock()
 
     def give(self, given: int, is_on_gpu: bool) -> None:

@@ -19,14 +19,7 @@ from horovod.common import errors
 from horovod.common.build_info import build_info
 from horovod.common.exceptions import HorovodVersionMismatchError
 from horovod.common.mpi_here import mpi_here
-from horovod.common.names import did_you_mean
-
-__all__ = [
-    "ccl_built", "check_extension", "check_installed_version", "cuda_built", "ddl_built", "env",
-    "extension_available", "get_average_backwards_compatibility_fun", "get_ext_suffix",
-    "get_extension_full_path", "gloo_built", "gpu_available", "is_iterable", "is_version_greater_equal_than",
-    "mpi_built", "nccl_built", "num_rank_is_power_2", "split_list",
-]  # fmt: skip
+from horovod.common.sentences import did_you_mean
 
 T = TypeVar("T")
 OP_NAMES = ("hvd.Average", "hvd.Sum", "hvd.Adasum", "hvd.Min", "hvd.Max", "hvd.Product")
@@ -65,10 +58,7 @@ def _can_be_found(module: str) -> bool:
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether operations on GPU memory are served: built with CUDA, and this process sees a GPU.
-
-    Starts CUDA in this process.
-    """
+    """Whether this was built with CUDA, and this process sees a GPU. Starts CUDA in this process."""
     if not (extension_available(ext_base_name, verbose) and cuda_built()):
         return False
     facts = native.gpu_facts()
@@ -93,7 +83,7 @@ def gloo_built(verbose: bool = False) -> bool:
 
 
 def nccl_built(verbose: bool = False) -> int:
-    """The version code of the NCCL found by torch or the system; 0 without one, or without a GPU."""
+    """The version code of torch's or the system's NCCL, 22809 for 2.28.9; 0 without one, or without a GPU."""
     if not cuda_built():
         return 0
     facts = native.gpu_facts()
@@ -172,10 +162,7 @@ def check_installed_version(name: str, version: str, exception: BaseException | 
 
 
 def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[int | None, bool | None], int]:
-    """The function that converts the arguments ``op`` and the deprecated ``average`` to one reduce op.
-
-    ``reduce_ops`` has attributes Average and Sum. Without either argument the op is Average.
-    """
+    """The function of ``op`` and the deprecated ``average`` that returns a reduce op, by default Average."""
 
     def handle_average_backwards_compatibility(op: int | None, average: bool | None) -> int:
         if average is None:

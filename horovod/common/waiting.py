@@ -20,12 +20,6 @@ from typing import ParamSpec, Protocol, TypeVar
 from horovod import _native as native
 from horovod.common import belongings
 
-__all__ = [
-    *("Stepper", "advance_all", "begin", "blocked_microseconds", "count"),
-    *("finish", "finish_all", "finish_or_yield", "has_result_within", "is_over_within"),
-    *("wait", "wait_or_yield"),
-]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -34,12 +28,9 @@ FIRST_NOTE, LONGEST_BETWEEN_NOTES = 5e-3, 0.1  # seconds between two reports of 
 
 
 class Stepper(Protocol):
-    """An operation of several requests, one after the other.
+    """An operation of several requests, one after the other."""
 
-    Attribute ``is_completed``: some rank took part in it only because others did (see native.Result).
-    """
-
-    is_completed: bool
+    is_completed: bool  # some rank took part in it only because others did (see native.Result)
 
     def advance(self) -> bool:
         """Advance without waiting. Returns whether the operation is over. Raises nothing."""
@@ -115,10 +106,7 @@ def _pause_until(
     note: Callable[[], None] = lambda: None,
     gives_up: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Sleep until ``is_over``, and return True; or False when the caller ``gives_up``.
-
-    ``note`` is called now and then to report the wait.
-    """
+    """Sleep until ``is_over`` (True), or ``gives_up`` (False). ``note`` reports the wait now and then."""
     pause, between_notes = FIRST_PAUSE, FIRST_NOTE
     due = time.monotonic() + between_notes
     while not is_over():
@@ -167,11 +155,7 @@ def _wait(engine: native.Engine, handle: int) -> native.Result:
 
 
 def wait_or_yield(engine: native.Engine, handle: int) -> bool:
-    """Sleep until ``wait`` would not, and return True.
-
-    Returns False if the wait would never end: other ranks first need an action that this caller takes only
-    later.
-    """
+    """Sleep until ``wait`` would not, and return True; or False if that needs what this caller does later."""
     return _has_result(engine, handle) or _wait_or_yield(engine, handle)
 
 
@@ -204,7 +188,6 @@ def is_over_within(stepper: Stepper, seconds: float) -> bool:
 
 @_timed
 def finish(stepper: Stepper) -> None:
-    """Wait until an operation is over."""
     _pause_until(_is_over(stepper), lambda: stepper.note_blocked(False))
 
 
@@ -215,7 +198,6 @@ def finish_or_yield(stepper: Stepper) -> bool:
 
 
 def finish_all() -> None:
-    """Wait until all operations are over."""
     waits = _waits()
     with waits.lock:
         steppers = list(waits.under_way)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from horovod.common.unbuilt import why_unbuilt
+from horovod.common.build_info import why_unbuilt
 from horovod.lab import folders
 from horovod.lab.command_line import Chosen, parse
 from horovod.lab.conduct import conduct, words_of

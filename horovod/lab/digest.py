@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import horovod
+from horovod.common.build_info import native_package
 from horovod.common.options import OPTIONS
-from horovod.common.unbuilt import native_package
 
 PACKAGE = Path(horovod.__file__).parent
 NOT_OF_A_RUN = (PACKAGE / "lab" / "report", PACKAGE / "lab" / "environment", PACKAGE / "topology")

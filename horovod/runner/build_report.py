@@ -10,9 +10,8 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from horovod.common.build_info import ANY, FOUND, MpiInfo, build_info
+from horovod.common.build_info import ANY, FOUND, MpiInfo, build_info, why_unbuilt
 from horovod.common.mpi_here import family_of, mpi_here, version_text
-from horovod.common.unbuilt import why_unbuilt
 
 _NOT_LOADED = "the native core does not load"  # shown instead of the SIMD level
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from horovod.common.variable_names import COMPRESSION, DDP_COMPRESSION
+from horovod.common.compressors import COMPRESSION, DDP_COMPRESSION
 
 BY_FLAG, OF_DDP_BY_FLAG = "--compression", "--ddp --compression"
 # Bytes of a job's sums below which no line is printed: if they were compressed, and if not.

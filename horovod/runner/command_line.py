@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from horovod.common.compressors import COMPRESSORS
-from horovod.common.options import GROUPS, OPTIONS, UNSERVED, Option
-from horovod.common.options.launcher import COMPLETION_FILE
+from horovod.common.options import COMPLETION_FILE, GROUPS, OPTIONS, UNSERVED, Option
 from horovod.runner import errors
 from horovod.runner.mistakes import USAGE, explained_flag, with_hyphens
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from horovod.common.options import CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED, Option
-from horovod.common.options.other_variables import OF_THE_BUILD, OF_THE_GPU_LIBRARY
+from horovod.common.variables import OF_THE_BUILD, OF_THE_GPU_LIBRARY
 
 _INTRODUCTION = """\
 # Configuration

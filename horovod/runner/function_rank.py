@@ -43,7 +43,8 @@ def _called_in_elastic_job(function: memoryview, rank: int) -> tuple[bytes, byte
 
     An exception is also reported to the launcher, because another worker would raise the same.
     """
-    from horovod.common.agent_channel import Removed, agent_channel
+    from horovod.common.agent_channel import agent_channel
+    from horovod.common.errors import Removed
     from horovod.runner import payload
 
     def tell(error: Exception) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NoReturn
 
-from horovod.common import nodelists
+from horovod.common import launched
 from horovod.common.sentences import facts_of
 from horovod.runner import errors
 
@@ -223,7 +223,7 @@ SCHEDULERS: dict[str, Callable[[Mapping[str, str]], Allocation]] = {
 def node_names(text: str) -> list[str]:
     """Return the host names of a Slurm list, each checked."""
     try:
-        names = nodelists.node_names(text)
+        names = launched.node_names(text)
     except ValueError as error:
         raise errors.slurm_no_names(**facts_of(error, value=text)) from None
     return [checked_host(name, "1", f"SLURM_JOB_NODELIST {text}").name for name in names]

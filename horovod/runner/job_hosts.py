@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from horovod.common import interfaces
+from horovod.common import networks
 from horovod.common.networks import Choice, Description
 from horovod.common.sentences import facts_of
 from horovod.runner import errors, hosts
@@ -76,7 +76,7 @@ def choice_here(wanted: Sequence[str]) -> Choice:
 
 def refuse_absent(wanted: Sequence[str]) -> None:
     """LaunchError if this host has none of the named interfaces and networks."""
-    here = Description(tuple((name, address) for name, address, _ in interfaces.addresses()))
+    here = Description(tuple((name, address) for name, address, _ in networks.addresses()))
     named = ",".join(wanted)
     try:
         if here.along(wanted):

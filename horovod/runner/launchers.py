@@ -6,9 +6,8 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from horovod.common.build_info import ANY, build_info
+from horovod.common.build_info import ANY, build_info, why_unbuilt
 from horovod.common.mpi_here import family_of, folders, mpi_here, version_text
-from horovod.common.unbuilt import why_unbuilt
 from horovod.runner import errors
 from horovod.runner.hosts import Host, is_local
 from horovod.runner.shell import Ssh

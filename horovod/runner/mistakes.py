@@ -12,7 +12,7 @@ from typing import Any
 
 from horovod.common import variables
 from horovod.common.compressors import complaint
-from horovod.common.names import did_you_mean
+from horovod.common.sentences import did_you_mean
 from horovod.runner import errors
 from horovod.runner.elastic.settings import asks_for_elastic
 from horovod.runner.errors import flag_of

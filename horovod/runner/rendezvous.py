@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from horovod.common.variable_names import DDP_COMPRESSION
+from horovod.common.compressors import DDP_COMPRESSION
 from horovod.runner import errors
 from horovod.runner.agents.preparation import Prepared
 from horovod.runner.hosts import is_local

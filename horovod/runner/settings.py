@@ -10,11 +10,10 @@ import stat
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from horovod.common.compressors import COMPRESSION, DDP_COMPRESSION
 from horovod.common.exceptions import WrongSetting
-from horovod.common.names import did_you_mean
 from horovod.common.options import CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED
-from horovod.common.sentences import facts_of, type_name
-from horovod.common.variable_names import COMPRESSION, DDP_COMPRESSION
+from horovod.common.sentences import did_you_mean, facts_of, type_name
 from horovod.common.variables import refuse_what_is_no_text
 from horovod.runner import errors
 from horovod.runner.elastic.settings import without_restart_of_others

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from horovod.common.agent_messages import VARIABLE as AGENT_VARIABLE
+from horovod.common.build_info import why_unbuilt
 from horovod.common.host_memory import VARIABLE as COMMITS_VARIABLE
 from horovod.common.launched import MARK
-from horovod.common.unbuilt import why_unbuilt
 from horovod.runner import errors, launchers
 from horovod.runner.agents.places import PLACE_VARIABLES, WORKER
 from horovod.runner.elastic.settings import ElasticSettings, asks_for_elastic, elastic_settings

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import torch
 
 from horovod import _native as native
-from horovod.common import interfaces, software
-from horovod.common.options import BY_VARIABLE, CORE, OPTIONS
-from horovod.common.options.option import BETWEEN_HOSTS, OVER_TCP, SHARED_HOSTS
-from horovod.common.variable_names import COMPRESSION
+from horovod.common import networks, software
+from horovod.common.compressors import COMPRESSION
+from horovod.common.options import BETWEEN_HOSTS, BY_VARIABLE, CORE, OPTIONS, OVER_TCP, SHARED_HOSTS
 from horovod.torch.compression import Rules
 from horovod.tune.cache import Key
 from horovod.tune.knobs import Configuration, Knob, Space
@@ -159,7 +158,7 @@ def _key(world: native.World, workload: Workload) -> Key:
         f"{parameter.dtype!s}{list(parameter.shape)}{'' if parameter.requires_grad else ' frozen'}"
         for parameter in workload.parameters
     ]
-    speeds = sorted({f"{speed} Mbit/s" for _, _, speed in interfaces.addresses() if speed})
+    speeds = sorted({f"{speed} Mbit/s" for _, _, speed in networks.addresses() if speed})
     spread = "" if world.homogeneous else "unevenly "
     parts = [platform.machine(), _processor(), *_gpus(workload.parameters), *speeds]
     return Key(

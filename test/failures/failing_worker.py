@@ -15,7 +15,8 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from survival import worker
 from survival.worker import hvd, torch
 
-from horovod.common.agent_channel import AgentChannel, Place
+from horovod.common.agent_channel import AgentChannel
+from horovod.common.agent_messages import Place
 
 BULK = 8 << 20  # elements of the tensor in transfer when a worker dies
 _rename = os.rename

@@ -16,9 +16,9 @@ from campaign import Target
 
 from horovod import _native
 from horovod import _native_testing as testing
-from horovod.common import membership, tuning_settings
+from horovod.common import membership, variables
 from horovod.common.exceptions import HorovodInternalError
-from horovod.common.rendezvous import card, choosing, meeting, store
+from horovod.common.rendezvous import card, meeting, store
 from horovod.torch import gathered
 from horovod.torch.compression.registry import Compression
 from horovod.torch.compression.topk import TopKCompressor
@@ -209,7 +209,7 @@ _WANTED = {
     "sets": [{"ranks": [0, 1], "from_comm": False}, {"ranks": [1, 2], "from_comm": True}],
     "error": None,
     "is_dynamic": False,
-    "tuning": {name: "0" for name in tuning_settings.VARIABLES},
+    "tuning": {name: "0" for name in variables.TUNED_ALIKE},
     "host": "node1",
     "software": {"horovod": "0.29.0", "PyTorch": "2.13.0", "Python": "3.11.7"},
 }
@@ -217,7 +217,7 @@ _REFUSED = {
     "sets": [],
     "error": ["ValueError", "init(process_sets=...) takes hvd.ProcessSet objects"],
     "is_dynamic": True,
-    "tuning": {name: "1" for name in tuning_settings.VARIABLES},
+    "tuning": {name: "1" for name in variables.TUNED_ALIKE},
     "host": "node2",
     "software": {"horovod": "0.29.0", "PyTorch": "", "Python": "3.12.1"},
 }
@@ -254,7 +254,7 @@ def read_card(data: bytes) -> None:
     """Read the card of one rank, whose facts decide where all ranks listen."""
     theirs = card.parsed(1, data)
     assert card.parsed(1, theirs.to_bytes()) == theirs, "understood as something else"
-    assert len(choosing.addresses([_CARD, theirs, _CARD])) == SIZE
+    assert len(meeting.listening_addresses([_CARD, theirs, _CARD])) == SIZE
     assert len(meeting.session_key(b"secret", [_CARD, theirs])) == 32
 
 

@@ -14,7 +14,15 @@ from horovod.common.numpy_codec.bit_runs import (
     bit16_saturated,
     block_scales,
 )
-from horovod.common.numpy_codec.integer_runs import int4_decode, int4_encode, int8_decode, int8_encode
+from horovod.common.numpy_codec.integer_runs import (
+    hadamard,
+    int4_decode,
+    int4_encode,
+    int8_decode,
+    int8_encode,
+    rotated_decode,
+    rotated_encode,
+)
 from horovod.common.numpy_codec.minifloat import (
     E3M4,
     E4M3,
@@ -26,9 +34,7 @@ from horovod.common.numpy_codec.minifloat import (
     encode_minifloat,
 )
 from horovod.common.numpy_codec.named import NamedCodec, codec_of_text, encoded_bytes, named_codec
-from horovod.common.numpy_codec.random_bits import random_numbers, rotation_signs
-from horovod.common.numpy_codec.rotation import hadamard, rotated_decode, rotated_encode
-from horovod.common.numpy_codec.runs import nmse
+from horovod.common.numpy_codec.runs import nmse, random_numbers, rotation_signs
 
 __all__ = [
     "E3M4", "E4M3", "E5M2", "HALF", "MinifloatFormat", "NamedCodec", "bit8_decode", "bit8_encode",

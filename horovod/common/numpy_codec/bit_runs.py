@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from horovod.common.numpy_codec import runs
 from horovod.common.numpy_codec.minifloat import (
     E3M2,
     E3M4,
@@ -28,31 +29,15 @@ from horovod.common.numpy_codec.minifloat import (
     magnitude_codes,
     multiplied,
 )
-from horovod.common.numpy_codec.runs import (
-    Layout,
-    check_block_size,
-    check_count,
-    check_run,
-    largest_magnitudes,
-    packed,
-    per_element,
-    split_run,
-    unpacked,
-)
-
-__all__ = [
-    "VARIANTS", "bf16_decode", "bf16_encode", "bit8_decode", "bit8_encode", "bit16_decode", "bit16_encode",
-    "bit16_saturated", "block_scales", "float6_decode", "float6_encode", "fp16_encode",
-]
 
 SCALE_BIAS = 127  # E8M0: a byte s means 2^(s - 127), without sign or zero
 SCALE_NAN = 255
 SMALLEST_SCALE = 1  # below, 2^(s - 127) is not a normal float32; above 254, its inverse is not
 LARGEST_SCALE = 254
 VARIANTS = {fmt.name: fmt for fmt in (E4M3, E5M2, E3M4)}
-BIT8 = Layout(scale_bytes=1, bits=8)
-FLOAT6 = Layout(scale_bytes=1, bits=6)
-SIXTEEN_BITS = Layout(scale_bytes=0, bits=16)
+BIT8 = runs.Layout(scale_bytes=1, bits=8)
+FLOAT6 = runs.Layout(scale_bytes=1, bits=6)
+SIXTEEN_BITS = runs.Layout(scale_bytes=0, bits=16)
 
 
 def block_scales(x: Float32s, block_size: int, fmt: MinifloatFormat = E4M3) -> NDArray[np.uint8]:
@@ -62,7 +47,7 @@ def block_scales(x: Float32s, block_size: int, fmt: MinifloatFormat = E4M3) -> N
     2^e the ceiling is e - 8 if 1.f <= 1.75, else e - 7: no logarithm is needed. E5M2 ends at 1.75 * 2^15,
     E3M4 at 1.875 * 2^4.
     """
-    amax = largest_magnitudes(x, block_size, finite_only=True).astype(np.int64)
+    amax = runs.largest_magnitudes(x, block_size, finite_only=True).astype(np.int64)
     largest = int(np.float32(fmt.max_value).view(np.uint32))
     mantissa_mask = (1 << FLOAT32_MANTISSA_BITS) - 1
     above = (amax & mantissa_mask) > (largest & mantissa_mask)
@@ -83,9 +68,9 @@ def bit8_encode(
     `random`, one number per element, makes the rounding stochastic (see ``random_numbers``).
     """
     values = multiplied(x, prescale)
-    check_block_size(block_size)
+    runs.check_block_size(block_size)
     scales = block_scales(values, block_size, fmt)
-    scale_exponent = per_element(scales, block_size, values.size).astype(np.int64) - SCALE_BIAS
+    scale_exponent = runs.per_element(scales, block_size, values.size).astype(np.int64) - SCALE_BIAS
     return np.concatenate([scales, encode_minifloat(values, fmt, scale_exponent, random)])
 
 
@@ -93,7 +78,7 @@ def bit8_decode(
     run: NDArray[np.uint8], count: int, block_size: int = 128, fmt: MinifloatFormat = E4M3
 ) -> Float32s:
     """The ``count`` values of a bit8 run. A scale byte of 255 makes its whole block NaN, as in OCP MX."""
-    scales, codes = split_run(run, BIT8, count, block_size)
+    scales, codes = runs.split_run(run, BIT8, count, block_size)
     return scaled_values(codes, scales, block_size, fmt)
 
 
@@ -101,7 +86,7 @@ def scaled_values(
     codes: NDArray[np.uint8], scales: NDArray[np.uint8], block_size: int, fmt: MinifloatFormat
 ) -> Float32s:
     """The value of each code, times the scale of its block."""
-    scale = per_element(scales, block_size, codes.size).astype(np.int64)
+    scale = runs.per_element(scales, block_size, codes.size).astype(np.int64)
     values = decode_minifloat(codes, fmt, scale - SCALE_BIAS)
     values[scale == SCALE_NAN] = np.nan
     return values
@@ -112,19 +97,19 @@ def float6_encode(
 ) -> NDArray[np.uint8]:
     """The run of ``x * prescale``: a scale byte per block, then four codes in three bytes."""
     values = multiplied(x, prescale)
-    check_block_size(block_size)
-    is_spoilt = largest_magnitudes(values, block_size, finite_only=False) >= FLOAT32_INFINITY
+    runs.check_block_size(block_size)
+    is_spoilt = runs.largest_magnitudes(values, block_size, finite_only=False) >= FLOAT32_INFINITY
     scales = np.where(is_spoilt, SCALE_NAN, block_scales(values, block_size, E3M2)).astype(np.uint8)
-    of_element = per_element(scales, block_size, values.size).astype(np.int64)
+    of_element = runs.per_element(scales, block_size, values.size).astype(np.int64)
     finite = np.where(of_element == SCALE_NAN, np.float32(0), values)
     codes = encode_minifloat(finite, E3M2, of_element - SCALE_BIAS, random)
-    return np.concatenate([scales, packed(np.where(of_element == SCALE_NAN, 0, codes), FLOAT6.bits)])
+    return np.concatenate([scales, runs.packed(np.where(of_element == SCALE_NAN, 0, codes), FLOAT6.bits)])
 
 
 def float6_decode(run: NDArray[np.uint8], count: int, block_size: int = 128) -> Float32s:
     """The ``count`` values of a float6 run; all of a block with the scale byte 255 are NaN."""
-    scales, stream = split_run(run, FLOAT6, count, block_size)
-    return scaled_values(unpacked(stream, FLOAT6.bits, count), scales, block_size, E3M2)
+    scales, stream = runs.split_run(run, FLOAT6, count, block_size)
+    return scaled_values(runs.unpacked(stream, FLOAT6.bits, count), scales, block_size, E3M2)
 
 
 def bit16_encode(x: ArrayLike, prescale: float = 1.0) -> NDArray[np.uint8]:
@@ -160,8 +145,8 @@ def bf16_decode(run: NDArray[np.uint8], count: int) -> Float32s:
 
 def sixteen_bit_codes(run: NDArray[np.uint8], count: int) -> NDArray[np.uint16]:
     """The codes of a run of 16 bits per element."""
-    check_count(count)
-    check_run(run, SIXTEEN_BITS.run_bytes(count, 1))
+    runs.check_count(count)
+    runs.check_run(run, SIXTEEN_BITS.run_bytes(count, 1))
     return np.ascontiguousarray(run).view("<u2")
 
 

@@ -11,14 +11,10 @@ from numpy.typing import ArrayLike
 
 import horovod.common.numpy_codec.bit_runs as bit_runs
 import horovod.common.numpy_codec.integer_runs as integer_runs
-import horovod.common.numpy_codec.rotation as rotation
 from horovod.common import errors
 from horovod.common.compressors import COMPRESSORS
 from horovod.common.numpy_codec.minifloat import Float32s
-from horovod.common.numpy_codec.random_bits import random_numbers
-from horovod.common.numpy_codec.runs import Bytes, Layout, check_block_size, check_count
-
-__all__ = ["FORMATS", "NamedCodec", "codec_of_text", "encoded_bytes", "named_codec"]
+from horovod.common.numpy_codec.runs import Bytes, Layout, check_block_size, check_count, random_numbers
 
 
 @dataclass(frozen=True)
@@ -73,7 +69,7 @@ FORMATS = {
     "float6": _Format(bit_runs.FLOAT6, bit_runs.float6_encode, bit_runs.float6_decode),
     "int4": _Format(integer_runs.INT4, integer_runs.int4_encode, integer_runs.int4_decode),
 }
-_ROTATED = _Format(integer_runs.INT4, rotation.rotated_encode, rotation.rotated_decode)
+_ROTATED = _Format(integer_runs.INT4, integer_runs.rotated_encode, integer_runs.rotated_decode)
 
 
 def encoded_bytes(name: str, count: int, block_size: int = 128) -> int:

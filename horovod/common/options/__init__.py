@@ -5,30 +5,378 @@ core's settings from it (`build_support/generated_headers.py`), and docs/configu
 imports the standard library only, so any code can read a name or a default, also before a core is built.
 
 A row with `unserved` is an option of Horovod that this package cannot honour. Setting it is an error with
-that sentence; switching it off is allowed.
+that sentence; switching it off is allowed. It moves to the launcher's or the ranks' rows once it is served.
 """
 
 from __future__ import annotations
 
-from horovod.common.options.launcher import LAUNCHER_OPTIONS
-from horovod.common.options.not_served import NOT_SERVED
-from horovod.common.options.option import (
-    CORE,
-    FIRST_RANK,
-    GROUPS,
-    JOB,
-    LAUNCHER,
-    PYTHON,
-    RANK,
-    UNSERVED,
-    Option,
+import functools
+from typing import Any
+
+from horovod.common.options.option import Option as Option
+
+LAUNCHER, CORE, PYTHON, UNSERVED = "launcher", "core", "python", "unserved"  # the reader of an option
+# The scope of a rank's setting: the same on all ranks, or an error; used by rank 0 only; each rank's own.
+JOB, FIRST_RANK, RANK = "the job", "rank 0", "each rank"
+# The jobs in which the autotuner tries a setting; "": all jobs.
+BETWEEN_HOSTS, SHARED_HOSTS, OVER_TCP = "between hosts", "between hosts of several ranks", "over TCP"
+# The groups of `horovodrun --help`, in its order.
+HOSTS, OUTPUT, COMPRESSION = "ranks and hosts", "output", "compression"
+PERFORMANCE, TUNING = "performance", "autotuner"
+DDP, ELASTIC = "scripts of torch.distributed (DDP)", "elastic jobs"
+LAUNCHERS, INSTALLATION = "MPI and other launchers", "this installation"
+GROUPS = (HOSTS, OUTPUT, COMPRESSION, DDP, PERFORMANCE, TUNING, ELASTIC, LAUNCHERS, INSTALLATION)
+_TYPES = {bool: "bool", int: "int", float: "float", str: "string"}
+COMPLETION_FILE = "~/.local/share/bash-completion/completions/horovodrun"  # bash searches here
+
+
+def row(name: str, *, default: bool | int | float | str = "", **columns: Any) -> Option:
+    """An option; columns that are not given follow from others.
+
+    `type` follows from the value of `default`. An option with a `group` has the flag of its name. An option
+    of ranks has the variable of its name, and with a `group` its key in the section params.
+    """
+    text = default if isinstance(default, str) else f"{default:.12g}"
+    derived: dict[str, Any] = {"type": _TYPES[type(default)], "default": text, "part": LAUNCHER}
+    if columns.get("group"):
+        derived["flags"] = (f"--{name.replace('_', '-')}",)
+    if columns.get("part") in (CORE, PYTHON):
+        derived["variable"] = f"HOROVOD_{name.upper()}"
+        derived["key"] = f"params.{name}" if columns.get("group") else ""
+    return Option(name, **{**derived, **columns})
+
+
+def _unserved(reason: str, *flags: str, off: str = "", variable: str = "", key: str = "") -> Option:
+    """A row, named after its first flag, else its key, else its variable. `off` flags are accepted."""
+    return Option(
+        name=(flags[0].lstrip("-") if flags else key or variable).replace("-", "_"),
+        flags=flags,
+        off_flags=(off,) if off else (),
+        variable=variable,
+        key=key,
+        type="bool" if off else "string",
+        part=UNSERVED,
+        unserved=reason,
+    )
+
+
+_MIB = 1024 * 1024
+_COMPRESSOR = (r"\w+(:\w+=[^,=\s]+(,\w+=[^,=\s]+)*)?", "a name, or name:option=value,option=value")
+# By scope. The core reads an option unless it is marked PYTHON.
+_of_job = functools.partial(row, part=CORE, scope=JOB)
+_of_first_rank = functools.partial(row, part=CORE, scope=FIRST_RANK)
+_of_each_rank = functools.partial(row, part=CORE, scope=RANK)
+
+# Of horovodrun itself: which ranks to start, on which hosts, and what to print.
+_OF_THE_LAUNCHER = (
+    # Ranks and hosts.
+    row("np", group=HOSTS, flags=("-np", "-n", "--num-proc"), type="int", minimum=1,
+        help="number of ranks (processes). Default in a batch job: its number of tasks"),
+    row("hosts", group=HOSTS, flags=("-H", "--hosts"),
+        help="hosts and slots, as host1:2,host2:4; a host without a number has one slot. Default: this "
+             "host, with as many slots as ranks, or those of the batch job"),
+    row("hostfile", group=HOSTS, flags=("-hostfile", "--hostfile"),
+        help="file with one `host slots=N` a line, instead of --hosts"),
+    row("ssh_port", group=HOSTS, flags=("-p", "--ssh-port"), type="int", minimum=1,
+        help="port of the hosts' ssh servers"),
+    row("ssh_identity_file", group=HOSTS, flags=("-i", "--ssh-identity-file"),
+        help="private key that ssh uses"),
+    row("network_interfaces", group=HOSTS, flags=("--network-interfaces", "--network-interface"), type="list",
+        help="network interfaces, or networks as 10.0.0.0/8, that connect the hosts; comma-separated. "
+             "Default: the networks that all hosts share"),
+    row("start_timeout", group=HOSTS, variable="HOROVOD_START_TIMEOUT", default=30, minimum=1,
+        help="seconds within which all hosts must have answered, and then all ranks have started; and for "
+             "which ranks in hvd.init() wait for the others"),
+    row("exit_timeout", group=HOSTS, variable="HOROVOD_EXIT_TIMEOUT", key="exit_timeout", default=60,
+        is_new=True,
+        help="seconds without any work after which a rank is ended that is stopped, or has left the job by "
+             "hvd.shutdown() or at its script's end, when all others have ended; 0: never"),
+    row("config_file", group=HOSTS,
+        help="YAML file with the keys of docs/configuration.md; the command line beats it"),
+    row("mpi_args", group=LAUNCHERS,
+        help='with --launcher mpi: more arguments for mpirun, as --mpi-args="--map-by numa"'),
+    row("binding_args", group=LAUNCHERS,
+        help="with --launcher mpi: arguments for mpirun that bind ranks to cores; ranks are not bound "
+             "otherwise"),
+    row("bind", group=HOSTS, variable="HOROVOD_BIND", key="params.bind", default="none",
+        choices=("none", "auto"), is_new=True,
+        help="auto: bind each rank to its own cores, of one NUMA node if possible, and its engine's "
+             "thread a hyper-thread of them; none where a host has fewer cores than ranks"),
+    row("ddp", group=DDP, key="ddp.enabled", type="bool", is_new=True,
+        help="for scripts of torch.distributed: set MASTER_ADDR, RANK, WORLD_SIZE, LOCAL_RANK and so on, as "
+             "torchrun does; --compression is then about the gradients of DistributedDataParallel"),
+    row("master_addr", group=DDP, key="ddp.master_addr", form=(r"[^\s]+", "a host name or an address"),
+        is_new=True,
+        help="with --ddp: address of rank 0's host. Default: its address in the network that connects the "
+             "hosts"),
+    row("master_port", group=DDP, key="ddp.master_port", type="int", minimum=1, is_new=True,
+        help="with --ddp: port at which rank 0 listens. Default: one that is free on its host"),
+    row("launcher", group=LAUNCHERS, variable="HOROVOD_LAUNCHER", key="launcher", choices=("mpi", "tcp"),
+        is_new=True,
+        help="what starts the ranks. tcp: horovodrun's own agents, one for each host, and ranks talk over "
+             "TCP, or in shared memory; mpi: the mpirun of the MPI that this package uses. Default: tcp; "
+             "mpi for scripts that import mpi4py"),
+    # Jobs whose hosts and workers come and go.
+    row("min_np", group=ELASTIC, flags=("--min-np", "--min-num-proc"), type="int", minimum=1,
+        help="elastic job: workers below which it waits for others. Default: -np"),
+    row("max_np", group=ELASTIC, flags=("--max-np", "--max-num-proc"), type="int", minimum=1,
+        help="elastic job: workers at most. Default: as many as there are slots"),
+    row("host_discovery_script", group=ELASTIC,
+        help="elastic job: a command that prints `host` or `host:slots` lines, run every second"),
+    row("slots_per_host", group=ELASTIC, type="int", minimum=1,
+        help="elastic job: slots of a host for which the script says none. Default: 1"),
+    row("elastic_timeout", group=ELASTIC, variable="HOROVOD_ELASTIC_TIMEOUT", default=600, minimum=1,
+        help="elastic job: seconds that it waits for slots at the start, and after a loss for survivors "
+             "that are busy, and for enough workers"),
+    row("reset_limit", group=ELASTIC, type="int",
+        help="elastic job: how often its membership may change before it is given up. Default: no limit"),
+    row("blacklist_cooldown_range", group=ELASTIC, type="int", words=2,
+        help="elastic job: seconds, lowest and highest, after which what has failed is used again; they "
+             "double with each failure. Default: 5 300 for a slot, and never for a host"),
+    row("blacklist", group=ELASTIC, variable="HOROVOD_ELASTIC_BLACKLIST", key="elastic_blacklist",
+        default="slot", choices=("slot", "host"), is_new=True,
+        help="elastic job: what the death of a worker costs. slot: its slot, and the others of its host go "
+             "on; host: its host with all workers there, as with Horovod"),
+    row("max_worker_failures", group=ELASTIC, variable="HOROVOD_ELASTIC_MAX_WORKER_FAILURES",
+        key="elastic_max_worker_failures", type="int", minimum=1, is_new=True,
+        help="elastic job: with --blacklist slot, deaths of a host's workers within 10 minutes after which "
+             "the host is given up. Default: 10"),
+    row("elastic_restart", group=ELASTIC, variable="HOROVOD_ELASTIC_RESTART", key="elastic_restart",
+        type="bool", is_new=True,
+        help="elastic job: after a loss all workers are ended and started again, and read the newest commit "
+             "of hvd.elastic in their hosts' memory: for scripts that cannot go on in their processes. "
+             "Ranks of torchrun keep commits where it may restart them, or as the variable says; by itself "
+             "it makes no job elastic"),
+    row("use_mpi", group=LAUNCHERS, flags=("--mpi",), type="bool",
+        help="as --launcher mpi"),
+    row("use_gloo", group=LAUNCHERS, flags=("--gloo",), type="bool",
+        help="as --launcher tcp, the default: there is no Gloo"),
+    row("controller", variable="HOROVOD_CONTROLLER", key="controller", default="mpi", choices=("mpi",),
+        help="accepted as mpi"),
+    row("cpu_operations", variable="HOROVOD_CPU_OPERATIONS", default="mpi", choices=("mpi",),
+        help="accepted as mpi"),
+    row("tcp", group=HOSTS, type="bool",
+        help="use TCP even where there is InfiniBand or the like (Spectrum MPI: -tcp; NCCL: "
+             "NCCL_IB_DISABLE=1)"),
+    row("disable_cache", group=HOSTS, type="bool",
+        help="accepted: hosts are asked at each start"),
+    row("disable_nvtx_ranges", variable="HOROVOD_DISABLE_NVTX_RANGES", default=False,
+        help="accepted: there are no NVTX ranges"),
+    row("tune_launch", group=PERFORMANCE, type="bool", is_new=True,
+        help="run a few steps of the script with and without each setting that only fresh processes can "
+             "take (--bind auto, how malloc keeps memory), print a table, and end"),
+    row("tune_launch_steps", group=PERFORMANCE, type="int", minimum=1, is_new=True,
+        help="steps of each of its jobs that count; 30 without"),
+    # Output.
+    row("verbose", group=OUTPUT, type="bool",
+        help="show how ranks are started, with mpirun its command line, and how each rank ended"),
+    row("quiet", group=OUTPUT, type="bool", is_new=True,
+        help="leave out what horovodrun says of a job that has ended well: how many bytes compression "
+             "saved, and how long ranks waited. Errors and warnings stay"),
+    row("output_filename", group=OUTPUT,
+        help="folder in which each rank's output is written too, as rank.<number>/stdout and stderr"),
+    row("prefix_timestamp", group=OUTPUT, flags=("-prefix-timestamp", "--prefix-output-with-timestamp"),
+        type="bool",
+        help="begin each line of output with the time"),
+    row("check_build", group=INSTALLATION, flags=("-cb", "--check-build"), type="bool",
+        help="say what this installation can do, and end"),
+    row("print_completion", group=INSTALLATION, choices=("bash", "zsh", "tcsh"), is_new=True,
+        help="print a script that completes these options in that shell, and end; needs shtab (pip install "
+             f"shtab). bash looks for it in {COMPLETION_FILE}"),
+    row("version", group=INSTALLATION, flags=("-v", "--version"), type="bool",
+        help="say the version, and end"),
+    row("topology", group=HOSTS, type="bool", is_new=True,
+        help="draw the hosts that -np and -H name, with their GPUs and networks, say which route allreduces "
+             "take between them, and end"),
+    row("topology_file", group=HOSTS, is_new=True,
+        help="with --topology: also write the drawing to this file, as SVG"),
 )
-from horovod.common.options.ranks import RANK_OPTIONS
 
-__all__ = [
-    "BY_VARIABLE", "CORE", "FIRST_RANK", "GROUPS", "JOB", "LAUNCHER", "OPTIONS", "PYTHON", "RANK", "UNSERVED",
-    "Option",
-]  # fmt: skip
+# That ranks read: in the native core, or in Python.
+RANK_OPTIONS = (
+    _of_job("fusion_threshold_mb", group=PERFORMANCE, variable="HOROVOD_FUSION_THRESHOLD", default=128 * _MIB,
+        scale=_MIB, tries=tuple(str(size * _MIB // 16) for size in (0, 1, 16, 64, 256, 1024, 2048)),
+        help="MiB of ready tensors fused into one collective (the variable: bytes); 0: every tensor by "
+             "itself"),
+    _of_each_rank("cycle_time_ms", group=PERFORMANCE, variable="HOROVOD_CYCLE_TIME", default=1.0,
+        tries=("0.1", "0.25", "0.5", "1", "2", "5", "10", "20"),
+        help="milliseconds for which submissions are gathered before they are negotiated, if no caller waits "
+             "for one"),
+    _of_job("cache_capacity", group=PERFORMANCE, default=1024,
+        help="agreed requests remembered, so that a repeated one is announced by a number; 0: off"),
+    _of_job("disable_group_fusion", default=False,
+        help="do not fuse a grouped operation with anything outside its group"),
+    _of_job("allreduce_algorithm", group=PERFORMANCE, default="auto",
+        choices=("auto", "gather", "scatter", "ring", "hierarchical"), is_by_size=True,
+        tries=("auto", "gather", "gather:65536,scatter", "gather:1048576,scatter", "scatter", "ring",
+               "gather:65536,hierarchical", "gather:1048576,hierarchical", "hierarchical"), is_new=True,
+        help="how allreduces travel: auto estimates which is cheapest, the others force one; or two by "
+             "size, as gather:65536,scatter: the first for tensors of so many bytes together, and the "
+             "second beyond"),
+    _of_each_rank("hierarchical_allreduce", group=PERFORMANCE, off_flags=("--no-hierarchical-allreduce",),
+        default=False,
+        help="reduce inside each host first; short for --allreduce-algorithm hierarchical"),
+    _of_each_rank("torus_allreduce", group=PERFORMANCE, off_flags=("--no-torus-allreduce",), default=False,
+        help="the same: every rank of a host carries a part of each tensor to the other hosts"),
+    _of_job("deterministic", group=PERFORMANCE, off_flags=("--no-deterministic",), default=False, is_new=True,
+        help="let no result depend on timing: with fixed seeds, runs are identical bit for bit"),
+    _of_job("transport", default="auto", choices=("auto", "shared_memory", "mpi", "tcp"), is_new=True,
+        help="what carries the bytes: shared_memory (ranks of one host only), mpi (jobs of mpirun) or tcp; "
+             "auto is shared memory on one host, between hosts mpi where mpirun started the job, else tcp"),
+    _of_job("tcp_connections", default=1, minimum=1, maximum=16, tries=("1", "2", "4", "8"), tried=OVER_TCP,
+        is_new=True,
+        help="connections for data between two ranks, over TCP"),
+    _of_job("message_kb", default=48, minimum=1, maximum=1024, tries=("16", "48", "128", "512"),
+        tried=BETWEEN_HOSTS, is_new=True,
+        help="KiB that a rank sends another in one step of an allreduce, at most: more are fewer, and less "
+             "goes on at a time. MPI sends no more than 48 in a piece"),
+    _of_job("steps_under_way", default=8, minimum=1, maximum=8, tries=("2", "4", "8"), tried=BETWEEN_HOSTS,
+        is_new=True,
+        help="steps of an allreduce between hosts that are under way at a time"),
+    _of_job("carriers", default=16, minimum=1, maximum=16, tries=("1", "2", "4", "16"), tried=SHARED_HOSTS,
+        is_new=True,
+        help="ranks of each host that exchange with other hosts on a hierarchical route, at most"),
+    _of_job("tcp_timeout_seconds", default=10.0, is_new=True,
+        help="seconds, 2 or more, after which a rank of which nothing is heard over TCP is lost; 0: never"),
+    _of_job("tcp_checksums", default=False, is_new=True,
+        help="check every piece of data over TCP by a CRC-32C, as messages always are"),
+    _of_job("gpu_transport", group=PERFORMANCE, default="auto", choices=("auto", "nccl", "host"), is_new=True,
+        help="what carries the bytes of GPU tensors: nccl, or the host, through its memory; auto is nccl "
+             "where every rank has NCCL and a GPU of its own, and all GPUs of a host reach each other"),
+    _of_each_rank("simd", default="auto", choices=("auto", "baseline", "x86-64-v3", "x86-64-v4"), is_new=True,
+        help="instruction set of the codec and reduction loops: auto is the best that the processor has"),
+    _of_first_rank("timeline_filename", group=OUTPUT, variable="HOROVOD_TIMELINE", key="timeline.filename",
+        help="file for a Chrome trace of every operation, written by rank 0; DYNAMIC: none until "
+             "hvd.start_timeline() names one"),
+    _of_first_rank("timeline_mark_cycles", group=OUTPUT, off_flags=("--no-timeline-mark-cycles",),
+        key="timeline.mark_cycles", default=False,
+        help="mark negotiation rounds in the timeline"),
+    _of_each_rank("log_level", group=OUTPUT, key="logging.level", default="warning",
+        choices=("trace", "debug", "info", "warning", "error", "fatal"),
+        help="how much the core says"),
+    _of_each_rank("log_with_timestamp", group=OUTPUT,
+        flags=("--log-with-timestamp", "--no-log-hide-timestamp"),
+        off_flags=("--log-without-timestamp", "--log-hide-timestamp"), variable="HOROVOD_LOG_HIDE_TIME",
+        key="logging.with_timestamp", default=False, inverted=True,
+        help="begin the core's log lines with the time, or not (the variable says the opposite: hide it)"),
+    _of_job("stall_check", group=OUTPUT, off_flags=("--no-stall-check",),
+        variable="HOROVOD_STALL_CHECK_DISABLE", key="stall_check.enabled", default=False, inverted=True,
+        help="warn when some ranks wait for others, naming both and the tensors (the variable says the "
+             "opposite: do not)"),
+    _of_job("stall_check_warning_time_seconds", group=OUTPUT, variable="HOROVOD_STALL_CHECK_TIME_SECONDS",
+        key="stall_check.warning_time_seconds", default=60.0,
+        help="seconds after which the stall check warns"),
+    _of_job("stall_check_shutdown_time_seconds", group=OUTPUT, variable="HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+        key="stall_check.shutdown_time_seconds", default=0.0,
+        help="seconds after which a stall ends the job; 0, or less than the warning time: never"),
+    _of_each_rank("thread_affinity", group=PERFORMANCE, key="library_options.thread_affinity",
+        form=(r"\d+(,\d+)*|", "a core, or several as 0,4"),
+        help="cores that the engine's threads are bound to, one for each rank of a host, as 3 or 0,4; "
+             "empty: none"),
+    _of_each_rank("mpi_threads_disable", group=LAUNCHERS, off_flags=("--no-mpi-threads-disable",),
+        key="library_options.mpi_threads_disable", default=False,
+        help="start MPI without MPI_THREAD_MULTIPLE; then only horovod may call MPI after hvd.init()"),
+    _of_job("compression", part=PYTHON, group=COMPRESSION, default="none", form=_COMPRESSOR,
+        is_new=True,
+        help="compression of the gradients of DistributedOptimizer where a script passes no compression=, "
+             'or Compression.none, and of large sums by the backend "horovod": a name of hvd.Compression, '
+             "also with options, as int4:rotation=hadamard,levels=lloyd"),
+    _of_job("compression_force", part=PYTHON, group=COMPRESSION, default=False, is_new=True,
+        help="--compression also where a script passes another compression= or registers torch's fp16, bf16 "
+             "or PowerSGD hook, which count without this flag"),
+    _of_job("ddp_compression", part=PYTHON, default="none", form=_COMPRESSOR, is_new=True,
+        help="compression of the gradients of torch's DistributedDataParallel, where a script registers no "
+             "communication hook that compresses; what --ddp --compression sets"),
+    _of_job("ddp_bucket_mb", part=PYTHON, default=0.0, tries=("0", "4", "16", "64"), is_new=True,
+        help="MB of DistributedDataParallel's buckets that are gathered before they travel, where they are "
+             "smaller; 0: each by itself"),
+    _of_job("backend_min_elements", part=PYTHON, default=16384, is_new=True,
+        help='elements of the smallest sum that the backend "horovod" of torch.distributed compresses, as '
+             "HOROVOD_COMPRESSION says"),
+    _of_job("dynamic_process_sets", part=PYTHON, default=False,
+        help="let add_process_set and remove_process_set work after hvd.init()"),
+    _of_job("elastic", default=False,
+        help="ranks may change while the job runs: optimizers listen to gradients also where there is one "
+             "rank, and state.commit() of hvd.elastic looks whether hosts have changed"),
+    _of_each_rank("tcp_interfaces", part=PYTHON, type="list", is_new=True,
+        help="interfaces, or networks as 10.0.0.0/8 or fd00::/8, in which this rank listens for those on "
+             "other hosts, over TCP; comma-separated. Default: the fastest network that all hosts share. "
+             "Ranks of one host talk at 127.0.0.1"),
+    _of_each_rank("tcp_ports", part=PYTHON, is_new=True,
+        form=(r"\d{1,5}(-\d{1,5})?|", "a port, or a range as 20000-20100"),
+        help="ports at which ranks listen over TCP, as 20000-20100, for firewalls; each takes one that is "
+             "free. Default: any"),
+    _of_job("rendezvous_folder", part=PYTHON, is_new=True,
+        help="absolute path of a folder that all ranks see, and only their user can write: there they meet, "
+             "one job at a time, where no MPI starts them. HOROVOD_RANK and HOROVOD_SIZE say which rank a "
+             "process is, or its launcher does"),
+    _of_job("secret", part=PYTHON, is_new=True,
+        help="text of 16 bytes or more that only the ranks of the job know, by which they know each other "
+             "over TCP. Default: one that is made where they meet, so that whoever can read there can "
+             "connect"),
+    # The autotuner's: Horovod's options, and new ones.
+    _of_job("autotune", part=PYTHON, group=TUNING, off_flags=("--no-autotune",), key="autotune.enabled",
+        default=False,
+        help="try settings while the job trains, keep what is faster, and remember it for the next job like "
+             "it"),
+    _of_each_rank("autotune_log_file", part=PYTHON, group=TUNING, variable="HOROVOD_AUTOTUNE_LOG",
+        key="autotune.log_file",
+        help="file for what tuning tried and chose, as JSON, written by rank 0"),
+    _of_each_rank("autotune_warmup_samples", part=PYTHON, group=TUNING, key="autotune.warmup_samples",
+        default=3, maximum=100_000,
+        help="blocks of steps at the beginning that do not count"),
+    _of_each_rank("autotune_steps_per_sample", part=PYTHON, group=TUNING, key="autotune.steps_per_sample",
+        default=4, minimum=1, maximum=100_000,
+        help="steps of a block that count; in one more before them settings change"),
+    _of_each_rank("autotune_max_steps", part=PYTHON, group=TUNING, key="autotune.max_steps", default=400,
+        maximum=1_000_000, is_new=True,
+        help="steps that tuning takes at most, those of the warm-up among them"),
+    _of_each_rank("autotune_mode", part=PYTHON, group=TUNING, key="autotune.mode", default="filter",
+        choices=("time", "filter", "profile"), is_new=True,
+        help="what a block of steps counts as: time, their mean; filter, without steps that something else "
+             "made longer, as a checkpoint; profile, the same, and the shares of communication are printed"),
+    _of_each_rank("autotune_reuse", part=PYTHON, group=TUNING, key="autotune.reuse", default="reuse",
+        choices=("reuse", "update", "off"), is_new=True,
+        help="what earlier jobs like this have found: reuse, take it and try nothing; update, begin with "
+             "it; off"),
+    _of_job("autotune_compression", part=PYTHON, group=COMPRESSION, key="autotune.compression", default=False,
+        is_new=True,
+        help="let tuning try steps without compression too, where a script asks for one"),
+    _of_each_rank("autotune_cache", part=PYTHON, is_new=True,
+        help="folder in which rank 0 keeps what was found. Default: ~/.cache/horovod/tune"),
+    # The search has no Gaussian process to which these would apply.
+    row("autotune_bayes_opt_max_samples", group=TUNING, variable="HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES",
+        key="autotune.bayes_opt_max_samples", type="float",
+        help="accepted for scripts of Horovod's, and without effect: the search is no Bayesian one, and "
+             "ends by itself or with --autotune-max-steps"),
+    row("autotune_gaussian_process_noise", group=TUNING, variable="HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE",
+        key="autotune.gaussian_process_noise", type="float",
+        help="accepted for scripts of Horovod's, and without effect: the noise is measured"),
+)
 
-OPTIONS: tuple[Option, ...] = (*LAUNCHER_OPTIONS, *RANK_OPTIONS, *NOT_SERVED)
+_GLOO = "there is no Gloo here, and no MPI is needed: leave the option out"
+
+_NOT_SERVED = (
+    _unserved("allgathers go from every rank to every rank; leave the option out",
+        "--hierarchical-allgather", off="--no-hierarchical-allgather",
+        variable="HOROVOD_HIERARCHICAL_ALLGATHER", key="params.hierarchical_allgather"),
+    _unserved(_GLOO, variable="HOROVOD_GLOO_IFACE"),
+    _unserved(_GLOO, "--gloo-timeout-seconds",
+        variable="HOROVOD_GLOO_TIMEOUT_SECONDS", key="library_options.gloo_timeout_seconds"),
+    _unserved("there is no jsrun launcher; leave it out and name the hosts with -H, or use jsrun by itself",
+        "--jsrun"),
+    _unserved("each process set has one NCCL communicator, on its own stream; leave the option out",
+        "--num-nccl-streams",
+        variable="HOROVOD_NUM_NCCL_STREAMS", key="library_options.num_nccl_streams"),
+    _unserved("nothing is copied into a fusion buffer, so there are no copies to batch; leave the variable "
+        "out", variable="HOROVOD_BATCH_D2D_MEMCOPIES"),
+    _unserved("operations on a GPU complete as events anyway, and no thread waits for them; leave the "
+        "variable out", variable="HOROVOD_ENABLE_ASYNC_COMPLETION"),
+    _unserved("Adasum chooses the size of the pieces that it sends; leave the variable out",
+        variable="HOROVOD_ADASUM_MPI_CHUNK_SIZE"),
+    _unserved("there is no oneCCL here; leave the variable out", variable="HOROVOD_CCL_CACHE"),
+    _unserved("there is no TensorFlow here; leave the variable out", variable="HOROVOD_ENABLE_XLA_OPS"),
+)
+
+OPTIONS: tuple[Option, ...] = (*_OF_THE_LAUNCHER, *RANK_OPTIONS, *_NOT_SERVED)
 BY_VARIABLE = {option.variable: option for option in OPTIONS if option.variable}

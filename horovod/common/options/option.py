@@ -8,30 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from horovod.common import errors
-from horovod.common.names import did_you_mean
+from horovod.common.sentences import did_you_mean
 
-__all__ = [
-    *("CORE", "FIRST_RANK", "JOB", "LAUNCHER", "PYTHON", "RANK", "UNSERVED"),
-    *("COMPRESSION", "DDP", "ELASTIC", "HOSTS", "INSTALLATION"),
-    *("LAUNCHERS", "OUTPUT", "PERFORMANCE", "TUNING"),
-    *("BETWEEN_HOSTS", "OVER_TCP", "SHARED_HOSTS"),
-    *("GROUPS", "Option", "row"),
-]
-
-LAUNCHER, CORE, PYTHON, UNSERVED = "launcher", "core", "python", "unserved"  # the reader of an option
-# The scope of a rank's setting: the same on all ranks, or an error; used by rank 0 only; each rank's own.
-JOB, FIRST_RANK, RANK = "the job", "rank 0", "each rank"
-# The jobs in which the autotuner tries a setting; "": all jobs.
-BETWEEN_HOSTS, SHARED_HOSTS, OVER_TCP = "between hosts", "between hosts of several ranks", "over TCP"
-# The groups of `horovodrun --help`, in its order.
-HOSTS, OUTPUT, COMPRESSION = "ranks and hosts", "output", "compression"
-PERFORMANCE, TUNING = "performance", "autotuner"
-DDP, ELASTIC = "scripts of torch.distributed (DDP)", "elastic jobs"
-LAUNCHERS, INSTALLATION = "MPI and other launchers", "this installation"
-GROUPS = (HOSTS, OUTPUT, COMPRESSION, DDP, PERFORMANCE, TUNING, ELASTIC, LAUNCHERS, INSTALLATION)
 _HIGHEST = {"int": 2**63 - 1, "float": 10**9}  # of C++'s int64; of seconds that become nanoseconds in C++
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 _YAML = {True: "on", False: "off"}  # YAML reads these words as booleans
-_TYPES = {bool: "bool", int: "int", float: "float", str: "string"}
 _NUMBERS = {"int": "a whole number", "float": "a number"}
 
 
@@ -58,7 +39,7 @@ class Option:
     minimum: int = 0
     maximum: int | None = None  # None: the maximum of the type
     form: tuple[str, str] | None = None  # of a text: regular expression, and its description
-    part: str = LAUNCHER
+    part: str = ""
     scope: str = ""
     is_by_size: bool = False  # also two choices: the first up to so many bytes, as gather:65536,scatter
     tries: tuple[str, ...] = ()  # values that the autotuner tries, as the variable's text, in a running job
@@ -70,7 +51,7 @@ class Option:
     def convert(self, value: Any) -> Any:
         """The value as this option's type. ValueError describes the expected value, but not the option."""
         if self.type == "bool":
-            return _to_bool(value)
+            return self._bool(value)
         if isinstance(value, bool) and (word := _YAML[value]) in self.choices:
             return word
         if isinstance(value, bool) or value is None:
@@ -89,6 +70,11 @@ class Option:
         if number > self.highest():
             raise errors.too_large(value=value, expected=_NUMBERS[self.type], most=self.highest())
         return number
+
+    def _bool(self, value: Any) -> bool:
+        if (word := str(value).lower()) not in _TRUE + _FALSE:
+            raise errors.not_wanted(value=value, expected=self.wanted(), hint="")
+        return word in _TRUE
 
     def _text(self, value: Any) -> str:
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -140,28 +126,3 @@ class Option:
             return str(int(value != self.inverted))
         number_or_text = value * self.scale if self.scale != 1 else value
         return ",".join(value) if self.type == "list" else str(number_or_text)
-
-
-def _to_bool(value: Any) -> bool:
-    word = str(value).lower()
-    if word in ("1", "true", "yes", "on"):
-        return True
-    if word in ("0", "false", "no", "off"):
-        return False
-    raise errors.not_wanted(value=value, expected="true or false", hint="")
-
-
-def row(name: str, *, default: bool | int | float | str = "", **columns: Any) -> Option:
-    """An option; columns that are not given follow from others.
-
-    `type` follows from the value of `default`. An option with a `group` has the flag of its name. An option
-    of ranks has the variable of its name, and with a `group` its key in the section params.
-    """
-    text = default if isinstance(default, str) else f"{default:.12g}"
-    derived: dict[str, Any] = {"type": _TYPES[type(default)], "default": text}
-    if columns.get("group"):
-        derived["flags"] = (f"--{name.replace('_', '-')}",)
-    if columns.get("part") in (CORE, PYTHON):
-        derived["variable"] = f"HOROVOD_{name.upper()}"
-        derived["key"] = f"params.{name}" if columns.get("group") else ""
-    return Option(name, **{**derived, **columns})

@@ -20,12 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import horovod
-from horovod.common import errors, interfaces
+from horovod.common import errors, networks
 from horovod.common.networks import Address, Description, Interface
 from horovod.common.options import BY_VARIABLE
 from horovod.common.sentences import facts_of
-
-__all__ = ["MOST_BYTES", "Card", "complaint", "misunderstood", "own", "own_name", "parsed", "record_of"]
 
 VERSION = 1
 MOST_BYTES = 64 << 10  # of one rank's message
@@ -36,19 +34,14 @@ _FASTEST = 2**31  # Mbit/s
 
 @dataclass(frozen=True)
 class Card:
-    """One rank's card.
+    """One rank's card."""
 
-    `host`: the same text for ranks that can share memory. `namespace`: the same for ranks that reach each
-    other at a loopback address. `route`: the rank's own address towards the meeting place; None if others
-    could not reach it. `wanted`: interfaces, or networks as 10.0.0.0/8, to listen in; () for the default.
-    """
-
-    host: str
-    namespace: str
+    host: str  # the same text for ranks that can share memory
+    namespace: str  # the same for ranks that reach each other at a loopback address
     name: str
     addresses: tuple[tuple[str, Interface, int], ...]
-    route: Address | None
-    wanted: tuple[str, ...]
+    route: Address | None  # the rank's own address towards the meeting place; None if others cannot reach it
+    wanted: tuple[str, ...]  # interfaces, or networks as 10.0.0.0/8, to listen in; () for the default
     nonce: bytes
     has_secret: bool
 
@@ -77,7 +70,7 @@ def own(meets_at: str, has_secret: bool, environment: Mapping[str, str]) -> Card
 
     ValueError: a setting is wrong. ImportError, OSError: facts of the host cannot be read.
     """
-    found = [(n, at, speed) for n, at, speed in interfaces.addresses() if not at.ip.is_link_local]
+    found = [(n, at, speed) for n, at, speed in networks.addresses() if not at.ip.is_link_local]
     name, boot = socket.gethostname(), _first_line("/proc/sys/kernel/random/boot_id")
     return Card(
         # Ranks that share memory also check by process ids whether the others live.
@@ -85,7 +78,7 @@ def own(meets_at: str, has_secret: bool, environment: Mapping[str, str]) -> Card
         namespace=f"{boot or name} {_number('/proc/self/ns/net', 'st_ino')}",
         name=own_name(),
         addresses=tuple(found[:_MOST_ADDRESSES]),
-        route=interfaces.address_towards(meets_at),
+        route=networks.address_towards(meets_at),
         wanted=_wanted(environment),
         nonce=secrets.token_bytes(NONCE_BYTES),
         has_secret=has_secret,
@@ -141,7 +134,9 @@ def parsed(rank: int, text: bytes) -> Card:
     """Parse a rank's card. ValueError, which names the rank, for anything else, a complaint included."""
     record = record_of(rank, text)
     if record.get("version") != VERSION:
-        raise _another_release(rank, record)
+        package = record.get("package")
+        got = f"horovod {package}" if _is_text(package) else "something else"
+        raise errors.other_release(ranks=[rank], got=got, expected=horovod.__version__)
     name, why = record.get("name"), record.get("error")
     if _is_text(name) and _is_text(why):
         raise errors.cannot_take_part(ranks=[rank], host=name, why=why)
@@ -164,22 +159,17 @@ def record_of(rank: int, text: bytes) -> dict[str, Any]:
 
 def _card_of(record: dict[str, Any]) -> Card:
     """A card. ValueError, KeyError, TypeError, OverflowError if a part has another form."""
-    host, namespace, name = record["host"], record["namespace"], record["name"]
+    host, namespace, name = texts = [record[key] for key in ("host", "namespace", "name")]
     addresses, route, has_secret = record["addresses"], record["route"], record["has_secret"]
-    if not all(map(_is_text, (host, namespace, name))) or type(has_secret) is not bool:
+    if not all(map(_is_text, texts)) or type(has_secret) is not bool:
         raise ValueError
     if not isinstance(addresses, list) or len(addresses) > _MOST_ADDRESSES or not isinstance(route, str):
         raise ValueError
-    return Card(
-        host,
-        namespace,
-        name,
-        tuple(map(_address_of, addresses)),
-        _without_scope(ip_address(route)) if route else None,
-        _ways(record["wanted"]),
-        _nonce_of(record["nonce"]),
-        has_secret,
-    )
+    if len(nonce := bytes.fromhex(record["nonce"])) != NONCE_BYTES:
+        raise ValueError
+    ends = tuple(map(_address_of, addresses))
+    towards = _without_scope(ip_address(route)) if route else None
+    return Card(host, namespace, name, ends, towards, _ways(record["wanted"]), nonce, has_secret)
 
 
 def _address_of(entry: Any) -> tuple[str, Interface, int]:
@@ -198,22 +188,9 @@ def _without_scope(address: Address) -> Address:
     return address
 
 
-def _nonce_of(text: Any) -> bytes:
-    nonce = bytes.fromhex(text)
-    if len(nonce) != NONCE_BYTES:
-        raise ValueError
-    return nonce
-
-
 def _is_text(value: Any) -> bool:
     """Whether the value is a text that may be printed and passed on."""
     return isinstance(value, str) and 0 < len(value) <= _MOST_CHARACTERS and value.isprintable()
-
-
-def _another_release(rank: int, record: dict[str, Any]) -> ValueError:
-    package = record.get("package")
-    got = f"horovod {package}" if _is_text(package) else "something else"
-    return errors.other_release(ranks=[rank], got=got, expected=horovod.__version__)
 
 
 def misunderstood(rank: int, text: bytes) -> ValueError:

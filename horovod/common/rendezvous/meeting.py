@@ -19,19 +19,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from horovod import _native as native
-from horovod.common import errors
+from horovod.common import errors, networks
+from horovod.common.networks import Network
 from horovod.common.options import BY_VARIABLE
 from horovod.common.rendezvous import card as cards_of
-from horovod.common.rendezvous import choosing
 from horovod.common.rendezvous.card import Card
-
-__all__ = ["OpenWorld", "Rendezvous", "open_over_tcp"]
 
 # Opens the world of the launched ranks in the list, or of all if it is empty.
 OpenWorld: TypeAlias = Callable[[native.Settings, list[int]], native.World]
 
 SHORTEST_SECRET = 16  # bytes
 _HIGHEST_PORT = 65535
+_LOOPBACKS = ("127.0.0.1", "::1")
 _log = logging.getLogger("horovod")
 
 
@@ -49,10 +48,7 @@ class Rendezvous(Protocol):
         """The host of the meeting place, or ""."""
 
     def allgather(self, topic: str, value: bytes) -> list[bytes]:
-        """Every rank's value, by rank. Collective: all ranks call it in the same order.
-
-        ValueError: a rank did not come in time, or the place is broken.
-        """
+        """Every rank's value, by rank. Collective. ValueError: a rank is missing, or the place is broken."""
 
     def done(self) -> None:
         """Note that all ranks have all exchanged values: the rest may be removed."""
@@ -75,7 +71,7 @@ def open_over_tcp(
     if not secret and rendezvous.rank == 0:
         _tell_who_can_connect(rendezvous.name)
     key = session_key(secret, cards)
-    addresses = choosing.addresses(cards)
+    addresses = listening_addresses(cards)
     listener, complaint = _listener(addresses[rendezvous.rank], environment)
     said = _gather_ports(rendezvous, cards, addresses, listener, complaint, key)
     assert listener is not None, "this rank's complaint has been raised"
@@ -163,6 +159,56 @@ def _gather_cards(
     if knowing and len(knowing) < len(cards):
         raise errors.secret_on_some(ranks=knowing, size=len(cards))
     return cards, secret
+
+
+def listening_addresses(cards: Sequence[Card]) -> list[list[str]]:
+    """The addresses at which each rank listens, by rank: a function of all cards, so that all ranks agree.
+
+    A loopback address, if all ranks reach each other at it. Otherwise the addresses that the rank was set to
+    listen at, or one in the network that connects the hosts, or its address towards the meeting place.
+
+    ValueError, the same on all ranks, if a rank has none.
+    """
+    if loopback := _loopback(cards):
+        return [[loopback]] * len(cards)
+    network = _connecting(cards)
+    return [_of_rank(rank, card, network) for rank, card in enumerate(cards)]
+
+
+def _loopback(cards: Sequence[Card]) -> str:
+    """The loopback address at which all ranks reach each other, or ""."""
+    if len({card.namespace for card in cards}) > 1:
+        return ""
+    own = {str(at.ip) for _, at, _ in cards[0].addresses}
+    return next((address for address in _LOOPBACKS if address in own), "")
+
+
+def _connecting(cards: Sequence[Card]) -> Network | None:
+    """The fastest network that all hosts share; of equals, the one through which ranks met, as it works."""
+    hosts = list({card.namespace: card.description() for card in cards}.values())
+    candidates = networks.fastest(hosts, networks.shared(hosts))
+    routes = [card.route for card in cards if card.route is not None]
+
+    def merit(network: Network) -> tuple[bool, int]:
+        return any(route in network for route in routes), networks.speed(hosts, network)
+
+    return max(candidates, key=merit, default=None)
+
+
+def _of_rank(rank: int, card: Card, network: Network | None) -> list[str]:
+    host = card.description()
+    if card.wanted:
+        found = [address for _, address in host.along(card.wanted)]
+        if not found:
+            has = [f"{name} {at}" for name, at in host.addresses] or ["none that others could reach"]
+            wanted = list(card.wanted)
+            raise errors.no_address_as_told(ranks=[rank], host=card.name, wanted=wanted, addresses=has)
+        return found
+    if network is not None:
+        return [str(min(host.networks()[network], key=networks.order))]
+    if card.route is None:
+        raise errors.no_address(ranks=[rank], host=card.name)
+    return [str(card.route)]
 
 
 def _listener(

@@ -36,8 +36,6 @@ from horovod.common.exceptions import CannotStart
 from horovod.common.options import BY_VARIABLE
 from horovod.common.rendezvous.card import MOST_BYTES, own_name
 
-__all__ = ["Assignment", "Store", "StoreRendezvous", "assignment_of", "packed", "start_timeout", "unpacked"]
-
 _PART = 1 << 20  # bytes of one value: stores have limits
 _SLICE = 1.0  # seconds of one request, so that Ctrl-C works
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1  # between polls
@@ -120,9 +118,9 @@ class StoreRendezvous:
         values = [value, *(said for said in others if said is not None)]
         if len(values) < self.size:
             silent = [rank for rank, said in enumerate(others, 1) if said is None]
-            self._fail(topic, self._silence(silent))
+            self._fail(topic, errors.fell_silent(**self._facts(silent)))
         if large := [rank for rank, said in enumerate(values) if len(said) > MOST_BYTES]:
-            self._fail(topic, errors.too_long(ranks=self._who(large), most=MOST_BYTES, place=self.name))
+            self._fail(topic, errors.too_long(**self._facts(large), most=MOST_BYTES))
         self._keep_roll(topic)
         self._publish(topic, b"V" + packed(values))
         return values
@@ -168,14 +166,13 @@ class StoreRendezvous:
     def _welcome(self, rank: int, before: list[bytes]) -> bool:
         """Rank 0: answer a rank that has written a new number. Returns whether it had.
 
-        If a process writes an earlier number (in `before`) again after another process' number, both are
-        alive.
+        If a number in `before` comes again after another process' number, both processes are alive.
         """
         number = self._find(f"hello/{rank}", 0.0)
         if number is None or number in before[-1:]:
             return False
         if number in before:
-            self._fail("roll", self._two_of(rank))
+            self._fail("roll", errors.two_processes(**self._facts([rank])))
         before.append(number)
         self._set(f"welcome/{rank}", number[: 2 * _NUMBER] + self._session.encode())
         return True
@@ -215,9 +212,6 @@ class StoreRendezvous:
         who = _printable(name[:MOST_BYTES])
         self._fail(topic, errors.two_first_ranks(process=who, place=self.name))
 
-    def _two_of(self, rank: int) -> CannotStart:
-        return errors.two_processes(ranks=self._who([rank]), place=self.name)
-
     def _answer_roll(self) -> str:
         """Other ranks: wait for the welcome. Returns the session when all ranks have theirs."""
         number = secrets.token_hex(_NUMBER).encode()
@@ -234,7 +228,7 @@ class StoreRendezvous:
         self._session = welcome[len(number) :].decode()
         self._set(f"{self._session}/here/{self.rank}", number)
         if self._published("roll")[self.rank] != number:
-            raise self._two_of(self.rank)
+            raise errors.two_processes(**self._facts([self.rank]))
         return self._session
 
     def _publish(self, topic: str, data: bytes) -> None:
@@ -255,7 +249,7 @@ class StoreRendezvous:
         while len(whole) < length:
             data = self._await(f"{self._session}/{topic}/all/{part}", deadline)
             if not data:
-                raise self._silence([0])
+                raise errors.fell_silent(**self._facts([0]))
             whole, part = whole + data, part + 1
             if part == 1 and len(whole) >= 4:
                 length = 4 + min(struct.unpack(">I", whole[:4])[0], self.size * (MOST_BYTES + 4) + 1)
@@ -269,7 +263,7 @@ class StoreRendezvous:
         shown = _printable(data)
         if data and len(shown.split()) > 1:
             return errors.as_rank_0_says(why=shown)
-        return errors.no_reason(ranks=self._who([self.rank]), got=shown[:80], place=self.name)
+        return errors.no_reason(**self._facts([self.rank]), got=shown[:80])
 
     def _await(self, key: str, deadline: float) -> bytes | None:
         """A value, or None if it is missing at the deadline; an existing one counts even after it."""
@@ -328,21 +322,15 @@ class StoreRendezvous:
 
     def _broken(self, error: object) -> CannotStart:
         why = str(error).partition("\n")[0]  # without the store's traceback
-        return errors.store_broken(ranks=self._who([self.rank]), place=self.name, why=why)
+        return errors.store_broken(**self._facts([self.rank]), why=why)
 
     def _absence(self, absent: Sequence[int]) -> CannotStart:
-        who, check = self._who(absent), self._wording.if_absent
-        return errors.did_not_come(
-            ranks=who, size=self.size, place=self.name, seconds=self._seconds, check=check
-        )
+        return errors.did_not_come(**self._facts(absent), check=self._wording.if_absent)
 
-    def _silence(self, silent: Sequence[int]) -> CannotStart:
-        who = self._who(silent)
-        return errors.fell_silent(ranks=who, size=self.size, place=self.name, seconds=self._seconds)
-
-    def _who(self, ranks: Sequence[int]) -> list[int]:
-        """The ranks' numbers as launched."""
-        return [self._members[rank] for rank in ranks]
+    def _facts(self, ranks: Sequence[int]) -> dict[str, Any]:
+        """Facts for errors about these ranks, which are numbered as launched in them."""
+        launched = [self._members[rank] for rank in ranks]
+        return {"ranks": launched, "size": self.size, "place": self.name, "seconds": self._seconds}
 
 
 def packed(values: Iterable[bytes]) -> bytes:

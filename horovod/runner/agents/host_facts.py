@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from horovod.common import interfaces, software
+from horovod.common import networks, software
 
 _LOWEST_PORT, _PORTS_TRIED = 10_000, 100
 _AT_ONCE = 16  # connections at a time
@@ -28,7 +28,7 @@ def describe() -> dict[str, Any]:
     """
     words = os.environ.get("SSH_CONNECTION", "").split()
     ends = {"from": words[0], "at": words[2]} if len(words) == 4 else {"from": "", "at": ""}
-    addresses = [(name, str(at), speed) for name, at, speed in interfaces.addresses() if at.version == 4]
+    addresses = [(name, str(at), speed) for name, at, speed in networks.addresses() if at.version == 4]
     return {"addresses": addresses, "software": software.installed(), "fabric": has_fabric(), **ends}
 
 

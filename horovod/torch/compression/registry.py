@@ -12,8 +12,7 @@ import re
 from typing import Any
 
 from horovod.common.compressors import name_meant
-from horovod.common.names import closest, did_you_mean
-from horovod.common.sentences import facts_of
+from horovod.common.sentences import closest, did_you_mean, facts_of
 from horovod.torch.compression import errors
 from horovod.torch.compression.casts import BF16Compressor, FP16Compressor, NoneCompressor
 from horovod.torch.compression.codecs import (

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from horovod.common.compressors import COMPRESSION as VARIABLE
+from horovod.common.compressors import COMPRESSION_FORCE as FORCE
 from horovod.common.options import BY_VARIABLE
-from horovod.common.variable_names import COMPRESSION as VARIABLE
-from horovod.common.variable_names import COMPRESSION_FORCE as FORCE
 from horovod.torch.compression import errors
 from horovod.torch.compression.casts import NoneCompressor
 from horovod.torch.compression.configured import compressor_name, short_name

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from horovod.common.variable_names import COMPRESSION_FORCE, DDP_COMPRESSION
+from horovod.common.compressors import COMPRESSION_FORCE, DDP_COMPRESSION
 from horovod.torch_autoload import compress_every_ddp, register_backend
 
 DEFAULT = "bit8"

@@ -9,8 +9,8 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from horovod.common import software
+from horovod.common.compressors import COMPRESSION
 from horovod.common.options import BY_VARIABLE
-from horovod.common.variable_names import COMPRESSION
 from horovod.torch.compression import UNSET, Rules, compressor_name
 from horovod.torch.compression.first_step import FirstStep, NoteSent, nobody_asks
 from horovod.torch.ddp import errors

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from horovod import _native as native
-from horovod.common.variable_names import COMPRESSION, DDP_COMPRESSION
+from horovod.common.compressors import COMPRESSION, DDP_COMPRESSION
 from horovod.torch import autotune
 from horovod.torch.checkpoint import Peers
 from horovod.torch.compression import UNSET, NoneCompressor, Rules, compressor_name

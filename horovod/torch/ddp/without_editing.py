@@ -23,9 +23,9 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import batched_po
 from torch.nn.parallel import DistributedDataParallel
 
 from horovod.common import notes
+from horovod.common.compressors import COMPRESSION_FORCE as FORCE
+from horovod.common.compressors import DDP_COMPRESSION
 from horovod.common.options import BY_VARIABLE
-from horovod.common.variable_names import COMPRESSION_FORCE as FORCE
-from horovod.common.variable_names import DDP_COMPRESSION
 from horovod.torch.compression.first_step import tell_once
 from horovod.torch.ddp.hook import compress, compression_hook
 from horovod.torch.ddp.state import CompressionState

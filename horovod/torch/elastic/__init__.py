@@ -11,6 +11,7 @@ from typing import ParamSpec, TypeVar
 import torch
 
 from horovod.common import jobs, rejoining
+from horovod.common.agent_messages import VARIABLE as AGENT
 from horovod.common.basics import basics
 from horovod.common.elastic import ObjectState, State, is_elastic, run_fn
 from horovod.torch.elastic import sampler, state
@@ -70,7 +71,7 @@ def load_compiler() -> None:
     torch.optim.SGD([torch.zeros(1)], lr=1.0)
 
 
-if is_elastic() and os.environ.get(rejoining.AGENT):
+if is_elastic() and os.environ.get(AGENT):
     load_compiler()
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from horovod.common import interfaces, jobs
+from horovod.common import jobs, networks
 from horovod.common.basics import basics
 from horovod.common.exceptions import HorovodInternalError, follows_others
 from horovod.common.networks import Description
@@ -224,7 +224,7 @@ def _store(rank: int, size: int) -> Any:
 
 def _own_addresses() -> list[str]:
     """Return this host's addresses for others: of HOROVOD_TCP_INTERFACES, or all except internal ones."""
-    description = Description(tuple((name, at) for name, at, _ in interfaces.addresses()))
+    description = Description(tuple((name, at) for name, at, _ in networks.addresses()))
     wanted = BY_VARIABLE["HOROVOD_TCP_INTERFACES"].read(os.environ)
     if wanted:
         return [address for _, address in description.along(wanted)]

@@ -14,7 +14,7 @@ from refusals import refused
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from horovod.common.variable_names import COMPRESSION_FORCE, DDP_COMPRESSION
+from horovod.common.compressors import COMPRESSION_FORCE, DDP_COMPRESSION
 from horovod.torch import ddp
 from horovod.torch.compression import errors as of_compressors
 from horovod.torch.compression import first_step

@@ -25,7 +25,7 @@ from horovod.common.numpy_codec import (
     rotated_encode,
     rotation_signs,
 )
-from horovod.common.numpy_codec.rotation import LLOYD_LEVELS, LLOYD_THRESHOLDS
+from horovod.common.numpy_codec.integer_runs import LLOYD_LEVELS, LLOYD_THRESHOLDS
 
 Float32s = NDArray[np.float32]
 FLT_MAX = np.finfo(np.float32).max

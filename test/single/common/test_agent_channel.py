@@ -16,8 +16,8 @@ from refusals import refused
 
 from horovod.common import agent_channel as channels
 from horovod.common import errors
-from horovod.common.agent_channel import AgentChannel, Place
-from horovod.common.agent_messages import VARIABLE, MessageParser, packed
+from horovod.common.agent_channel import AgentChannel
+from horovod.common.agent_messages import VARIABLE, MessageParser, Place, packed
 from horovod.common.launched import detect
 from horovod.common.rendezvous.places import in_drivers_store, rendezvous_of
 from horovod.runner.agents import frames

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import horovod
-from horovod.common.unbuilt import explanation, native_module, why_unbuilt
+from horovod.common.build_info import explanation, native_module, why_unbuilt
 from horovod.lab.plan import PARALLEL_EXAMPLE, SERIAL_EXAMPLE
 
 PACKAGE = Path(horovod.__file__).resolve().parent

@@ -40,7 +40,7 @@ LIGHT: dict[str, set[str]] = {  # module -> its submodules that may load heavy m
     # what `import torch` runs, in every process
     "horovod.torch_autoload": set(),
     "horovod.gloo_threads": set(),
-    "horovod.common.variable_names": set(),
+    "horovod.common.compressors": set(),
 }
 
 
@@ -179,7 +179,8 @@ def test_what_starts_often_loads_nothing_heavy(light: str) -> None:
     assert [name for name in sorted(seen) if is_within(name, HEAVY)] == []
     if light != "horovod.runner":
         ours = {name for name in seen if is_within(name, ["horovod"])}
-        assert len(ours) < 5 and seen - ours <= {"__future__", *sys.stdlib_module_names}, seen
+        others = {name.partition(".")[0] for name in seen - ours}
+        assert len(ours) < 5 and others <= {"__future__", *sys.stdlib_module_names}, seen
 
 
 def circles(graph: dict[str, set[str]]) -> list[set[str]]:

@@ -13,7 +13,7 @@ import pytest
 from page_blocks import text_of
 from refusals import refused
 
-from horovod.common import compressors, names, variables
+from horovod.common import compressors, sentences, variables
 from horovod.common.options import BY_VARIABLE
 from horovod.runner import by_agents, command_line, errors, launch, mistakes, processes
 from horovod.runner.agents.supervision import Ending, Supervision
@@ -267,7 +267,7 @@ def test_no_variable_is_named_anywhere_without_a_row() -> None:
 def test_every_variable_of_the_options_is_known() -> None:
     assert variables.unknown(dict.fromkeys(BY_VARIABLE, "1")) == []
     for name in BY_VARIABLE:
-        assert names.closest(f"{name[:-1]}", variables.KNOWN), name
+        assert sentences.closest(f"{name[:-1]}", variables.KNOWN), name
 
 
 def test_a_variable_of_the_users_own_is_not_shown() -> None:
@@ -289,9 +289,9 @@ def test_pages_explain_mpirun_as_root() -> None:
 
 def test_what_is_like_nothing_is_left_alone() -> None:
     for word in ("mine", "signs", "some_rows", "x"):
-        assert names.did_you_mean(word, compressors.COMPRESSORS) == ""
-    assert names.closest("cache", ["--cache-capacity", "--verbose"]) == "--cache-capacity"
-    assert names.closest("stall", ["stall_check", "stall_shutdown"]) == "", "two begin so"
+        assert sentences.did_you_mean(word, compressors.COMPRESSORS) == ""
+    assert sentences.closest("cache", ["--cache-capacity", "--verbose"]) == "--cache-capacity"
+    assert sentences.closest("stall", ["stall_check", "stall_shutdown"]) == "", "two begin so"
 
 
 COMPLETED = (

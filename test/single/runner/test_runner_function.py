@@ -24,7 +24,8 @@ from refusals import refused
 import horovod
 import horovod.runner
 from horovod.common import agent_channel
-from horovod.common.agent_channel import Place, Removed
+from horovod.common.agent_messages import Place
+from horovod.common.errors import Removed
 from horovod.common.exceptions import HorovodInternalError, LostRank, WrongArgument
 from horovod.runner import errors, function_rank, launch, launchers, payload, processes, run_function
 from horovod.runner.agents import places

@@ -24,7 +24,7 @@ from thread_ranks import run_ranks
 
 import horovod.torch as hvd
 from horovod import _native as native
-from horovod.common import belongings, jobs, tuning_settings
+from horovod.common import belongings, jobs, variables
 from horovod.common import errors as of_common
 from horovod.common.exceptions import LostRank, ShutDown
 from horovod.torch import autotune
@@ -377,18 +377,18 @@ def _no_home(path: Path) -> Path:
 
 
 def test_ranks_that_were_told_differently_hear_of_it() -> None:
-    one = dict.fromkeys(tuning_settings.VARIABLES, "1")
-    tuning_settings.check_alike([one, one])
+    one = dict.fromkeys(variables.TUNED_ALIKE, "1")
+    variables.check_tuned_alike([one, one])
     with refused(of_common.settings_differ, setting="HOROVOD_AUTOTUNE", values={0: "1", 1: "0"}):
-        tuning_settings.check_alike([one, one | {"HOROVOD_AUTOTUNE": "0"}])
+        variables.check_tuned_alike([one, one | {"HOROVOD_AUTOTUNE": "0"}])
 
 
 @pytest.mark.parametrize("name", ["MODE", "REUSE", "MAX_STEPS", "WARMUP_SAMPLES", "STEPS_PER_SAMPLE"])
 def test_what_is_wrong_all_ranks_hear_of_when_they_meet(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"HOROVOD_AUTOTUNE_{name}", "-x")
-    wrong = tuning_settings.wrong(os.environ, 1)
+    wrong = variables.wrong_tuning(os.environ, 1)
     assert f"HOROVOD_AUTOTUNE_{name}" in wrong and "'-x'" in wrong
-    assert tuning_settings.wrong({**os.environ, "HOROVOD_AUTOTUNE": "0"}, 1) == ""
+    assert variables.wrong_tuning({**os.environ, "HOROVOD_AUTOTUNE": "0"}, 1) == ""
     heard = in_threads(2, _said_by_init(native.local_worlds(2)))
     assert heard[0] == heard[1] and f"rank 0: {wrong}" in heard[0]
 
@@ -402,12 +402,12 @@ def test_a_log_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monkey
     there = tmp_path / "there.json"
     for path in (there, tmp_path / "new.json"):
         there.write_text("before")
-        assert tuning_settings.wrong({"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(path)}, 0) == ""
+        assert variables.wrong_tuning({"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(path)}, 0) == ""
         assert there.read_text() == "before" and list(tmp_path.glob("*.json")) == [there]
     os.mkfifo(tmp_path / "pipe")
     pipe = {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(tmp_path / "pipe")}
-    assert "pipe" in tuning_settings.wrong(pipe, 0), "which nobody reads: to open it would wait"
-    assert tuning_settings.wrong({**os.environ, "HOROVOD_ELASTIC": "1"}, 0) == ""
+    assert "pipe" in variables.wrong_tuning(pipe, 0), "which nobody reads: to open it would wait"
+    assert variables.wrong_tuning({**os.environ, "HOROVOD_ELASTIC": "1"}, 0) == ""
 
 
 def _said_by_init(worlds: list[native.World]) -> Callable[[int], str]:

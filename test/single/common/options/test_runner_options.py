@@ -8,8 +8,17 @@ from pathlib import Path
 import pytest
 from refusals import refused
 
-from horovod.common.options import BY_VARIABLE, CORE, GROUPS, LAUNCHER, OPTIONS, PYTHON, UNSERVED, Option
-from horovod.common.options.launcher import COMPLETION_FILE
+from horovod.common.options import (
+    BY_VARIABLE,
+    COMPLETION_FILE,
+    CORE,
+    GROUPS,
+    LAUNCHER,
+    OPTIONS,
+    PYTHON,
+    UNSERVED,
+    Option,
+)
 from horovod.runner import command_line, configuration_page, errors, settings
 from horovod.runner.errors import LaunchError
 

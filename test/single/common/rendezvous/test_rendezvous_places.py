@@ -23,8 +23,7 @@ import horovod.torch as hvd
 from horovod.common import errors, jobs, launched, membership
 from horovod.common.launched import Launch, detect
 from horovod.common.rendezvous import places
-from horovod.common.rendezvous.folder import FolderStore
-from horovod.common.rendezvous.places import rendezvous_of
+from horovod.common.rendezvous.places import FolderStore, rendezvous_of
 from horovod.common.rendezvous.store import StoreRendezvous, assignment_of
 from horovod.common.sentences import Sentence
 from horovod.torch.elastic import process_group as torch_store

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from horovod.common.variable_names import COMPRESSION_FORCE, DDP_COMPRESSION
+from horovod.common.compressors import COMPRESSION_FORCE, DDP_COMPRESSION
 from horovod.torch.ddp import __main__ as program
 
 SCRIPT = """

@@ -28,7 +28,7 @@ from horovod.common.exceptions import (
     ShutDown,
     Stalled,
 )
-from horovod.common.recovery import MOST_REFUSALS, Patience, is_scripts_own
+from horovod.common.rejoining import MOST_REFUSALS, Patience, is_scripts_own
 
 
 @pytest.fixture(autouse=True)
@@ -279,7 +279,7 @@ LOST, STALLED = (kind(kind.__name__, facts={"ranks": [1]}) for kind in (LostRank
     ],
 )
 def test_replays_are_told_from_progress(attempts: list[tuple[HorovodInternalError, int]], ends: bool) -> None:
-    patience, state = Patience(), mock.Mock(_saves=4)
+    patience, state = Patience(), mock.Mock(_saves=4, _saves_before=0)
     over = []
     for error, commits in attempts:
         patience.begin(state)

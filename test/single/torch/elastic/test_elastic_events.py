@@ -16,7 +16,7 @@ from elastic_threads import Lost, together
 import horovod.torch as hvd
 from horovod.common import rejoining
 from horovod.common.elastic import ADDED
-from horovod.common.recovery import HOST_CHANGE, LOSS, Recoveries, Recovery
+from horovod.common.rejoining import HOST_CHANGE, LOSS, Recoveries, Recovery
 
 
 @pytest.fixture(autouse=True)

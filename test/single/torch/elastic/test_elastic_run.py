@@ -14,8 +14,9 @@ import pytest
 from refusals import refused
 
 import horovod.torch as hvd
-from horovod.common import elastic, rejoining
+from horovod.common import elastic
 from horovod.common import errors as of_common
+from horovod.common.agent_messages import VARIABLE as AGENT
 from horovod.common.elastic import ADDED, REMOVED, ObjectState, State, notification_manager, run_fn
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
@@ -135,7 +136,7 @@ def test_states_are_told_while_they_train() -> None:
 def test_a_launchers_channel_is_listened_to(monkeypatch: pytest.MonkeyPatch) -> None:
     channel = mock.Mock()
     monkeypatch.setattr(elastic, "agent_channel", lambda environment: channel)
-    monkeypatch.setenv(rejoining.AGENT, "7:1:2")
+    monkeypatch.setenv(AGENT, "7:1:2")
     manager = elastic.WorkerNotificationManager()
     state = of_objects()
     manager.register_listener(state)
