@@ -17,9 +17,9 @@ from horovod.lab import conduct, errors
 from horovod.lab.places import MadePlace, check_rate
 from horovod.lab.plan import EPOCHS, PARALLEL_EXAMPLE, SEEDS, Experiment
 from horovod.lab.runs import THIS_HOST, Plan
+from horovod.topology.language import LANGUAGES
 
 OUT = "lab-results"
-LANGUAGES = ("en", "zh")
 RATES = ("1gbit",)
 REQUIRED = ("rich", "matplotlib", "jinja2")  # by the extra `lab`
 _ASK = """\

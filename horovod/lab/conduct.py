@@ -9,10 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import horovod
 from horovod.lab import errors, folders, load
@@ -20,8 +19,8 @@ from horovod.lab.errors import LogError, RunFailed
 from horovod.lab.logs import read
 from horovod.lab.places import hosts_of, made_place
 from horovod.lab.plan import in_rounds
-from horovod.lab.progress import Display, GrowingLog
-from horovod.lab.runs import THIS_HOST, Plan
+from horovod.lab.progress import Display, GrowingLog, Stepped
+from horovod.lab.runs import Plan
 from horovod.made_hosts import HostsError, MadeHosts
 from horovod.runner.processes import end_with_parent
 
@@ -132,8 +131,8 @@ class _Work:
         folder = folders.folder_of(self.out, plan)
         began = time.monotonic()
         try:
-            with self.display.run(f"run {number}: {folder.name}", plan) as run_display:
-                _run(self.out, plan, self.made, run_display.stepped)
+            with self.display.run(f"run {number}: {folder.name}", plan) as stepped:
+                _run(self.out, plan, self.made, stepped)
         except (RunFailed, HostsError) as failure:
             self.display.say(f"{folder.name} FAILED. {failure}")
             return False
@@ -146,11 +145,11 @@ class _Work:
         return True
 
 
-def _run(out: Path, plan: Plan, made: _MadeHostsOnDemand, stepped: Callable[[dict[str, Any]], None]) -> None:
+def _run(out: Path, plan: Plan, made: _MadeHostsOnDemand, stepped: Stepped) -> None:
     folder = folders.prepare(out, plan).resolve()
     log = folder / folders.LOG
     words = words_of(plan, log)
-    command = words if plan.place == THIS_HOST else made.on_first_host(plan.place, words)
+    command = made.on_first_host(plan.place, words)
     growing = GrowingLog(log)
     before, first = load.while_quiet(), load.reading()
     with (folder / folders.OUTPUT).open("wb") as output:

@@ -83,4 +83,3 @@ no_samples = WrongArgument.says("{degrees} degrees of freedom: an interval takes
 wrong_confidence = WrongArgument.says("confidence is {got}, and must lie between 0 and 1")
 no_language = WrongArgument.says("there is no report in {got!r}", "choose one of {choices:listed}")
 nothing_to_report = WrongArgument.says("there are no finished runs to report on", "start the lab again")
-no_speed_up = WrongArgument.says("{algorithm} with {ranks} ranks has no speed-up")

@@ -1,15 +1,22 @@
-"""From options to the list of runs, and the names of their folders."""
+"""From options to the list of runs, with a digest of all other inputs, and the names of their folders."""
 
 from __future__ import annotations
 
+import ast
+import functools
 import hashlib
+import importlib.metadata
 import json
+import os
+import platform
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from horovod.lab.digest import digest
+import horovod
+from horovod.common.build_info import native_package
+from horovod.common.options import OPTIONS
 from horovod.lab.places import check_ranks
 from horovod.lab.runs import SERIAL, THIS_HOST, Plan
 
@@ -21,6 +28,8 @@ EXAMPLE_ARGUMENTS = ("--allow-digits",)
 # The small network's gradients would be too few to show the effect of a cable's rate.
 EXAMPLE_BETWEEN_HOSTS = ("--model", "mlp")
 EPOCHS, SEEDS = 3, 3
+PACKAGE = Path(horovod.__file__).parent
+NOT_OF_A_RUN = (PACKAGE / "lab" / "report", PACKAGE / "lab" / "environment.py", PACKAGE / "topology")
 
 
 @dataclass(frozen=True)
@@ -35,7 +44,6 @@ class Experiment:
     script: str | None = None  # None: the MNIST examples
     arguments: Sequence[str] = ()  # further arguments of the script
     threads: int = 1
-    _digests: dict[str, str] = field(default_factory=dict, compare=False)
 
     def plans(self) -> list[Plan]:
         """All runs, grouped by kind.
@@ -43,19 +51,15 @@ class Experiment:
         One rank is the run without Horovod: it has no compression, and is the same at every place. PlaceError
         if ranks do not fit into a place.
         """
-        alone = [1] if 1 in self.ranks else []
-        plans = [self._plan(1, "none", seed, THIS_HOST) for _ in alone for seed in self._seeds()]
+        kinds = [self._plan(1, "none", THIS_HOST)] if 1 in self.ranks else []
         for place in self.places:
             for ranks in sorted(set(self.ranks) - {1}):
                 check_ranks(place, ranks)
-                for compression in dict.fromkeys(self.compressions):
-                    plans += [self._plan(ranks, compression, seed, place) for seed in self._seeds()]
-        return plans
+                kinds += [self._plan(ranks, each, place) for each in dict.fromkeys(self.compressions)]
+        return [replace(kind, seed=seed) for kind in kinds for seed in range(1, self.seeds + 1)]
 
-    def _seeds(self) -> range:
-        return range(1, self.seeds + 1)
-
-    def _plan(self, ranks: int, compression: str, seed: int, place: str) -> Plan:
+    def _plan(self, ranks: int, compression: str, place: str) -> Plan:
+        """The run of the first seed."""
         script = self.script
         if script is None:
             script = _from_here(SERIAL_EXAMPLE if ranks == 1 else PARALLEL_EXAMPLE)
@@ -63,12 +67,12 @@ class Experiment:
             script=script,
             ranks=ranks,
             compression=compression,
-            seed=seed,
+            seed=1,
             epochs=self.epochs,
             place=place,
             arguments=self._arguments(),
             threads=self.threads,
-            digest=self._digest(script),
+            digest=digest(script),
         )
 
     def _arguments(self) -> tuple[str, ...]:
@@ -79,11 +83,6 @@ class Experiment:
         chosen = any(word.partition("=")[0] == "--model" for word in given)
         model = EXAMPLE_BETWEEN_HOSTS if is_between_hosts and not chosen else ()
         return EXAMPLE_ARGUMENTS + model + given
-
-    def _digest(self, script: str) -> str:
-        if script not in self._digests:
-            self._digests[script] = digest(script)
-        return self._digests[script]
 
 
 def in_rounds(plans: Sequence[Plan]) -> list[Plan]:
@@ -133,3 +132,64 @@ def folder_name(plan: Plan) -> str:
 
 def _readable(text: str) -> str:
     return re.sub(r"\W+", "_", text).strip("_")
+
+
+def digest(script: str) -> str:
+    """The digest of a run's inputs.
+
+    They are the script and the modules beside it that it imports, this package, PyTorch, Python, the
+    machine's name, and the variables that this package reads.
+    """
+    found = hashlib.sha256()
+    for path in sorted(sources(Path(script))):
+        found.update(path.name.encode() + b"\0" + path.read_bytes())
+    found.update(_environment().encode())
+    for name in sorted({option.variable for option in OPTIONS if option.variable} & set(os.environ)):
+        if name != "HOROVOD_COMPRESSION":  # set for each run
+            found.update(f"{name}={os.environ[name]}\0".encode())
+    return found.hexdigest()[:16]
+
+
+def sources(script: Path) -> set[Path]:
+    """The script and the modules in its folder that it imports, directly or indirectly."""
+    found: set[Path] = set()
+    waiting = [script]
+    while waiting:
+        path = waiting.pop()
+        if path in found:
+            continue
+        found.add(path)
+        for name in _imported(path):
+            parts = name.split(".")
+            for end in range(1, len(parts) + 1):
+                path = script.parent.joinpath(*parts[:end])
+                waiting += [p for p in (path.with_suffix(".py"), path / "__init__.py") if p.is_file()]
+    return found
+
+
+def _imported(path: Path) -> Iterator[str]:
+    try:
+        tree = ast.parse(path.read_bytes())
+    except SyntaxError:  # its run will report it
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@functools.cache
+def _environment() -> str:
+    """This package's files, which may be under development, and the software below it."""
+    found = hashlib.sha256()
+    for path in sorted([*PACKAGE.rglob("*.py"), *native_package().glob("*.so")]):
+        if not any(path.is_relative_to(folder) for folder in NOT_OF_A_RUN):
+            name = path.relative_to(PACKAGE) if path.suffix == ".py" else path.name
+            found.update(str(name).encode() + path.read_bytes())
+    try:
+        torch = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        torch = "none"
+    return f"{found.hexdigest()} {torch} {platform.python_version()} {platform.node()}"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from horovod.lab.runs import Plan
 
 SECONDS_BETWEEN_LINES = 10.0
+Stepped = Callable[[dict[str, Any]], None]
 
 
 class GrowingLog:
@@ -43,23 +44,6 @@ class GrowingLog:
         return found
 
 
-class RunDisplay(Protocol):
-    """Shows one run."""
-
-    def stepped(self, record: dict[str, Any]) -> None:
-        """Show the latest step record in the run's log."""
-
-
-class Display(Protocol):
-    """Shows all runs of a lab."""
-
-    def say(self, line: str) -> None:
-        """Print a line that stays."""
-
-    def run(self, title: str, plan: Plan) -> AbstractContextManager[RunDisplay]:
-        """Show a run inside the block."""
-
-
 def state(record: dict[str, Any], epochs: int) -> str:
     """A run's progress: epoch 1/3 step 40/469 loss 0.3367 accuracy 90.6 %."""
     words = f"epoch {record.get('epoch')}/{epochs}  step {record.get('step')}/{record.get('steps')}"
@@ -83,32 +67,31 @@ class Lines:
     """Progress for a file or a pipe."""
 
     def say(self, line: str) -> None:
+        """Print a line that stays."""
         print(line, flush=True)
 
     @contextmanager
-    def run(self, title: str, plan: Plan) -> Iterator[_LinesOfRun]:
+    def run(self, title: str, plan: Plan) -> Iterator[Stepped]:
+        """Show a run inside the block, which calls the function with the latest step record of its log."""
         self.say(title)
-        yield _LinesOfRun(plan)
+        last = time.monotonic()
+        first: tuple[float, int] | None = None  # time of the first look, and the steps done then
 
+        def stepped(record: dict[str, Any]) -> None:
+            nonlocal first, last
+            now, done = time.monotonic(), steps_done(record, plan.epochs)
+            if done and first is None:
+                first = now, done[0]
+            if now < last + SECONDS_BETWEEN_LINES:
+                return
+            last = now
+            left = ""
+            if done and first and done[0] > first[1]:
+                per_step = (now - first[0]) / (done[0] - first[1])
+                left = f"  about {per_step * (done[1] - done[0]):.0f} s left"
+            self.say(f"  {state(record, plan.epochs)}{left}")
 
-class _LinesOfRun:
-    def __init__(self, plan: Plan) -> None:
-        self._epochs = plan.epochs
-        self._last = time.monotonic()
-        self._first: tuple[float, int] | None = None  # time of the first look, and the steps done then
-
-    def stepped(self, record: dict[str, Any]) -> None:
-        now, done = time.monotonic(), steps_done(record, self._epochs)
-        if done and self._first is None:
-            self._first = now, done[0]
-        if now < self._last + SECONDS_BETWEEN_LINES:
-            return
-        self._last = now
-        left = ""
-        if done and self._first and done[0] > self._first[1]:
-            per_step = (now - self._first[0]) / (done[0] - self._first[1])
-            left = f"  about {per_step * (done[1] - done[0]):.0f} s left"
-        print(f"  {state(record, self._epochs)}{left}", flush=True)
+        yield stepped
 
 
 class Bars:
@@ -123,7 +106,7 @@ class Bars:
         self._console.print(line, markup=False)
 
     @contextmanager
-    def run(self, title: str, plan: Plan) -> Iterator[_BarOfRun]:
+    def run(self, title: str, plan: Plan) -> Iterator[Stepped]:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
         columns = (
@@ -136,18 +119,15 @@ class Bars:
         )
         with Progress(*columns, console=self._console, transient=True) as progress:
             task = progress.add_task(title, total=None, state="starting")
-            yield _BarOfRun(progress, task, plan)
+
+            def stepped(record: dict[str, Any]) -> None:
+                done, total = steps_done(record, plan.epochs) or (0, None)
+                progress.update(task, completed=done, total=total, state=state(record, plan.epochs))
+
+            yield stepped
 
 
-class _BarOfRun:
-    def __init__(self, progress: Any, task: Any, plan: Plan) -> None:
-        self._progress, self._task, self._epochs = progress, task, plan.epochs
-
-    def stepped(self, record: dict[str, Any]) -> None:
-        done = steps_done(record, self._epochs) or (0, None)
-        self._progress.update(
-            self._task, completed=done[0], total=done[1], state=state(record, self._epochs)
-        )
+Display = Lines | Bars
 
 
 def display() -> Display:

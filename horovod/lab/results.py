@@ -15,6 +15,9 @@ class Figure:
     mean: float
     spread: float | None  # sample standard deviation over seeds; None with one seed
 
+    def times(self, factor: float) -> Figure:
+        return Figure(self.mean * factor, None if self.spread is None else self.spread * factor)
+
 
 @dataclass(frozen=True)
 class Row:
@@ -93,7 +96,7 @@ def _row(
         accuracy=_figure(runs, lambda run: run.accuracy),
         wait_seconds=_figure(runs, lambda run: median(run.step_waits)) if ranks > 1 else None,
         speed_up=speed_up,
-        efficiency=_scaled(speed_up, 1 / ranks) if speed_up else None,
+        efficiency=speed_up.times(1 / ranks) if speed_up else None,
         bytes_per_step=_figure(runs, _bytes_per_step) if ranks > 1 else None,
         compression_ratio=_quotient(plain, runs, _bytes_per_step) if plain else None,
     )
@@ -117,7 +120,3 @@ def _quotient(base: Sequence[Run], runs: Sequence[Run], value: Callable[[Run], f
     if not all(below):
         return None
     return Figure(above / mean(below), _over_seeds([above / each for each in below]).spread)
-
-
-def _scaled(figure: Figure, factor: float) -> Figure:
-    return Figure(figure.mean * factor, None if figure.spread is None else figure.spread * factor)

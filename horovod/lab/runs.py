@@ -23,7 +23,7 @@ class Plan:
     place: str = THIS_HOST  # THIS_HOST, hosts as "node1:2,node2:2", or made hosts as "2 hosts at 1gbit"
     arguments: tuple[str, ...] = ()  # further arguments of the script
     threads: int = 1  # of computation, for each rank
-    digest: str = ""  # of the script and all other inputs of a run: horovod/lab/digest.py
+    digest: str = ""  # of the script and all other inputs of a run: plan.digest
 
     @property
     def algorithm(self) -> str:

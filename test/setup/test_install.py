@@ -94,7 +94,7 @@ def test_only_what_belongs_there_is_installed(installed: Path) -> None:
     (package,) = (installed / "venv" / "lib").glob("python*/site-packages/horovod")
     assert not list(package.rglob("*.cc"))
     assert not (package / "native").exists()
-    data = ("lab/report/report.html.jinja", "lab/report/style.css")
+    data = tuple(f"lab/report/{name}" for name in ("en.jinja", "zh.jinja", "report.html.jinja", "style.css"))
     for name in ("py.typed", "_native.pyi", "build_info.json", "libhorovod_mpi.so", *data):
         assert (package / name).exists(), name
 

@@ -1,25 +1,26 @@
 """The experiment report: report.html, report.md and plots/*.svg, in English or Chinese.
 
-compose.py makes a `Document` with all texts, which is then written twice. The HTML page contains its style
-and its pictures, needs neither network nor scripts, and follows light and dark mode. The Markdown links to
-the pictures.
+facts.py, tables.py and plots.py compute. A template in the report's language has all sentences: document.py
+makes a `Document` of its text, and pages.py writes it twice. The HTML page contains its style and pictures,
+needs neither network nor scripts, and follows light and dark mode. The Markdown links to the pictures.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from horovod.lab import errors
 from horovod.lab.environment import Environment
-from horovod.lab.report import html, markdown
-from horovod.lab.report.compose import compose
-from horovod.lab.report.words import LANGUAGES, Words
+from horovod.lab.report import facts, pages, plots, tables
+from horovod.lab.report.document import Code, Document, Parser, Picture
+from horovod.lab.report.words import Names, template
 from horovod.lab.results import Row
 from horovod.lab.runs import Run
+from horovod.topology.language import LANGUAGES
+from horovod.topology.svg import drawing
 
-__all__ = ["LANGUAGES", "write"]
+__all__ = ["LANGUAGES", "compose", "write"]
 
 
 def write(
@@ -48,18 +49,51 @@ def write(
     """
     if not rows:
         raise errors.nothing_to_report()
-    words = Words(language)
-    document = compose(runs, rows, environment, folder, words)
-    document = replace(document, command=command)
-    plots = folder / "plots"
-    plots.mkdir(parents=True, exist_ok=True)
-    pictures = [*document.topology, *document.pictures]
-    written = [plots / f"{picture.name}.svg" for picture in pictures]
-    for old in set(plots.glob("*.svg")) - set(written):
+    document = compose(folder, runs, rows, environment, language, command)
+    beside = folder / "plots"
+    beside.mkdir(parents=True, exist_ok=True)
+    written = {
+        folder / "report.html": pages.html_page(document),
+        folder / "report.md": pages.markdown_page(document),
+        **{beside / f"{picture.name}.svg": picture.svg for picture in document.pictures},
+    }
+    for old in set(beside.glob("*.svg")) - set(written):
         old.unlink()
-    for path, picture in zip(written, pictures, strict=True):
-        path.write_text(picture.svg, encoding="utf-8")
-    page, text = folder / "report.html", folder / "report.md"
-    page.write_text(html.page(document, words), encoding="utf-8")
-    text.write_text(markdown.page(document, words), encoding="utf-8")
-    return [page, text, *written]
+    for path, text in written.items():
+        path.write_text(text, encoding="utf-8")
+    return list(written)
+
+
+def compose(
+    folder: Path,
+    runs: Sequence[Run],
+    rows: Sequence[Row],
+    environment: Environment,
+    language: str,
+    command: str = "",
+) -> Document:
+    """The report, before it is written; as `write`."""
+    order = [row.place for row in rows]
+    rows = sorted(rows, key=lambda row: order.index(row.place))  # keep a place's rows together
+    names = Names(rows, language)
+    parser = Parser(names.labels)
+    values = facts.facts(runs, rows, environment, names)
+    values |= plots.pictures(rows, values["codec_errors"], names)
+    values |= {
+        "show": parser.show,
+        "command": Code(command) if command else None,
+        "environment": tables.environment_tables(environment, names),
+        "hosts": tables.hosts_table(environment.hosts, names),
+        "topology": hosts_picture(environment, language),
+        "results": tables.results_tables(rows, folder, names),
+        "runs_table": tables.runs_table(runs, folder, names),
+    }
+    module = template(language).make_module(values)
+    return parser.document(module.report(), language)  # type: ignore[attr-defined]
+
+
+def hosts_picture(environment: Environment, language: str) -> Picture | None:
+    hosts = environment.hosts
+    if not hosts:
+        return None
+    return Picture("topology", lambda *_: drawing(hosts, say=LANGUAGES[language]))

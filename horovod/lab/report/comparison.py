@@ -14,13 +14,9 @@ from statistics import mean
 
 from horovod.lab.environment import Environment
 from horovod.lab.intervals import CONFIDENCE, Estimate, estimate
+from horovod.lab.places import made_place
 from horovod.lab.results import Row
 from horovod.lab.runs import SERIAL, THIS_HOST, Run
-
-__all__ = [
-    *("ALIKE", "Pair", "Conclusion", "crowded_rows", "disturbed_runs", "is_clearly_faster", "is_made_here"),
-    *("pairs", "same_seeds", "saved", "serial_row", "steps_per_epoch", "undivided_rows", "usable_cores"),
-]
 
 UNCOMPRESSED = "none"
 SAVING = 1.05  # a lower compression ratio saves no significant number of bytes
@@ -29,7 +25,7 @@ DISTURBED_CONFIDENCE = 0.999  # of intervals from disturbed runs, as the effect 
 EXPLAINS = 0.5  # the least share of a gap in time that waiting must make up to explain it
 
 
-class Conclusion(Enum):
+class Conclusion(str, Enum):
     """The conclusion of a comparison with the training without compression."""
 
     PAID = "paid"  # significantly less time, most of it because ranks waited less
@@ -78,6 +74,14 @@ class Pair:
             return saved(self.time.mean)
         return 1 - self.compressed.training_seconds.mean / self.plain.training_seconds.mean
 
+    @property
+    def saved_low(self) -> float:
+        return saved(self.time.low)
+
+    @property
+    def saved_high(self) -> float:
+        return saved(self.time.high)
+
     @cached_property
     def saved_waiting(self) -> Estimate:
         """Seconds of waiting saved per run. Needs a seed to compare."""
@@ -102,9 +106,27 @@ class Pair:
         return Conclusion.PAID if is_explained else Conclusion.UNEXPLAINED
 
     @property
+    def verdict(self) -> str:
+        """The conclusion, or its more exact reason."""
+        if self.conclusion is Conclusion.UNKNOWN:
+            return "unlike" if self.left_out else "one_seed"
+        if self.conclusion is Conclusion.UNEXPLAINED and not self.saves_bytes:
+            return "same_bytes"
+        if self.conclusion is Conclusion.UNEXPLAINED and not self.saved_waiting.low > 0:
+            return "by_chance"
+        if self.conclusion is Conclusion.COST and self.saves_bytes and self.saved_waiting.high < 0:
+            return "coding"
+        return self.conclusion
+
+    @property
     def ratio(self) -> float:
         """Bytes of the plain row over bytes of the compressed row; 1 if nothing was sent."""
         return self.compressed.compression_ratio.mean if self.compressed.compression_ratio else 1.0
+
+    @property
+    def sends_known_bytes(self) -> bool:
+        waits = (self.compressed.wait_seconds, self.plain.wait_seconds)
+        return bool(self.compressed.compression_ratio and all(waits) and self.ratio)
 
     @property
     def saves_bytes(self) -> bool:
@@ -207,23 +229,9 @@ def undivided_rows(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.algorithm != SERIAL and not divides_steps(row, serial)]
 
 
-def is_made_here(place: str) -> bool:
-    """Whether a place's ranks all run on this machine: in its memory, or on hosts made of it."""
-    return place == THIS_HOST or " hosts " in place
-
-
 def usable_cores(place: str, environment: Environment) -> int | None:
     """The number of cores that all ranks of a place share; None if unknown."""
     hosts = environment.hosts
-    if is_made_here(place):
+    if place == THIS_HOST or made_place(place):  # all on this machine
         return hosts[0].usable_cores if hosts else None
     return sum(host.usable_cores for host in hosts) if len(hosts) > place.count(",") else None
-
-
-def crowded_rows(rows: Sequence[Row], environment: Environment) -> list[Row]:
-    """Rows with more ranks than cores."""
-    return [
-        row
-        for row in rows
-        if (cores := usable_cores(row.place, environment)) is not None and row.ranks > cores
-    ]

@@ -4,25 +4,11 @@ from __future__ import annotations
 
 import math
 
-from horovod.lab.report.words import NO_BREAK
 from horovod.lab.results import Figure
 
-__all__ = [
-    *(
-        "MISSING",
-        "accuracy",
-        "byte_count",
-        "change",
-        "factor",
-        "gibibytes",
-        "milliseconds",
-        "percent",
-        "plain",
-        "seconds",
-    ),
-    *("small", "superscript"),
-]
-
+NO_BREAK = "\N{NO-BREAK SPACE}"  # keeps a number and its unit on one line
+# The functions that templates call.
+FORMATS = ("accuracy", "change", "factor", "milliseconds", "percent", "plain", "seconds", "share", "small")
 MISSING = "–"
 DIGITS = 3  # significant digits
 
@@ -46,8 +32,13 @@ def decimals_of(value: float, digits: int) -> int:
     return max(0, digits - 1 - math.floor(math.log10(abs(value))))
 
 
+def scaled(figure: Figure, by: float, unit: str, decimals: int | None = None) -> str:
+    figure = figure.times(by)
+    return plain(figure.mean, figure.spread, unit, decimals)
+
+
 def seconds(figure: Figure, unit: str = "") -> str:
-    return plain(figure.mean, figure.spread, unit)
+    return scaled(figure, 1, unit)
 
 
 def milliseconds(figure: Figure, unit: str = "") -> str:
@@ -67,14 +58,21 @@ def factor(figure: Figure, unit: str = "") -> str:
     return scaled(figure, 1, unit, 2)
 
 
-def byte_count(figure: Figure, unit: str = "") -> str:
+def byte_count(figure: Figure) -> str:
     """In kilobytes of 1000 bytes."""
-    return scaled(figure, 1e-3, unit)
+    return scaled(figure, 1e-3, "")
 
 
-def change(share: float) -> str:
-    """A relative change without its sign: 3.4 %, 27 %."""
+def change(share: float, most: float = math.inf) -> str:
+    """A relative change without its sign: 3.4 %, 27 %. One of `most` or more has only that bound."""
+    if abs(share) >= most:
+        return f"> {100 * most} %"
     return plain(100 * abs(share), None, "%", 1 if abs(share) < 0.1 else 0)
+
+
+def share(value: float, form: str = ".0f") -> str:
+    """A share in percent: 36 %."""
+    return f"{100 * value:{form}} %"
 
 
 def small(value: float) -> str:
@@ -92,8 +90,3 @@ def superscript(number: int) -> str:
 def gibibytes(number: int | None) -> str:
     """A size of memory; "" if unknown."""
     return "" if number is None else plain(number / 2**30, None, "GiB")
-
-
-def scaled(figure: Figure, by: float, unit: str, decimals: int | None = None) -> str:
-    spread = None if figure.spread is None else figure.spread * by
-    return plain(figure.mean * by, spread, unit, decimals)

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import busy
@@ -43,7 +42,7 @@ class Said:
     @contextlib.contextmanager
     def run(self, title: str, _: Plan) -> Iterator[Any]:
         self.say(title)
-        yield SimpleNamespace(stepped=self.steps.append)
+        yield self.steps.append
 
 
 Outcome = float | BaseException

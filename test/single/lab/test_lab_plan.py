@@ -13,9 +13,8 @@ from horovod import made_hosts
 from horovod.lab import command_line, errors, folders
 from horovod.lab.command_line import parse
 from horovod.lab.conduct import environment_of, words_of
-from horovod.lab.digest import digest, sources
 from horovod.lab.places import MadePlace, made_place
-from horovod.lab.plan import PARALLEL_EXAMPLE, SERIAL_EXAMPLE, folder_name, in_rounds
+from horovod.lab.plan import PARALLEL_EXAMPLE, SERIAL_EXAMPLE, digest, folder_name, in_rounds, sources
 from horovod.lab.runs import THIS_HOST, Plan
 
 

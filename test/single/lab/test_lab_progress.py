@@ -1,7 +1,5 @@
 """The progress display while a lab's runs are being done."""
 
-# private: _BarOfRun: what a bar shows is not in its output of a pipe
-
 from __future__ import annotations
 
 import json
@@ -9,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rich.progress
 from lab_samples import sample_runs
 
 from horovod.lab import progress
@@ -50,25 +49,21 @@ def test_lines_now_and_then(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     clock = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
     total = 100 * PLAN.epochs
-    with progress.Lines().run("bit8", PLAN) as run:
+    with progress.Lines().run("bit8", PLAN) as stepped:
         for step, clock[0] in ((10, 101.0), (20, 109.9), (30, 110.0), (40, 119.9), (60, 121.0)):
-            run.stepped(record(step))
+            stepped(record(step))
     # 20 steps in 9 s; 50 in 20.
     first = f"  epoch 1/{PLAN.epochs}  step 30/100  about {0.45 * (total - 30):.0f} s left"
     second = f"  epoch 1/{PLAN.epochs}  step 60/100  about {0.4 * (total - 60):.0f} s left"
     assert capsys.readouterr().out.splitlines() == ["bit8", first, second]
 
 
-def test_a_bar_has_the_steps_of_all_epochs() -> None:
+def test_a_bar_has_the_steps_of_all_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, Any]] = []
-
-    class Progress:
-        def update(self, task: int, **what: Any) -> None:
-            seen.append(what)
-
-    bar = progress._BarOfRun(Progress(), 0, PLAN)
-    bar.stepped(record(40))
-    bar.stepped({"event": "step"})
+    monkeypatch.setattr(rich.progress.Progress, "update", lambda self, task, **what: seen.append(what))
+    with progress.Bars().run("bit8", PLAN) as stepped:
+        stepped(record(40))
+        stepped({"event": "step"})
     assert (seen[0]["completed"], seen[0]["total"]) == (40, 100 * PLAN.epochs)
     assert "step 40/100" in seen[0]["state"] and (seen[1]["completed"], seen[1]["total"]) == (0, None)
 
@@ -81,8 +76,8 @@ def test_a_terminal_has_bars_and_a_file_has_lines(
     monkeypatch.setenv("TERM", "xterm")
     shown = progress.display()
     assert isinstance(shown, progress.Bars)
-    with shown.run("bit8 [2 of 3]", PLAN) as run:
-        run.stepped(record(40))
+    with shown.run("bit8 [2 of 3]", PLAN) as stepped:
+        stepped(record(40))
         shown.say("np2-[bold]none[/bold]: done")
     said = capsys.readouterr().out
     assert "np2-[bold]none[/bold]: done\n" in said  # a name is not parsed as markup

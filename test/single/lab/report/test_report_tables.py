@@ -15,7 +15,8 @@ from report_pages import TableReader, markdown_tables
 from horovod.lab import errors
 from horovod.lab.load import Load
 from horovod.lab.report import plots, write
-from horovod.lab.report.words import Words
+from horovod.lab.report.document import Picture
+from horovod.lab.report.words import Names
 from horovod.lab.results import Row, table
 from horovod.lab.runs import Run
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("without_plots")
 @pytest.fixture
 def without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plots take seconds, and other tests cover them."""
-    monkeypatch.setattr(plots, "pictures", lambda *_: [])
+    monkeypatch.setattr(plots, "picture", lambda name, _: Picture(name, lambda *_: ""))
 
 
 def written(folder: Path, runs: Sequence[Run], language: str = "en") -> tuple[TableReader, str]:
@@ -122,7 +123,7 @@ def test_disturbed_runs_are_marked(tmp_path: Path) -> None:
         assert all("0 / 36 / 2" in cell for cell in marked.values())
         notes = {row[0]: row[2][-1] for row in page.tables["results"][1:]}
         assert [name for name, mark in notes.items() if mark.isalpha()] == ["bit8"]
-        assert Words(language)("row_disturbed", number=2, all=3) in page.text
+        assert Names([], language).label("row_disturbed", number=2, all=3) in page.text
         assert "--repeat-disturbed" in page.text and "--repeat-disturbed" in text
 
 

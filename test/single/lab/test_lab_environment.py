@@ -21,27 +21,32 @@ from refusals import refused
 
 import horovod
 from horovod.common.build_info import BuildInfo, MpiInfo
+from horovod.lab import environment as module
 from horovod.lab import errors
 from horovod.lab.environment import (
     Entry,
     Environment,
+    HostRows,
     collect,
-    collecting,
     from_json,
     hardware,
+    joined,
+    of_host,
     software,
     to_json,
 )
-from horovod.lab.environment.collecting import HostRows, joined, of_host
 from horovod.topology import errors as of_topology
 from horovod.topology.facts import Host, Nic
 from horovod.topology.language import ENGLISH
+from horovod.topology.machine import Machine
 
+SOFTWARE = software(made.plain_host(1), Machine()).keys()
 NVCC = "nvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release 12.1, V12.1.105\n"
 
 
 def host_rows(host: Host, **changes: str | None) -> HostRows:
-    return HostRows(host, {**hardware.rows(host), **dict.fromkeys(collecting.SOFTWARE, "x"), **changes})
+    """The host with these software rows, and an "x" in the others."""
+    return HostRows(host, {"hardware": hardware(host), "software": dict.fromkeys(SOFTWARE, "x") | changes})
 
 
 def test_this_host() -> None:
@@ -56,7 +61,7 @@ def test_this_host() -> None:
     spec = importlib.util.find_spec("torch")
     assert spec is not None and spec.origin is not None
     file = (Path(spec.origin).parent / "version.py").read_text()
-    assert torch == software.torch_version(importlib.metadata.version("torch"), file)
+    assert torch == module.torch_version(importlib.metadata.version("torch"), file)
     assert environment.value("software", "kernel") == f"Linux {platform.release()}"
 
 
@@ -67,12 +72,10 @@ def test_collecting_loads_neither_torch_nor_the_core() -> None:
     assert done.stdout == "set()\n"
 
 
-def test_rows_are_those_that_reports_know() -> None:
+def test_rows_are_in_sections_and_none_is_blank() -> None:
     entries = collect().entries
-    assert [(entry.section, entry.name) for entry in entries] == [
-        *(("hardware", name) for name in collecting.HARDWARE),
-        *(("software", name) for name in collecting.SOFTWARE),
-    ]
+    sections = [entry.section for entry in entries]
+    assert sections == sorted(sections) and set(sections) == {"hardware", "software"}
     assert all(entry.value is None or entry.value.strip() for entry in entries)
 
 
@@ -82,7 +85,7 @@ def test_a_machine_without_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(importlib.metadata, "version", none)
     monkeypatch.setattr(importlib.metadata, "distributions", list)
-    monkeypatch.setattr(software, "build_info", BuildInfo)
+    monkeypatch.setattr(module, "build_info", BuildInfo)
     environment = joined([of_host(made.machine(tmp_path))])
     there = {entry.name for entry in environment.entries if entry.value is not None}
     assert there == {"servers", "cores", "kernel", "python", "horovod"}
@@ -90,7 +93,7 @@ def test_a_machine_without_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_hardware_of_a_gpu_box() -> None:
-    assert hardware.rows(made.gpu_box()) == {
+    assert hardware(made.gpu_box()) == {
         "cpu": "2 x AMD EPYC 7742 64-Core",
         "cores": "128 cores, 256 threads",
         "memory": "2 TiB",
@@ -102,8 +105,8 @@ def test_hardware_of_a_gpu_box() -> None:
     }
     gpus = (*made.gpu_box().gpus[:2], replace(made.pcie_host(1).gpus[0], index=2))
     mixed = replace(made.gpu_box(), gpus=gpus, usable_cores=16)
-    assert hardware.rows(mixed)["gpu"] == "2 x NVIDIA A100-SXM4-80GB, 80 GiB; NVIDIA GeForce RTX 3090, 24 GiB"
-    assert hardware.rows(mixed)["cores"] == "128 cores, 256 threads, 16 threads usable"
+    assert hardware(mixed)["gpu"] == "2 x NVIDIA A100-SXM4-80GB, 80 GiB; NVIDIA GeForce RTX 3090, 24 GiB"
+    assert hardware(mixed)["cores"] == "128 cores, 256 threads, 16 threads usable"
 
 
 def test_software_of_a_gpu_box(tmp_path: Path) -> None:
@@ -113,7 +116,7 @@ def test_software_of_a_gpu_box(tmp_path: Path) -> None:
     }
     made.tree(tmp_path, {**files, "usr/lib64/libnccl.so.2.18.3": "", "usr/lib64/libnccl.so.2": ""})
     facts = {"run": made.commands({("nvcc",): NVCC}), "nvml": made.answering(made.FakeNvml())}
-    rows = software.rows(made.gpu_box(), made.machine(tmp_path, **facts))
+    rows = software(made.gpu_box(), made.machine(tmp_path, **facts))
     assert rows["os"] == "Ubuntu 24.04.1 LTS"
     assert rows["nic_driver"] == "mlx5_core 24.10"
     assert rows["gpu_driver"] == "NVIDIA 535.104.05"
@@ -124,7 +127,7 @@ def test_software_of_a_gpu_box(tmp_path: Path) -> None:
 
 
 def test_a_driver_that_fails_is_none(tmp_path: Path) -> None:
-    rows = software.rows(made.plain_host(1), made.machine(tmp_path, nvml=made.broken_nvml))
+    rows = software(made.plain_host(1), made.machine(tmp_path, nvml=made.broken_nvml))
     assert (rows["gpu_driver"], rows["cuda"], rows["os"], rows["nic_driver"]) == (None, None, None, None)
 
 
@@ -138,7 +141,7 @@ def test_a_driver_that_fails_is_none(tmp_path: Path) -> None:
     ],
 )
 def test_what_pytorch_was_built_for(version: str, file: str, shown: str) -> None:
-    assert software.torch_version(version, file) == shown
+    assert module.torch_version(version, file) == shown
 
 
 def test_pytorchs_own_file_says_what_its_package_does_not(
@@ -146,16 +149,16 @@ def test_pytorchs_own_file_says_what_its_package_does_not(
 ) -> None:
     found = ModuleSpec("torch", None, is_package=True)
     found.submodule_search_locations = [str(tmp_path)]
-    monkeypatch.setattr(software, "_version", lambda package: "2.5.1" if package == "torch" else None)
-    monkeypatch.setattr(software, "find_spec", lambda name: found if name == "torch" else None)
+    monkeypatch.setattr(module, "_version", lambda package: "2.5.1" if package == "torch" else None)
+    monkeypatch.setattr(module, "find_spec", lambda name: found if name == "torch" else None)
 
     def shown() -> str | None:
-        return software._pytorch(ENGLISH)
+        return module._pytorch(ENGLISH)
 
     assert shown() == "2.5.1"  # without such a file
     (tmp_path / "version.py").write_text("cuda: Optional[str] = '12.4'\n")
     assert shown() == "2.5.1 (for CUDA 12.4)"
-    monkeypatch.setattr(software, "find_spec", lambda name: None)
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
     assert shown() == "2.5.1"
 
 
@@ -167,12 +170,12 @@ def test_nccl_is_pythons_before_the_systems(tmp_path: Path, monkeypatch: pytest.
     )
     packages: list[Any] = [SimpleNamespace(metadata={"Name": None}, version="1")]
     monkeypatch.setattr(importlib.metadata, "distributions", lambda: packages)
-    assert software._nccl(made.machine(tmp_path)) == "2.18.3"
+    assert module._nccl(made.machine(tmp_path)) == "2.18.3"
     packages += [
         SimpleNamespace(metadata={"Name": name}, version=f"2.2{number}.0")
         for number, name in enumerate(("nvidia-nccl", "NVIDIA-nccl-cu12", "nvidia-nccl-cu13"))
     ]
-    assert software._nccl(made.machine(tmp_path)) == "2.21.0 (nvidia-nccl-cu12)"
+    assert module._nccl(made.machine(tmp_path)) == "2.21.0 (nvidia-nccl-cu12)"
 
 
 def test_drivers_are_named_once_and_with_a_version_where_they_have_one(tmp_path: Path) -> None:
@@ -181,13 +184,13 @@ def test_drivers_are_named_once_and_with_a_version_where_they_have_one(tmp_path:
     machine = made.machine(
         made.tree(tmp_path, {"sys/module/b/version": "1.2", "usr/lib/os-release": "PRETTY_NAME=Arch"})
     )
-    assert software._nic_drivers(host, machine) == "a; b 1.2"
-    assert software._os(machine) == "Arch"
+    assert module._nic_drivers(host, machine) == "a; b 1.2"
+    assert module._os(machine) == "Arch"
 
 
 def test_what_of_cuda_is_there(tmp_path: Path) -> None:
     def said(**facts: Any) -> str | None:
-        return software._cuda(made.machine(tmp_path, **facts), ENGLISH)
+        return module._cuda(made.machine(tmp_path, **facts), ENGLISH)
 
     assert said(run=made.commands({("nvcc",): NVCC})) == "toolkit 12.1"
     assert said(nvml=made.answering(made.FakeNvml())) == "driver for up to 12.2"
@@ -203,11 +206,11 @@ def test_mpi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     }
     for source, shown in built.items():
         info = BuildInfo(mpi=MpiInfo(source, "Open MPI", "5.0.11"))
-        monkeypatch.setattr(software, "build_info", lambda info=info: info)
-        assert software.rows(made.plain_host(1), system)["mpi"] == shown
-    monkeypatch.setattr(software, "build_info", BuildInfo)
+        monkeypatch.setattr(module, "build_info", lambda info=info: info)
+        assert software(made.plain_host(1), system)["mpi"] == shown
+    monkeypatch.setattr(module, "build_info", BuildInfo)
     shown = "mpirun (Open MPI) 4.1.4 (not used: horovod was built without MPI)"
-    assert software.rows(made.plain_host(1), system)["mpi"] == shown
+    assert software(made.plain_host(1), system)["mpi"] == shown
 
 
 def test_several_hosts() -> None:
@@ -228,9 +231,9 @@ def test_several_hosts() -> None:
 
 def test_only_the_first_rank_of_a_host_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_RANK", "1")
-    assert collecting.of_this_rank() is None
+    assert module.of_this_rank() is None
     monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_RANK", "0")
-    rows = collecting.of_this_rank()
+    rows = module.of_this_rank()
     assert rows is not None and rows.host.name == platform.node()
 
 
