@@ -103,18 +103,15 @@ def add_samples(found: dict[tuple[int, str], Record], records: tuple[Record, ...
 
 
 def finished(bench: Bench, count: int, row: Record) -> Record:
-    needed = bytes_needed(row["contender"], row["bytes"] // 4, count)
-    seconds, apart = median(row["samples"]), row["out_of_place_samples"]
+    row |= figures.typical(row["samples"], row["sent"])
+    needed, apart = bytes_needed(row["contender"], row["bytes"] // 4, count), row["out_of_place_samples"]
     return row | {
         "rate": bench.hosts.rate_limit,
         "hosts": count,
-        "seconds": seconds,
-        "spread": report.spread(row["samples"]),
         "needed": needed,
-        "sent": median(row["sent"]),
         "limit": needed / bench.link(count),
-        "times_limit": seconds * bench.link(count) / needed,
-        "out_of_place": median(apart) / seconds if apart else None,
+        "times_limit": row["seconds"] * bench.link(count) / needed,
+        "out_of_place": median(apart) / row["seconds"] if apart else None,
     }
 
 
@@ -153,17 +150,14 @@ def training_rows(bench: Bench, count: int, task: Record, contenders: list[str])
 
 
 def steps_row(bench: Bench, count: int, task: Record, name: str, row: Record) -> Record:
-    seconds = median(row["samples"])
+    row |= figures.typical(row["samples"], row["sent"])
     return row | {
         "contender": name,
         "model": task["model"],
         "batch": task["batch"],
         "rate": bench.hosts.rate_limit,
         "hosts": count,
-        "seconds": seconds,
-        "spread": report.spread(row["samples"]),
-        "sent": median(row["sent"]),
-        "samples_per_second": count * task["batch"] / seconds,
+        "samples_per_second": count * task["batch"] / row["seconds"],
         "wire": figures.wire_seconds(row["parameters"], count, bench.link(count)) if count > 1 else 0.0,
     }
 

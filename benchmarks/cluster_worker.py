@@ -42,11 +42,6 @@ def opened(launcher: str) -> World:
     return contenders.TorchWorld() if launcher == "torch" else contenders.MpiWorld()
 
 
-def normal(rank: int, count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Return N(0,1) data that differs on every rank."""
-    return np.random.default_rng([17, rank]).standard_normal(count, dtype=np.float32)
-
-
 def sums(world: World, task: Record) -> list[Record]:
     """Measure on one rank: `repeats` timed calls of every contender at every size, in turn.
 
@@ -57,7 +52,7 @@ def sums(world: World, task: Record) -> list[Record]:
     records = []
     for size in task["sizes"]:
         count = size // 4
-        source = torch.from_numpy(normal(world.rank, count))
+        source = torch.from_numpy(contenders.normal(world.rank, count))
         work = torch.empty(count).fill_(0.0)
         tensors = contenders.Tensors(source, work, work)
         calls = {name: world.sums(name, tensors) for name in task["contenders"]}
@@ -97,8 +92,7 @@ def timed(world: World, call: Callable[[], Any]) -> tuple[float, int, Any]:
 def judged(total: torch.Tensor, ranks: int) -> Record:
     """Return the NMSE against NumPy's sum in float64, and a digest to compare ranks by."""
     ours = total.numpy()[:CHECKED]
-    # The generator gives the same beginning for any length.
-    exact = np.sum([normal(rank, len(ours)).astype(np.float64) for rank in range(ranks)], axis=0)
+    exact = np.sum([contenders.normal(rank, len(ours)).astype(np.float64) for rank in range(ranks)], axis=0)
     error = np.square(ours - exact).sum() / np.square(exact).sum()
     return {"nmse": float(error), "digest": zlib.crc32(total.numpy().data)}
 

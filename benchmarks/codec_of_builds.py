@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import mmap
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,32 +23,11 @@ from typing import Any
 
 import numpy as np
 import report
+from jobs import Answers
 
 CODECS = ("bit8/128", "bit8/128/e5m2", "bit16", "int8/128", "int4/128")
 OPERATIONS = ("encode", "decode", "decode-add")
 FLOAT32 = 6  # the core's number for float32
-
-
-class Build:
-    def __init__(self, library: str, count: int) -> None:
-        words = [sys.executable, __file__, "--worker", library, str(count)]
-        self._library = library
-        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def __enter__(self) -> Build:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-
-    def seconds(self, codec: str, operation: str) -> float:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        print(codec, operation, file=self._process.stdin, flush=True)
-        if said := self._process.stdout.readline():
-            return float(said)
-        sys.exit(f"the process with {self._library} has ended")
 
 
 def library_of(build: str, folder: Path) -> str:
@@ -98,7 +76,7 @@ def work(library: str, count: int) -> None:
         print(time.perf_counter() - begin, flush=True)
 
 
-def rows_of(here: Build, other: Build, rounds: int) -> list[list[str]]:
+def rows_of(here: Answers, other: Answers, rounds: int) -> list[list[str]]:
     from horovod.tune.paired import gain_of
 
     rows = []
@@ -107,7 +85,7 @@ def rows_of(here: Build, other: Build, rounds: int) -> list[list[str]]:
             pairs = []
             for number in range(rounds + 1):
                 builds = (here, other) if number % 2 else (other, here)
-                took = {build: build.seconds(codec, operation) for build in builds}
+                took = {build: build.to(f"{codec} {operation}") for build in builds}
                 if number:  # the first round also loads what is read for the first time
                     pairs.append((took[here], took[other]))
             fastest = report.time_text(min(pair[0] for pair in pairs))
@@ -129,8 +107,9 @@ def main(words: list[str]) -> int:
     count = int(options.mb * 1e6) // 4
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        here = stack.enter_context(Build(str(_native.__file__), count))
-        other = stack.enter_context(Build(library_of(options.build, folder), count))
+        libraries = [str(_native.__file__), library_of(options.build, folder)]
+        words = [[__file__, "--worker", library, str(count)] for library in libraries]
+        here, other = (stack.enter_context(Answers(each[2], each)) for each in words)
         rows = rows_of(here, other, options.rounds)
     headings = ["codec", "operation", "here, at best", "the other is faster by (95 %)"]
     print(report.table(headings, rows, left=2))

@@ -173,11 +173,11 @@ class Case:
         self._decode()
         last = decoded(self.codec, tensors.dtype, messages[-1], tensors.counts)
         self._compare_destinations("decode", last)
-        self._reduce_to_codes()
+        self._to_codes()
         sums = reduced(self.codec, messages, tensors.counts)
         wanted = encoded(self.codec, "float32", sums, self.keys, self.nbytes)
         self._compare("reduce to codes", self.result, wanted)
-        self._reduce_to_elements()
+        self._to_elements()
         self._compare_destinations("reduce to elements", [part.astype(tensors.numpy_dtype) for part in sums])
 
     def _compare(self, what: str, memory: _native.DeviceMemory, wanted: Bytes) -> None:
@@ -202,17 +202,13 @@ class Case:
         number, name = self.tensors.number, self.codec.name
         self.gpu.device.decode(self.gpu.stream, name, number, self.pieces, self.messages[-1].address)
 
-    def _sum(self, to_destination: bool) -> _native.DeviceSum:
+    def _sum(self, to_destination: bool) -> Callable[[], None]:
+        """Return a call that sums the peers' messages, into elements or into codes."""
         addresses = [memory.address for memory in self.messages]
         result = 0 if to_destination else self.result.address
-        name = self.codec.name
-        return _native.DeviceSum(self.tensors.number, name, name, addresses, to_destination, result)
-
-    def _reduce_to_codes(self) -> None:
-        self.gpu.device.reduce(self.gpu.stream, self.pieces, self._to_codes)
-
-    def _reduce_to_elements(self) -> None:
-        self.gpu.device.reduce(self.gpu.stream, self.pieces, self._to_elements)
+        number, name = self.tensors.number, self.codec.name
+        summed = _native.DeviceSum(number, name, name, addresses, to_destination, result)
+        return lambda: self.gpu.device.reduce(self.gpu.stream, self.pieces, summed)
 
     def operations(self, copy_from: _native.DeviceMemory, copy_to: _native.DeviceMemory) -> list[Operation]:
         """Return the operations to time. The copies use as much of the given memory as they need."""
@@ -220,8 +216,8 @@ class Case:
         runs: list[tuple[str, int, Callable[[], object]]] = [
             ("encode", elements + self.nbytes, lambda: self._encode(self.messages[-1])),
             ("decode", self.nbytes + elements, self._decode),
-            (f"reduce {PEERS} to codes", (PEERS + 1) * self.nbytes, self._reduce_to_codes),
-            (f"reduce {PEERS} to elements", PEERS * self.nbytes + elements, self._reduce_to_elements),
+            (f"reduce {PEERS} to codes", (PEERS + 1) * self.nbytes, self._to_codes),
+            (f"reduce {PEERS} to elements", PEERS * self.nbytes + elements, self._to_elements),
         ]
 
         def copying(nbytes: int) -> Callable[[], object]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -29,6 +30,11 @@ class Tensors:
     source: torch.Tensor
     work: torch.Tensor
     target: torch.Tensor
+
+
+def normal(rank: int, count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Return N(0,1) data that differs on every rank; a shorter one is the beginning of a longer one."""
+    return np.random.default_rng([17, rank]).standard_normal(count, dtype=np.float32)
 
 
 Call = Callable[[], torch.Tensor]

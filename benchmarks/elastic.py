@@ -149,22 +149,20 @@ def stopped(name: str) -> Event:
     return lambda job: (job.signal(19, name), len(job.names) - 1)
 
 
-def lost(how: str, name: str) -> Event:
+def to_hosts(act: Callable[[Job], object], change: int) -> Event:
+    """Return an event of hosts, after which so many more workers train."""
+
     def happens(job: Job) -> tuple[float, int]:
         when = time.monotonic()
-        getattr(job.hosts, how)(name)
-        return when, len(job.names) - 1
+        act(job)
+        return when, len(job.names) + change
 
     return happens
 
 
-def added(name: str) -> Event:
-    def happens(job: Job) -> tuple[float, int]:
-        when = time.monotonic()
-        job.listed(*job.names, name)
-        return when, len(job.names) + 1
-
-    return happens
+CUT = to_hosts(lambda job: job.hosts.cut("h3"), -1)
+UNPLUGGED = to_hosts(lambda job: job.hosts.unlink("h3"), -1)
+ADDED = to_hosts(lambda job: job.listed(*job.names, "h4"), 1)
 
 
 @dataclass(frozen=True)
@@ -184,13 +182,13 @@ CELLS = [
     Cell("kill -9 of rank 0", "", killed("h1")),
     Cell("kill -9 of two at once", "", killed("h2", "h3")),
     Cell("kill -9 during a recovery", "", killed("h3", again="h2")),
-    Cell("power cut", "12 s", lost("cut", "h3")),
-    Cell("power cut, limit 3 s", "6 s", lost("cut", "h3"), limit="3"),
-    Cell("cable pulled, limit 3 s", "6 s", lost("unlink", "h3"), limit="3"),
+    Cell("power cut", "12 s", CUT),
+    Cell("power cut, limit 3 s", "6 s", CUT, limit="3"),
+    Cell("cable pulled, limit 3 s", "6 s", UNPLUGGED, limit="3"),
     Cell("worker stopped, other hosts", "12 s", stopped("h3")),
     Cell("worker stopped, same host", "12 s", stopped("127.0.0.2"), ONE_HOST),
     Cell("worker stopped, same host, limit 3 s", "6 s", stopped("127.0.0.2"), ONE_HOST, limit="3"),
-    Cell("host added", "2 s + import", added("h4"), FOUR[:3]),
+    Cell("host added", "2 s + import", ADDED, FOUR[:3]),
     Cell("launcher killed", "10 s", kind="launcher"),
     Cell("torchrun's restart", "", kind="torchrun"),
     Cell("start of 4 ranks, 2 hosts", "mpirun's + 0.3 s", kind="start"),

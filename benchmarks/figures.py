@@ -22,6 +22,12 @@ def slowest(samples: Iterable[Sequence[float]]) -> list[float]:
     return [max(together) for together in zip(*samples, strict=True)]
 
 
+def typical(samples: list[float], sent: list[float]) -> Record:
+    """Return the part of all rows: the median of seconds, their spread, and the median of bytes sent."""
+    about = {"samples": samples, "seconds": median(samples), "spread": report.spread(samples)}
+    return about | {"sent": median(sent)}
+
+
 def same_everywhere(digests: Iterable[int], what: str, ends: str) -> None:
     if len(set(digests)) != 1:
         raise WrongResult(f"{what}: the ranks ended with different {ends}")
@@ -103,9 +109,7 @@ def row_of(name: str, visits: list[Record], task: Record) -> Record:
         for digests in zip(*(visit["digests"] for visit in visits), strict=True):
             same_everywhere(digests, what, "parameters")
     samples = slowest(visit["seconds"] for visit in visits if visit["seconds"])
-    sent = median(slowest(visit["sent"] for visit in visits))
-    row = {"contender": name, "samples": samples, "seconds": median(samples)}
-    return row | {"spread": report.spread(samples), "sent": sent}
+    return {"contender": name} | typical(samples, slowest(visit["sent"] for visit in visits))
 
 
 def compare(rows: list[Record], count: int) -> None:

@@ -12,15 +12,16 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
+from jobs import Answers
 from report import interval
 
 GRADIENTS, STEPS = 200, 20
-HERE = Path(__file__).parents[1]
+HERE = Path(__file__).resolve().parents[1]
 
 
 def main() -> None:
@@ -33,10 +34,10 @@ def main() -> None:
         return work()
     if not options.other or not list(options.other.glob("horovod/_native*.so")):
         parser.error("name a checkout whose core is built: python setup.py build_ext --inplace")
-    workers = [worker_of(each.resolve()) for each in (options.other, HERE, HERE)]
-    rounds = [[microseconds(worker) for worker in workers] for _ in range(options.rounds)]
-    for worker in workers:
-        worker.communicate("")
+    with ExitStack() as stack:
+        checkouts = (options.other.resolve(), HERE, HERE)
+        workers = [stack.enter_context(worker_of(checkout)) for checkout in checkouts]
+        rounds = [[worker.to("go") for worker in workers] for _ in range(options.rounds)]
     there, here, _ = map(statistics.median, zip(*rounds, strict=True))
     print(f"per gradient, CPU time of the thread: {here:.2f} us here, {there:.2f} us in {options.other}")
     print(f"here - there: {shown([row[1] - row[0] for row in rounds])}")
@@ -48,18 +49,9 @@ def shown(differences: list[float]) -> str:
     return f"{statistics.median(differences):+.2f} us [{low:+.2f}, {high:+.2f}]"
 
 
-def worker_of(checkout: Path) -> subprocess.Popen[str]:
-    words = [sys.executable, __file__, "--worker"]
-    environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=checkout
-    )
-
-
-def microseconds(worker: subprocess.Popen[str]) -> float:
-    assert worker.stdin is not None and worker.stdout is not None
-    print("go", file=worker.stdin, flush=True)
-    return float(worker.stdout.readline())
+def worker_of(checkout: Path) -> Answers:
+    own = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
+    return Answers(str(checkout), [str(Path(__file__).resolve()), "--worker"], env=own, cwd=checkout)
 
 
 def work() -> None:

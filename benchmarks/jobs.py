@@ -177,6 +177,29 @@ def _end(processes: Sequence[subprocess.Popen[str]]) -> None:
         process.wait()
 
 
+class Answers:
+    """A process that answers each line of its input with a number; for the time of a block."""
+
+    def __init__(self, name: str, words: list[str], **options: Any) -> None:
+        self.name = name
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self._process: Any = subprocess.Popen([sys.executable, *words], **pipes, **options)
+
+    def to(self, question: str) -> float:
+        """Return the answer; end this program if the process has ended."""
+        print(question, file=self._process.stdin, flush=True)
+        if said := self._process.stdout.readline():
+            return float(said)
+        sys.exit(f"the process with {self.name} has ended")
+
+    def __enter__(self) -> Answers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.stdin.close()
+        self._process.wait()
+
+
 # In a rank
 
 

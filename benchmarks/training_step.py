@@ -25,6 +25,9 @@ import trained_models
 from contenders import ALONE
 from report import Record
 
+import horovod.torch as hvd
+from horovod.torch.step_gradients import SeenGradient
+
 MODELS = ("resnet50", "transformer")
 COMPRESSIONS = ("none", "fp16", "bf16", "bit16", "bit8", "int8", "int4")
 IN_STEP = ", waits in step"  # follows a compression: step() waits for reductions instead of backward()
@@ -114,16 +117,12 @@ class Model:
 
     def collective_microseconds(self) -> int:
         """Return the time that this rank has spent in collectives so far; those on a GPU count its time."""
-        import horovod.torch as hvd
-
         if self.place.is_gpu:
             return gpus.settled(self.place)["gpu_microseconds"]
         return hvd.metrics()["collective_microseconds"]
 
     def measure(self) -> None:
         """Run every contender once per round, after untimed steps."""
-        import horovod.torch as hvd
-
         steps = self.task["steps"]
         for each in self.copies * WARM_UP:
             self.step(each.trained)
@@ -140,8 +139,6 @@ class Model:
 
     def row(self, each: Copy) -> Record:
         """Return a contender's record. RuntimeError unless all ranks ended with the same parameters."""
-        import horovod.torch as hvd
-
         own = (each.seconds, each.collective_seconds, trained_models.digest_of(each.model))
         seconds, collectives, digests = zip(*hvd.allgather_object(own), strict=True)
         if each.name != ALONE and len(set(digests)) > 1:
@@ -163,8 +160,6 @@ class Model:
 
 def check_seconds(model: torch.nn.Module, repetitions: int = 50) -> float:
     """Return the thread time of a step's checks that no code changes gradients during their reduction."""
-    from horovod.torch.step_gradients import SeenGradient
-
     parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
     begin = time.thread_time()
     for _ in range(repetitions):
@@ -176,8 +171,6 @@ def check_seconds(model: torch.nn.Module, repetitions: int = 50) -> float:
 
 
 def rank(task: Record) -> Record:
-    import horovod.torch as hvd
-
     hvd.init()
     if task["device"] == "cpu":
         torch.set_num_threads(1)
