@@ -97,8 +97,8 @@ def check(files: Sequence[Path], command: Sequence[str], settings: Sequence[Path
     digest = hashlib.sha256(version.encode()).hexdigest()[:8]  # another version reads all files again
     rules = ["rule check", f"  command = {words} && touch $out # {digest}", f"  description = {tool} $in"]
     for path in files:
-        needs = " ".join(map(str, [*with_includes(path)[1:], *settings]))
-        rules.append(f"build {tool}/{str(path).replace(os.sep, '_')}: check {path} | {needs}")
+        source, *needs = (re.sub("([ :$])", r"$\1", str(each)) for each in [*with_includes(path), *settings])
+        rules.append(f"build {tool}/{source.replace(os.sep, '_')}: check {source} | {' '.join(needs)}")
     PASSED.mkdir(parents=True, exist_ok=True)
     (PASSED / f"{tool}.ninja").write_text("\n".join(rules) + "\n")
     asked = [ninja, "-C", str(PASSED), "-k", "0", "-f", f"{tool}.ninja"]

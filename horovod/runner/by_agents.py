@@ -16,8 +16,8 @@ from horovod.common.sentences import facts_of
 from horovod.runner import errors, processes, rendezvous, settings
 from horovod.runner.agents import frames, wrapper
 from horovod.runner.agents.decisions import Decisions, FixedJob
-from horovod.runner.agents.driver import Driver, JobInput, Run, Told
-from horovod.runner.agents.job import Job, MoreVariables
+from horovod.runner.agents.driver import Driver, JobInput, Run
+from horovod.runner.agents.job import Job, MoreVariables, Told
 from horovod.runner.agents.output import RankOutput, Writer
 from horovod.runner.agents.places import BIND, PAYLOAD, TERMINALS
 from horovod.runner.agents.preparation import Preparation, Prepared, build_refusal
@@ -86,13 +86,13 @@ def run(
         )
         # -I and -S: a wrapper needs only the standard library, and starts in 20 ms.
         words = [sys.executable, "-I", "-S", wrapper.__file__, os.getcwd(), *command]
-        job = Job(_decisions(elastic, hosts), words, elastic is not None, _more_variables(of_ranks))
+        sent, writer = _told(words, told, payload, _more_variables(of_ranks)), Writer(output)
+        decisions, is_elastic = _decisions(elastic, hosts), elastic is not None
+        job = Job(decisions, sent, driver.connections, supervision, writer, is_elastic)
         discovering = None
         if elastic is not None and elastic.script:
             discovering = Discovering(elastic.script, elastic.slots_per_host)
-        sent = _told(told, payload)
-        run_of_job = Run(driver, job, supervision, Writer(output), sent, JobInput(0), discovering)
-        code = run_of_job.exit_code()
+        code = Run(driver, job, supervision, writer, JobInput(0), discovering).exit_code()
     ending = supervision.ending(code)
     for line in closing.lines() if ending.code == 0 else []:
         say(line)
@@ -206,13 +206,15 @@ def inherited(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in own.items() if not name.startswith(_OF_MPI)}
 
 
-def _told(variables: Mapping[str, str], payload: bytes) -> Told:
+def _told(
+    command: Sequence[str], variables: Mapping[str, str], payload: bytes, more: MoreVariables
+) -> Told:
     """Return environment and payload as agents receive them. Other hosts get forwarded variables only."""
     encoded = {os.fsencode(name): os.fsencode(text) for name, text in variables.items()}
     sent = {os.fsencode(name) for name in forwarded_variables(variables)}
     elsewhere = {name: text for name, text in encoded.items() if name in sent}
     here, there = map(frames.packed_environment, (encoded, elsewhere))
-    return Told(here, there, payload, build_refusal)
+    return Told(command, here, there, payload, build_refusal, more)
 
 
 def _decisions(elastic: ElasticSettings | None, hosts: JobHosts) -> Decisions:

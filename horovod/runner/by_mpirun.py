@@ -25,7 +25,7 @@ from horovod.runner.agents.supervision import Ending
 from horovod.runner.errors import flag_of
 from horovod.runner.job_hosts import choice_here, job_hosts_of, nccl_environment
 from horovod.runner.launchers import Job
-from horovod.runner.processes import ENDING, end_with_parent, send
+from horovod.runner.processes import end_with_parent, heeding, send
 from horovod.runner.starting import ByMpirun, forwarded_variables, without_agents
 from horovod.runner.streams import say
 
@@ -137,15 +137,11 @@ def _code_of(words: Sequence[str], environment: Mapping[str, str]) -> int:
         else:
             send(process.pid, number)
 
-    before = {number: signal.signal(number, pass_on) for number in ENDING}
-    try:
+    with heeding(pass_on):
         process = subprocess.Popen(words, env=environment, preexec_fn=lambda: end_with_parent(signal.SIGTERM))
         for number in early:
             send(process.pid, number)
         code = process.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     return 128 - code if code < 0 else code
 
 

@@ -50,15 +50,11 @@ class Closing:
         self._uses: set[str] = set()
         self._traffic = _Traffic()
 
-    def hear(self, rank: int, report: str) -> None:
-        """Take a rank's report, which may be a note."""
-        kind, _, note = report.partition(" ")
-        if kind == "note":
-            word, _, rest = note.partition(" ")
-            self.take(rank, word, rest)
-
-    def take(self, rank: int, word: str, rest: str) -> None:
-        """Take a rank's note. ValueError if it is malformed."""
+    def hear(self, report: str) -> None:
+        """Take a rank's report, which may be a note. ValueError if it is malformed."""
+        kind, word, rest = [*report.split(" ", 2), "", ""][:3]
+        if kind != "note":
+            return
         if word == "uses":
             self._uses.add(rest)
         elif word == "traffic":

@@ -53,14 +53,14 @@ Unknown keys are warned about by name. A section with `enabled: false` may hold 
 
 
 def page() -> str:
-    """Return the whole page in Markdown."""
-    served = [option for option in OPTIONS if option.part != UNSERVED]
+    parts = {
+        "The launcher": LAUNCHER,
+        "The core": CORE,
+        "Read in Python, by `hvd.init()` and `hvd.DistributedOptimizer`": PYTHON,
+    }
     sections = [
         _INTRODUCTION,
-        "## The launcher\n\n" + _table(option for option in served if option.part == LAUNCHER),
-        "## The core\n\n" + _table(option for option in served if option.part == CORE),
-        "## Read in Python, by `hvd.init()` and `hvd.DistributedOptimizer`\n\n"
-        + _table(option for option in served if option.part == PYTHON),
+        *(f"## {title}\n\n{_table(o for o in OPTIONS if o.part == part)}" for title, part in parts.items()),
         "## Read by the library for GPUs, `libhorovod_cuda.so`\n\n" + _variables(OF_THE_GPU_LIBRARY),
         _CONFIG_FILE,
         "## Building\n\nRead by `pip install .` and `python setup.py build`.\n\n" + _variables(OF_THE_BUILD),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import NoReturn
@@ -48,14 +48,11 @@ def from_file(path: str) -> list[Host]:
     """Parse one `host slots=N` a line; a host without slots has one; # begins a comment."""
     try:
         with open(path) as file:
-            lines = file.read().splitlines()
+            text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise errors.hostfile_unreadable(path=path, why=str(error)) from None
     hosts = []
-    for number, line in enumerate(lines, 1):
-        words = line.partition("#")[0].strip()
-        if not words:
-            continue
+    for number, words in numbered_lines(text):
         match = _HOSTFILE_LINE.fullmatch(words)
         if match is None:
             raise errors.hostfile_line(path=path, line=number, text=shortened(words))
@@ -63,6 +60,13 @@ def from_file(path: str) -> list[Host]:
     if not hosts:
         raise errors.hostfile_empty(path=path)
     return _without_repetition(hosts, f"the host file {path}")
+
+
+def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each line that has more than a comment (#), with its number."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if words := line.partition("#")[0].strip():
+            yield number, words
 
 
 def checked_host(name: str, slots: str, where: str) -> Host:
@@ -77,7 +81,6 @@ def checked_host(name: str, slots: str, where: str) -> Host:
 
 
 def shortened(text: str) -> str:
-    """Return the text, short enough for a message."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
 
 

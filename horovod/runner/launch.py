@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import horovod
-from horovod.runner import command_line, errors, hosts, mistakes, rendezvous, settings, starting
+from horovod.runner import command_line, errors, hosts, mistakes, settings, starting
 from horovod.runner.agents.outcome import signal_name
 from horovod.runner.agents.supervision import OUTPUT_CLOSED, OUTPUT_FAILED, Ending
 from horovod.runner.elastic.settings import refuse_alone
@@ -92,8 +92,7 @@ def _options(given: Mapping[str, Any], command: list[str]) -> tuple[dict[str, An
     warnings += settings.environment_warnings(os.environ)
     for warning in [*warnings, *mistakes.variable_warnings(os.environ), *mistakes.command_warnings(command)]:
         say(f"warning: {warning}")
-    mistakes.refuse_without_other(given)
-    rendezvous.refuse_without_ddp(given, values)
+    mistakes.refuse_without_other(given, values)
     refuse_alone(given, values)
     knows_ranks = bool(values.get("np") or hosts.allocation(os.environ))
     mistakes.check_command(command, command_line.FLAGS, knows_ranks)
@@ -126,5 +125,5 @@ def start(
     try:
         return by_agents.run(way, values, command, environment, payload)
     except Interrupted as signalled:
-        number = signalled.number
+        number = signalled.args[0]
         return Ending(128 + number, f"stopped by {signal_name(number)} before any rank started")

@@ -127,8 +127,7 @@ def _remote_of_open_mpi(job: Job, flag: str, by_ssh: str, yes: str) -> list[str]
 
 
 def _mpich(job: Job) -> list[str]:
-    _check_tcp(job)
-    words = ["-np", str(job.ranks), *(job.binding or ()), *_hydra_output(job)]
+    words = _hydra(job)
     if job.is_remote():
         if job.ssh_port is not None or job.ssh_identity_file is not None:
             raise errors.mpich_takes_no_ssh()
@@ -137,8 +136,7 @@ def _mpich(job: Job) -> list[str]:
 
 
 def _intel(job: Job) -> list[str]:
-    _check_tcp(job)
-    words = ["-np", str(job.ranks), *(job.binding or ()), *_hydra_output(job)]
+    words = _hydra(job)
     if job.is_remote():
         slots = {host.slots for host in job.hosts}
         if len(slots) > 1:
@@ -154,18 +152,15 @@ def _interface(job: Job) -> list[str]:
     return [word for name in job.network_interfaces for word in ("-iface", name)]
 
 
-def _hydra_output(job: Job) -> list[str]:
+def _hydra(job: Job) -> list[str]:
     """Lines begin with the rank; an output folder gets them too."""
+    if job.tcp:
+        raise errors.no_tcp_option()
     if job.timestamps:
         raise errors.no_timestamps()
     folder = job.output_folder
     files = ["-outfile-pattern", f"{folder}/rank.%r.stdout", "-errfile-pattern", f"{folder}/rank.%r.stderr"]
-    return ["-prepend-rank", *(files if folder else [])]
-
-
-def _check_tcp(job: Job) -> None:
-    if job.tcp:
-        raise errors.no_tcp_option()
+    return ["-np", str(job.ranks), *(job.binding or ()), "-prepend-rank", *(files if folder else [])]
 
 
 # Name of the flavour -> its mpirun's options, without the command.

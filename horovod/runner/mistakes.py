@@ -41,6 +41,7 @@ _ELSEWHERE = {
 _NEEDS = {
     "topology_file": ("topology", "says where --topology draws"),
     "tune_launch_steps": ("tune_launch", "says how many steps each job of --tune-launch makes"),
+    **dict.fromkeys(("master_addr", "master_port"), ("ddp", "says where the ranks of --ddp meet")),
 }
 _REGISTERS = b"Compression.register("
 
@@ -77,10 +78,10 @@ def check_command(command: Sequence[str], flags: Iterable[str], knows_ranks: boo
         raise errors.misplaced_options(options=misplaced, usage=USAGE)
 
 
-def refuse_without_other(given: Mapping[str, Any]) -> None:
+def refuse_without_other(given: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     """LaunchError for a flag that has no meaning without another one."""
     for name, (other, about) in _NEEDS.items():
-        if name in given and not given.get(other):
+        if name in given and not values.get(other):
             raise errors.alone(option=flag_of(name), about=about, other=flag_of(other))
 
 
@@ -95,7 +96,6 @@ def command_warnings(command: Sequence[str]) -> list[str]:
 
 
 def variable_warnings(environment: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each unknown variable HOROVOD_*."""
     return [f"{sentence} (docs/configuration.md lists all)" for sentence in variables.unknown(environment)]
 
 

@@ -9,9 +9,15 @@ import os
 import signal
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
 from horovod.common import time_limits
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+    from types import FrameType
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # signals that ask a program to end
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -77,6 +83,29 @@ def send(pid: int, signal_number: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def end_child(child: Popen[Any], seconds: float) -> None:
+    """Send SIGTERM, and SIGKILL after so many seconds; wait for the end."""
+    from subprocess import TimeoutExpired  # here, as wrappers need few imports
+
+    child.terminate()
+    try:
+        child.wait(seconds)
+    except TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+@contextmanager
+def heeding(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Handle the signals that ask this program to end, while the context lasts."""
+    before = {number: signal.signal(number, handler) for number in ENDING}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 def processor_time(pid: int) -> int:

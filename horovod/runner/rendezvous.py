@@ -10,14 +10,12 @@ from typing import Any
 from horovod.common.compressors import DDP_COMPRESSION
 from horovod.runner import errors
 from horovod.runner.agents.preparation import Prepared
-from horovod.runner.errors import flag_of
 from horovod.runner.hosts import is_local
 from horovod.runner.job_hosts import JobHosts
 
 # The variable and the entry point group by which torch loads installed packages when it is imported.
 AUTOLOAD, TORCH_GROUP, PACKAGE = "TORCH_DEVICE_BACKEND_AUTOLOAD", "torch.backends", "horovod"
 LOOPBACK, HIGHEST_PORT = "127.0.0.1", 65535
-OPTIONS_OF_IT = ("master_addr", "master_port")
 _GLOO, _THREADS = "GLOO_SOCKET_IFNAME", "OMP_NUM_THREADS"
 
 
@@ -59,14 +57,6 @@ class Rendezvous:
                 own = {name: text for name, text in usual.items() if name not in environment}
                 found.append({**own, **{name: str(number) for name, number in place.items()}})
         return found
-
-
-def refuse_without_ddp(given: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """LaunchError for flags that set the meeting place of --ddp, without --ddp."""
-    for name in OPTIONS_OF_IT:
-        if name in given and not values.get("ddp"):
-            about = "says where the ranks of --ddp meet"
-            raise errors.alone(option=flag_of(name), about=about, other="--ddp")
 
 
 def compression_warning(environment: Mapping[str, str]) -> str:

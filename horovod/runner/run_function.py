@@ -25,9 +25,9 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import IO, Any, TextIO
+from typing import IO, Any, TextIO, TypeAlias
 
 from horovod.common import time_limits
 from horovod.common.exceptions import WrongArgument
@@ -36,13 +36,14 @@ from horovod.common.sentences import facts_of
 from horovod.runner import errors, function_rank, launch, mistakes, payload, settings
 from horovod.runner.elastic.settings import asks_for_elastic, elastic_settings, refuse_alone
 from horovod.runner.errors import FunctionFailed, LaunchError
-from horovod.runner.processes import end_with_parent
+from horovod.runner.processes import end_child, end_with_parent
 from horovod.runner.streams import say
 
 _START_JOB = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from horovod.runner.run_function import run_job; run_job(int(sys.argv[2]))"
 )
+Signed: TypeAlias = tuple[bytes, memoryview]  # kind and body of a result that its rank has signed
 _FLAG = re.compile(r"(?<![\w-])(?:-np|-H|--[a-z]+(?:-[a-z]+)*)\b")
 _OF_OTHERS = "horovod.common.exceptions.HorovodInternalError"
 # Parameters whose names differ from horovodrun's options, and from Horovod's older names.
@@ -145,13 +146,10 @@ def run_with_options(
     command = [executable or sys.executable, function_rank.__file__]
     request = {"options": dict(options), "command": command}
     ending, values = _job(request, payload.packed(key, {"path": sys.path}, call))
-    if ending.get("is_elastic"):  # by options and variables together; the job's process reads the variables
-        return _elastic_results(key, ending, values)
     return _results(key, options["np"], ending, values)
 
 
 def _check_elastic(options: Mapping[str, Any]) -> None:
-    """ValueError for options that contradict each other."""
     try:
         refuse_alone(options, options)
         if asks_for_elastic(options):
@@ -242,22 +240,12 @@ def _job(request: dict[str, Any], contents: bytes) -> tuple[dict[str, Any], dict
             values = {rank: file.read(length) for rank, length in ending.get("values", ())}
         process.wait()
     finally:  # after an interrupt the job still runs: a terminal interrupts it too, a notebook does not
-        _end(process)
+        end_child(process, time_limits.FUNCTION_END)
         for thread in shown:
             thread.join()
         process.stdout.close()
         process.stderr.close()
     return ending or {"error": f"the job's own process ended with code {process.returncode}"}, values
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(time_limits.FUNCTION_END)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _show(stream: IO[bytes], shown_on: TextIO) -> None:
@@ -268,57 +256,45 @@ def _show(stream: IO[bytes], shown_on: TextIO) -> None:
         shown_on.flush()
 
 
-def _refuse_unstarted(ending: Mapping[str, Any]) -> None:
-    """Raise FunctionFailed if the job did not start, with the facts of the error."""
+def _results(key: bytes, ranks: int, ending: Mapping[str, Any], values: Mapping[int, bytes]) -> list[Any]:
+    """Return the results by rank; of an elastic job by last ranks, as others have done a lost worker's work.
+
+    FunctionFailed if the job did not start, failed, or lacks a result.
+    """
     if "error" in ending:
         known = {"code": ending.get("row", ""), "remedy": ending.get("remedy", "")}
         raise FunctionFailed(ending["error"], facts=ending.get("facts"), **known)
-
-
-def _results(key: bytes, ranks: int, ending: Mapping[str, Any], values: Mapping[int, bytes]) -> list[Any]:
-    _refuse_unstarted(ending)
-    signed = {rank: payload.verified(key, rank, value) for rank, value in values.items()}
+    is_elastic = ending.get("is_elastic", False)  # by options and the variables of the job's process
+    signed = _signed(key, values)
     if ending["code"] != 0:
-        raise _explained(ending, signed)
-    results = []
-    for rank in range(ranks):
-        result = signed.get(rank)
-        if result is None:
-            raise errors.no_result(who="rank", number=rank, why=_lack(rank in values))
-        results.append(pickle.loads(result[1]))
-    return results
+        raise (_explained_elastic if is_elastic else _explained)(ending, signed)
+    ended = [number for number, code in ending["ends"] if code == 0] if is_elastic else range(ranks)
+    if (number := next((number for number in ended if number not in signed), None)) is not None:
+        why = "sent a result that it did not sign" if number in values else "ended without returning"
+        raise errors.no_result(who="worker" if is_elastic else "rank", number=number, why=why)
+    bodies = _by_last_ranks(signed.values()) if is_elastic else [signed[rank][1] for rank in ended]
+    return list(map(pickle.loads, bodies))
 
 
-def _elastic_results(key: bytes, ending: Mapping[str, Any], values: Mapping[int, bytes]) -> list[Any]:
-    """As `_results`, by last ranks. A lost worker has no result, and others have done its work."""
-    _refuse_unstarted(ending)
-    signed = {number: payload.verified(key, number, value) for number, value in values.items()}
-    if ending["code"] != 0:
-        raise _explained_elastic(ending, signed)
-    for number, code in ending["ends"]:
-        if code == 0 and signed.get(number) is None:
-            raise errors.no_result(who="worker", number=number, why=_lack(number in values))
-    returned = [
-        result[1] for result in signed.values() if result is not None and result[0] == payload.RETURNED
-    ]
-    places = [payload.unpacked_place(body) for body in returned]
-    order = sorted(range(len(returned)), key=lambda at: (-places[at][0], places[at][1]))
-    return [pickle.loads(returned[at][payload.PLACE_SIZE :]) for at in order]
+def _signed(key: bytes, values: Mapping[int, bytes]) -> dict[int, Signed]:
+    verified = {number: payload.verified(key, number, value) for number, value in values.items()}
+    return {number: result for number, result in verified.items() if result is not None}
 
 
-def _lack(has_sent: bool) -> str:
-    return "sent a result that it did not sign" if has_sent else "ended without returning"
+def _by_last_ranks(signed: Iterable[Signed]) -> list[memoryview]:
+    """Return the values of workers: first of the last membership, then of earlier ones."""
+    returned = [(payload.unpacked_place(body), body) for kind, body in signed if kind == payload.RETURNED]
+    returned.sort(key=lambda each: (-each[0][0], each[0][1]))
+    return [body[payload.PLACE_SIZE :] for _, body in returned]
 
 
-def _explained_elastic(
-    ending: Mapping[str, Any], signed: Mapping[int, tuple[bytes, memoryview] | None]
-) -> FunctionFailed:
+def _explained_elastic(ending: Mapping[str, Any], signed: Mapping[int, Signed]) -> FunctionFailed:
     """The driver's sentence, with the last traceback; an exception caused by another rank counts last."""
     raised = []
-    for result in signed.values():
-        if result is not None and result[0] == payload.RAISED:
-            told = json.loads(bytes(result[1][payload.PLACE_SIZE :]))
-            raised.append((payload.unpacked_place(result[1])[1], told))
+    for kind, body in signed.values():
+        if kind == payload.RAISED:
+            told = json.loads(bytes(body[payload.PLACE_SIZE :]))
+            raised.append((payload.unpacked_place(body)[1], told))
     end = {"exit_code": ending["code"], "why": ending["message"]}
     if not raised:
         return errors.elastic_failed(**end)
@@ -327,15 +303,10 @@ def _explained_elastic(
     return errors.elastic_raised(**end, **{**told, "ranks": [rank]})
 
 
-def _explained(
-    ending: Mapping[str, Any], signed: Mapping[int, tuple[bytes, memoryview] | None]
-) -> FunctionFailed:
+def _explained(ending: Mapping[str, Any], signed: Mapping[int, Signed]) -> FunctionFailed:
     """The error about the first rank that raised, unless another rank was killed."""
-    raised = {
-        rank: json.loads(bytes(result[1]))
-        for rank, result in signed.items()
-        if result is not None and result[0] == payload.RAISED
-    }
+    bodies = {rank: body for rank, (kind, body) in signed.items() if kind == payload.RAISED}
+    raised = {rank: json.loads(bytes(body)) for rank, body in bodies.items()}
     end, culprit = {"exit_code": ending["code"]}, ending["culprit"]
     if not raised or (culprit is not None and culprit not in raised):
         return errors.rank_lost(**end, why=ending["message"], ranks=[] if culprit is None else [culprit])

@@ -13,8 +13,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from threading import Timer
 from typing import Any, NamedTuple
 
@@ -25,7 +24,7 @@ from horovod.runner.agents.places import BIND as BIND_VARIABLE
 from horovod.runner.errors import JobFailed
 from horovod.runner.job_hosts import job_hosts_of
 from horovod.runner.streams import say
-from horovod.tune.paired import Gain, gain_of
+from horovod.tune.paired import gain_of
 
 STEPS_VARIABLE = "HOROVOD_TUNE_LAUNCH_STEPS"
 _SAID = re.compile(r"horovod: a step takes ([\d.e+-]+) s, the median of \d+")  # of horovod.torch.autotune
@@ -71,7 +70,7 @@ def candidates(
     return found
 
 
-def tune(tried: Sequence[Candidate], measure: Measure, pairs: int = _PAIRS) -> tuple[dict[str, str], str]:
+def tune(tried: Sequence[Candidate], measure: Measure) -> tuple[dict[str, str], str]:
     """Return the variables that made steps faster, and a table.
 
     Each candidate is measured in pairs of jobs, without and with it. Winners stay for the next candidates,
@@ -85,7 +84,7 @@ def tune(tried: Sequence[Candidate], measure: Measure, pairs: int = _PAIRS) -> t
     for candidate in tried:
         measured: list[tuple[float, float]] = []
         try:
-            while len(measured) < pairs:
+            while len(measured) < _PAIRS:
                 without = measure(kept)
                 measured.append((without, measure({**kept, **candidate.variables})))
         except JobFailed as error:
@@ -98,7 +97,7 @@ def tune(tried: Sequence[Candidate], measure: Measure, pairs: int = _PAIRS) -> t
         is_better = gain.low > 1 and gain.ratio > _WORTH
         if is_better:
             kept |= candidate.variables
-        rows.append((candidate.name, _between(measured), _shown(gain), "kept" if is_better else "-"))
+        rows.append((candidate.name, _between(measured), str(gain), "kept" if is_better else "-"))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     table = [
         "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -109,10 +108,6 @@ def tune(tried: Sequence[Candidate], measure: Measure, pairs: int = _PAIRS) -> t
 def _between(measured: Sequence[tuple[float, float]]) -> str:
     without, with_it = (sum(pair[side] for pair in measured) / len(measured) for side in (0, 1))
     return f"{without:.4f} -> {with_it:.4f}"
-
-
-def _shown(gain: Gain) -> str:
-    return str(gain) if gain.pairs > 1 else f"{gain.ratio:.2f}x"
 
 
 def seconds_in(line: str) -> float | None:
@@ -150,7 +145,7 @@ def main(
     count, steps = 2 * _PAIRS * len(tried), NOT_COUNTED + jobs.steps
     say(f"--tune-launch runs {count} jobs of {steps} steps each, in turns without and with what it tries")
     try:
-        with jobs.ended_by_signals():
+        with processes.heeding(jobs.stop):
             kept, table = tune(tried, jobs.seconds)
     except _Stopped:
         say(f"stopped by {signal_name(jobs.stopped_by)}, all ranks were ended")
@@ -173,16 +168,7 @@ class _Jobs:
         self._running: subprocess.Popen[str] | None = None
         self._is_late = False
 
-    @contextmanager
-    def ended_by_signals(self) -> Iterator[None]:
-        before = {number: signal.signal(number, self._stop) for number in processes.ENDING}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _stop(self, number: int, _: object) -> None:
+    def stop(self, number: int, _: object) -> None:
         self.stopped_by = self.stopped_by or number
         self._tell_to_end()
 
@@ -212,16 +198,17 @@ class _Jobs:
         said: list[str] = []
         limit = Timer(time_limits.TUNE_JOB, self._end_late_one)
         limit.start()
+        assert job.stdout is not None
         try:
             self._refuse_when_stopped()  # the signal may have come before there was a job to end
-            assert job.stdout is not None
             for line in job.stdout:
                 said.append(line)
                 if (seconds := seconds_in(line)) is not None:
                     return seconds
         finally:
             limit.cancel()
-            _end(job)
+            job.stdout.close()
+            processes.end_child(job, time_limits.TUNE_JOB_END)  # its ranks end before the next ones start
             self._running = None
         self._refuse_when_stopped()
         raise self._complaint(variables, said[-_LAST_WORDS:])
@@ -242,15 +229,3 @@ class _Jobs:
             counted=self.steps,
             said=f"its last words:\n{''.join(words).rstrip()}" if words else none,
         )
-
-
-def _end(job: subprocess.Popen[str]) -> None:
-    """End the job and wait for it, so that its ranks are gone before the next ones start."""
-    job.terminate()
-    assert job.stdout is not None
-    job.stdout.close()
-    try:
-        job.wait(time_limits.TUNE_JOB_END)
-    except subprocess.TimeoutExpired:
-        job.kill()
-        job.wait()

@@ -52,19 +52,14 @@ def meaning(name: str) -> str:
     return "There is one rank: nothing is sent." if name == "alone" else native.allreduce_patterns()[name]
 
 
-def assumed_links() -> Links:
-    """The core's assumptions without measurement."""
-    return links_of(native.LinkCosts(), is_measured=False)
-
-
 def links_of(costs: native.LinkCosts, is_measured: bool) -> Links:
     figures = (costs.memory_latency, costs.memory_byte, costs.network_latency, costs.network_byte)
     return Links(*figures, is_measured)
 
 
 def one_host(count: int) -> Ranks:
-    """`count` ranks of one host that share its memory, with assumed figures."""
-    return Ranks((0,) * count, count > 1, False, assumed_links())
+    """`count` ranks of one host that share its memory, with the core's assumptions of its links."""
+    return Ranks((0,) * count, count > 1, False, links_of(native.LinkCosts(), is_measured=False))
 
 
 def _route(ranks: Ranks, size: int, compression: str) -> Route:

@@ -69,12 +69,13 @@ def shown(stored: Stored) -> str:
     size = ": {:,} parameters in {:,} tensors".format(*counts) if all(type(n) is int for n in counts) else ""
     gain = gain_in(figures)
     gained = f"{gain[0]:.2f}x ({gain[1]:.2f} to {gain[2]:.2f})" if gain is not None else "nothing was faster"
-    ranks = re.sub(r"^(\d+) on (\d+) ", r"\1 on \2 host(s) ", key.world)
+    ranks = re.sub(r"^(\d+) on (\d+) ", r"\1 on \2 host(s) ", key.world).replace("_", " ")
     launched = re.match(r"\d+", key.world)
+    versions = re.sub(r" \([0-9a-f]{16}\)", "", key.versions)  # without the digest of the core
     return "\n".join(
         [
             f"{key.model_name}{size}; {key.face}",
-            f"  found {when(figures)}, for ranks: {ranks}; {key.machine}; {key.versions}",
+            f"  found {when(figures)}, for ranks: {ranks}; {key.machine}; horovod {versions}",
             *(f"  {name}={text}{_in_units(name, text)}" for name, text in stored.settings.items()),
             f"  gain: {gained}",
             f"  to use it: horovodrun -np {launched[0] if launched else 'N'} --autotune python ...",

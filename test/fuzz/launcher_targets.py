@@ -12,6 +12,7 @@ import json
 import os
 import pickle
 from collections.abc import Iterable
+from unittest.mock import MagicMock
 
 import scratch
 from campaign import Target
@@ -20,14 +21,13 @@ from horovod import _native
 from horovod.common.agent_messages import MessageParser, Place, object_in, packed
 from horovod.common.options import CORE, OPTIONS
 from horovod.runner import hosts, payload, run_function, settings
-from horovod.runner.agents import frames, preparation, reaching, records
+from horovod.runner.agents import frames, preparation, reaching
 from horovod.runner.agents.decisions import FixedJob
-from horovod.runner.agents.frames import Frame, FrameParser, Order
-from horovod.runner.agents.job import Job
+from horovod.runner.agents.frames import Frame, FrameParser, Order, Splitter
+from horovod.runner.agents.job import Job, Told
 from horovod.runner.agents.outcome import Outcome
 from horovod.runner.agents.output import RankOutput
 from horovod.runner.agents.places import places_of
-from horovod.runner.agents.records import RecordParser
 from horovod.runner.errors import LaunchError
 
 RANKS = 4
@@ -49,25 +49,25 @@ _REPORTS = (
 
 
 def _records() -> Iterable[bytes]:
-    one, report = frames.frame, records.REPORT
+    one, report = frames.frame, frames.REPORT
     yield b"".join(one(report, text.encode()) for text in _REPORTS[:4])
-    yield one(records.OUTPUT, b"a line\nhalf a line") + one(records.ERROR, b"50 %\r100 %\r\n")
-    yield one(records.VALUE, bytes(range(256)) * 3) + one(report, _REPORTS[4].encode()) + one(report, b"")
+    yield one(frames.OUTPUT, b"a line\nhalf a line") + one(frames.ERROR, b"50 %\r100 %\r\n")
+    yield one(frames.VALUE, bytes(range(256)) * 3) + one(report, _REPORTS[4].encode()) + one(report, b"")
 
 
 def read_records(data: bytes) -> None:
     """Read records as the driver does, in pieces of any size: each equals the record that was sent."""
     chunk = 1 + hashlib.sha256(data).digest()[0] * 5
-    parser, outcome = RecordParser(), Outcome(RANKS)
+    parser, outcome = Splitter(frames.RECORDS), Outcome(RANKS)
     output = RankOutput(RANKS, io.BytesIO(), io.BytesIO())
     again = b""
     for begin in range(0, len(data), chunk):
         for each in parser.feed(data[begin : begin + chunk]):
             again += frames.frame(each.kind, each.body)
-            if each.kind == records.REPORT:
+            if each.kind == frames.REPORT:
                 with contextlib.suppress(ValueError):
                     outcome.take(1, each.body.decode(errors="replace"))
-            elif each.kind != records.VALUE:
+            elif each.kind != frames.VALUE:
                 output.write(1, each.kind, each.body)
     output.finish()
     assert data.startswith(again), "bytes were lost"
@@ -101,7 +101,7 @@ def _of_agents() -> Iterable[bytes]:
         + message(1, id=3, do="delete", key="k")
         + message(1, do="lost", generation=1, rank=0, reason="no answer")
     )
-    output = frames.numbered(frames.OUTPUT, 1, frames.frame(records.OUTPUT, b"a line\n"))
+    output = frames.numbered(frames.WROTE, 1, frames.frame(frames.OUTPUT, b"a line\n"))
     yield (
         begin
         + frames.frame(frames.BEAT)
@@ -113,13 +113,15 @@ def _of_agents() -> Iterable[bytes]:
 
 def read_frames_of_agent(data: bytes) -> None:
     """Read frames as the driver does; the job continues whatever a worker requests."""
-    job, parser = Job(FixedJob([("a", 2)]), ["true"]), FrameParser(from_agent=True)
-    job.begin()
+    told, parser = Told(["true"], b"", b""), FrameParser(from_agent=True)
+    connections = MagicMock()
+    connections.hello.return_value = None
+    job = Job(FixedJob([("a", 2)]), told, connections, MagicMock(), MagicMock())
+    job.begin(0.0)
     chunk = 1 + hashlib.sha256(data).digest()[0] * 5
     for begin in range(0, len(data), chunk):
         for frame in parser.feed(data[begin : begin + chunk]):
             job.heard("a", frame, 1.0)
-            job.taken()
 
 
 def _of_drivers() -> Iterable[bytes]:

@@ -2,7 +2,7 @@
 
     horovodrun (`by_agents`)
       driver                 connects to agents, and carries out the job's decisions
-        `job`                events to effects; `decisions`, `elastic`, `restart_job` decide
+        `job`                events to orders; `decisions`, `elastic`, `restart_job` decide
         `supervision`        when to end the job; `outcome` finds the rank to blame
         `output`             shows the ranks' output, on a separate thread
       agent                  one on each host, a child of horovodrun or of ssh

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 if __name__ == "__main__":
@@ -26,9 +27,9 @@ from horovod.common import time_limits
 from horovod.common.agent_messages import VARIABLE, MessageParser
 from horovod.common.host_memory import VARIABLE as COMMITS_VARIABLE
 from horovod.common.host_memory import KeptFolder
-from horovod.runner.agents import frames, link
+from horovod.runner.agents import frames
 from horovod.runner.agents.frames import Frame, FrameParser, Order
-from horovod.runner.agents.streams import Outbox, Wake, read, ready, spawn
+from horovod.runner.agents.streams import Outbox, Wake, Wanted, is_cut, read, serve, spawn
 from horovod.runner.agents.warm import WarmServer, can_be_warm
 from horovod.runner.processes import adopt_orphans, children, end_descendants, ended_children, send
 
@@ -136,56 +137,44 @@ class Agent:
     def _follow(self) -> int:
         while not (self._is_ending and not self._workers):
             self._target.flush()
-            for descriptor in ready(self._wanted(), self._seconds()):
-                self._go_on(descriptor)
+            serve(self._wanted(), self._seconds())
             self._look_at_workers()
             self._beat()
         until = time.monotonic() + time_limits.LAST_WORDS
         while self._target.size and time.monotonic() < until:
-            ready({self._target.descriptor: select.POLLOUT}, 0.1)
-            self._target.flush()
+            serve({self._target.descriptor: (select.POLLOUT, self._target.flush)}, 0.1)
         return 0
 
     def _seconds(self) -> float:
         in_haste = self._is_ending or self._has_orphans or any(w.kill_at for w in self._workers.values())
         return 0.05 if in_haste else max(0.0, self._beat_at - time.monotonic())
 
-    def _wanted(self) -> dict[int, int]:
-        wanted = {self._wake.descriptor: select.POLLIN}
+    def _wanted(self) -> Wanted:
+        wanted: Wanted = {self._wake.descriptor: (select.POLLIN, self._heed_signals)}
         if self._server is not None:
-            wanted[self._server.descriptor] = select.POLLIN
+            wanted[self._server.descriptor] = select.POLLIN, self._look_at_server
         if self._has_driver:
-            wanted[self._source] = select.POLLIN
+            wanted[self._source] = select.POLLIN, self._read_frames
         if self._target.size:
-            wanted[self._target.descriptor] = select.POLLOUT
-        for worker in self._workers.values():
+            wanted[self._target.descriptor] = select.POLLOUT, self._target.flush
+        for number, worker in self._workers.items():
             if self._may_read_output() and not worker.is_drained:
-                wanted[worker.output] = select.POLLIN
+                wanted[worker.output] = select.POLLIN, partial(self._read_output, number, worker)
             if worker.input is not None and worker.input.size:
-                wanted[worker.input.descriptor] = select.POLLOUT
+                act = partial(self._give_input, number, worker, worker.input)
+                wanted[worker.input.descriptor] = select.POLLOUT, act
             may_ask = self._target.size < _MOST_WAITING
             events = (select.POLLIN if may_ask else 0) | (select.POLLOUT if worker.channel.size else 0)
-            wanted[worker.channel.descriptor] = events
+            wanted[worker.channel.descriptor] = events, partial(self._relay, number, worker)
         return wanted
 
     def _may_read_output(self) -> bool:
         """Output that cannot be sent is read and dropped, so that workers can end."""
         return self._credit > 0 or self._target.is_broken or not self._has_driver
 
-    def _go_on(self, descriptor: int) -> None:
-        if descriptor == self._wake.descriptor:
-            for number in self._wake.told():
-                self._end(number)
-        elif descriptor == self._source:
-            self._read_frames()
-        for number, worker in self._workers.items():
-            if descriptor == worker.output:
-                self._read_output(number, worker)
-            elif descriptor == worker.channel.descriptor:
-                self._relay(number, worker)
-            elif worker.input is not None and descriptor == worker.input.descriptor:
-                worker.input.flush()
-                self._tell_of_input(number, worker)
+    def _heed_signals(self) -> None:
+        for number in self._wake.told():
+            self._end(number)
 
     def _read_frames(self) -> None:
         data = read(self._source)
@@ -266,15 +255,14 @@ class Agent:
         elif worker.input is not None:
             worker.input.put(data)
             if data:
-                worker.input.flush()
-                self._tell_of_input(number, worker)
+                self._give_input(number, worker, worker.input)
             else:
                 worker.input.end()
 
-    def _tell_of_input(self, number: int, worker: _Worker) -> None:
+    def _give_input(self, number: int, worker: _Worker, source: Outbox) -> None:
         """Report how much of a worker's standard input is in its pipe, or that it reads no more."""
-        assert worker.input is not None
-        taken = -1 if worker.input.is_broken else worker.input.written
+        source.flush()
+        taken = -1 if source.is_broken else source.written
         if taken != worker.input_taken >= 0:
             worker.input_taken = taken
             self._target.put(frames.record(frames.TOOK, {"worker": number, "taken": taken}))
@@ -348,12 +336,11 @@ class Agent:
         if data:
             self._credit -= len(data)
             if self._has_driver:
-                self._target.put(frames.numbered(frames.OUTPUT, number, data))
+                self._target.put(frames.numbered(frames.WROTE, number, data))
         elif data == b"" or worker.status is not None:
             worker.is_drained = True
 
     def _relay(self, number: int, worker: _Worker) -> None:
-        """Relay answers to a worker, and its requests."""
         worker.channel.flush()
         if worker.channel.descriptor < 0 or self._target.size >= _MOST_WAITING:
             return
@@ -412,7 +399,7 @@ class Agent:
         self._beat_at = now + time_limits.AGENT_BEAT
         if self._target.size < _PART:
             self._target.put(frames.frame(frames.BEAT))
-        if self._target.is_broken or (self._by_ssh and link.is_cut()):
+        if self._target.is_broken or (self._by_ssh and is_cut(os.environ.get("SSH_CONNECTION", ""))):
             self._end(signal.SIGTERM)
 
 

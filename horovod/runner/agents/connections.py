@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from horovod.common import time_limits
 from horovod.runner import errors
@@ -15,7 +16,7 @@ from horovod.runner.agents import frames
 from horovod.runner.agents.frames import Frame, FrameParser
 from horovod.runner.agents.outcome import signal_name
 from horovod.runner.agents.reaching import Ways, explained
-from horovod.runner.agents.streams import Outbox, read, start
+from horovod.runner.agents.streams import Outbox, Wanted, read, start
 from horovod.runner.processes import ended_children, send
 
 
@@ -47,6 +48,7 @@ class Connection:
         self.outbox.close()
         for descriptor in (self.frames, self.words):
             os.close(descriptor)
+        self.frames = self.words = -1  # reading them finds no data
 
     def end(self, host: str) -> tuple[str, int]:
         """Return why the host cannot take part, and how many tries that is worth."""
@@ -69,11 +71,11 @@ class Events:
 
     heard: Callable[[str, Frame], None]
     said: Callable[[bytes], None]
-    lost: Callable[[str, str], None]
+    lost: Callable[[str, str], object]
 
 
 class Connections:
-    """By host. Call `go_on` for descriptors that are ready, and `look_for_ends` several times a second."""
+    """By host. Call `look_for_ends` several times a second."""
 
     def __init__(self, ways: Ways) -> None:
         self.ways = ways
@@ -85,8 +87,10 @@ class Connections:
     def __contains__(self, host: str) -> bool:
         return host in self._open or host in self._again
 
-    def get(self, host: str) -> Connection | None:
-        return self._open.get(host)
+    def hello(self, host: str) -> Frame | None:
+        """Return the HELLO of a connected agent, if it has sent that."""
+        connection = self._open.get(host)
+        return None if connection is None else connection.hello
 
     def begin(self, host: str, tries: int = 1) -> None:
         self._open[host] = connection = Connection(self.ways, host, tries)
@@ -135,25 +139,18 @@ class Connections:
                 send(connection.pid, signal.SIGKILL)
             connection.close()
 
-    def wanted(self) -> dict[int, int]:
-        """Return the descriptors to poll, and for which events."""
-        wanted = {}
-        for connection in self._open.values():
+    def wanted(self, events: Events) -> Wanted:
+        wanted: Wanted = {}
+        for host, connection in self._open.items():
             if connection.ended_at is None:
-                wanted[connection.frames] = select.POLLIN
-            wanted[connection.words] = select.POLLIN
+                wanted[connection.frames] = (
+                    select.POLLIN,
+                    partial(self._read_frames, host, connection, events),
+                )
+            wanted[connection.words] = select.POLLIN, partial(self._read_words, connection, events)
             if connection.outbox.size:
-                wanted[connection.outbox.descriptor] = select.POLLOUT
+                wanted[connection.outbox.descriptor] = select.POLLOUT, connection.outbox.flush
         return wanted
-
-    def go_on(self, descriptor: int, events: Events) -> None:
-        for host, connection in list(self._open.items()):
-            if descriptor == connection.frames:
-                self._read_frames(host, connection, events)
-            elif descriptor == connection.words:
-                self._read_words(connection, events)
-            elif descriptor == connection.outbox.descriptor:
-                connection.outbox.flush()
 
     def _read_frames(self, host: str, connection: Connection, events: Events) -> bool:
         """Return whether there was data."""
@@ -182,7 +179,6 @@ class Connections:
             connection.held_back = b""
 
     def _read_words(self, connection: Connection, events: Events) -> None:
-        """Read lines of ssh, or of an agent's errors."""
         if data := read(connection.words):
             lines, newline, connection.unfinished = (connection.unfinished + data).rpartition(b"\n")
             if not newline:

@@ -81,8 +81,6 @@ class EndJob:
 
 @dataclass(frozen=True)
 class Say:
-    """A sentence for the log."""
-
     text: str
 
 
@@ -96,7 +94,6 @@ class Decisions(ABC):
         return self.tick()
 
     def worker_started(self, worker: int) -> list[Action]:
-        """The worker's process has started."""
         return []
 
     @abstractmethod
@@ -126,7 +123,6 @@ class Decisions(ABC):
         """The host's agent and all its workers are gone."""
 
     def hosts_found(self, hosts: Mapping[str, int]) -> list[Action]:
-        """The present hosts with their slots."""
         return []
 
     def tick(self) -> list[Action]:

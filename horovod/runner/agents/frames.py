@@ -1,4 +1,6 @@
-"""The frames between a job's driver and its agents, over an agent's standard input and output.
+"""The frames between a job's driver and its agents, and the records of a rank's wrapper.
+
+Frames travel over an agent's standard input and output.
 
     frame := length:4 bytes, big-endian   kind:1 byte   body: `length` bytes, MOST_BYTES at most
     worker := number:4 bytes, big-endian
@@ -21,7 +23,17 @@ and "D" come before the first "S".
 An agent sends WINDOW bytes of output ("O"), then as many as the driver reports shown ("C"). This
 back-pressure limits buffers if the reader is slow, and other frames never wait behind output.
 
-Standard library only and few imports, as `agent`.
+A wrapper writes records to its standard output: frames of these kinds, whose body is output or a report.
+
+    kind   := "O" (standard output) | "E" (standard error) | "R" (report) | "V" (value: see `function_rank`)
+    report := "started" host pid | "ended" code told | "killed" signal told | "refused" code reason...
+            | "note" note | "busy" | "stopped" signal | "continued"
+
+`told` is 1 if this rank was asked to end (SIGTERM and the like) before it ended: then it is not the culprit.
+`note`: written by the rank itself, see `horovod.common.notes`. `stopped`: by SIGSTOP or the like. `busy`: a
+rank that has left the job uses the processor.
+
+Standard library only and few imports, as `agent` and `wrapper`.
 """
 
 from __future__ import annotations
@@ -38,10 +50,11 @@ HERE, BY_SSH, FACTS = "here", "ssh", "facts"
 MOST_BYTES = 8 << 20  # environments usually have at most 2 MiB, and messages no more
 WINDOW = 1 << 18
 QUESTION, ENVIRONMENT, PAYLOAD, START, STOP, INPUT, CREDIT = b"Q", b"E", b"D", b"S", b"T", b"I", b"C"
-HELLO, ANSWER, STARTED, ENDED, BEAT, TOOK, OUTPUT = b"H", b"A", b"P", b"X", b"B", b"K", b"O"
+HELLO, ANSWER, STARTED, ENDED, BEAT, TOOK, WROTE = b"H", b"A", b"P", b"X", b"B", b"K", b"O"
 MESSAGE = b"M"
 _FROM_DRIVER = (QUESTION, ENVIRONMENT, PAYLOAD, START, STOP, INPUT, CREDIT, MESSAGE)
-_FROM_AGENT = (HELLO, ANSWER, STARTED, ENDED, BEAT, TOOK, OUTPUT, MESSAGE)
+_FROM_AGENT = (HELLO, ANSWER, STARTED, ENDED, BEAT, TOOK, WROTE, MESSAGE)
+RECORDS = OUTPUT, ERROR, REPORT, VALUE = b"O", b"E", b"R", b"V"
 _HEADER, _NUMBER = 5, 4
 
 

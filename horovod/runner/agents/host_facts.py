@@ -20,18 +20,16 @@ _LOWEST_PORT, _PORTS_TRIED = 10_000, 100
 _AT_ONCE = 16  # connections at a time
 
 
-def addresses() -> list[tuple[str, str, int]]:
-    """Return (interface, address/prefix, Mbit/s or 0) of every IPv4 address of this host."""
-    return [(name, str(at), speed) for name, at, speed in networks.addresses() if at.version == 4]
+def describe() -> dict[str, Any]:
+    """Return the host's facts.
 
-
-def describe(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """Return the host's facts. `from` and `at`: both ends of the ssh connection that started this process; ""
-    if none did.
+    `addresses`: (interface, IPv4 address/prefix, Mbit/s or 0). `from` and `at`: both ends of the ssh
+    connection that started this process; "" if none did.
     """
-    words = environment.get("SSH_CONNECTION", "").split()
+    words = os.environ.get("SSH_CONNECTION", "").split()
     ends = {"from": words[0], "at": words[2]} if len(words) == 4 else {"from": "", "at": ""}
-    return {"addresses": addresses(), "software": software.installed(), "fabric": has_fabric(), **ends}
+    addresses = [(name, str(at), speed) for name, at, speed in networks.addresses() if at.version == 4]
+    return {"addresses": addresses, "software": software.installed(), "fabric": has_fabric(), **ends}
 
 
 def has_fabric() -> bool:

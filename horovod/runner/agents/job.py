@@ -1,6 +1,7 @@
-"""A job as its driver sees it: events in, effects out. It does no I/O; callers pass the time.
+"""A job as its driver sees it: it answers events by calls of the connections, the writer and the supervision.
 
-It validates the messages of agents and workers: agents run on other hosts, and workers are user programs.
+It does no I/O itself; callers pass the time. It validates the messages of agents and workers: agents run on
+other hosts, and workers are user programs.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from horovod.common import time_limits
 from horovod.common.agent_messages import Place, object_in, packed
 from horovod.runner import errors
 from horovod.runner.agents import frames
+from horovod.runner.agents.connections import Connections
 from horovod.runner.agents.decisions import (
     Action,
     Decisions,
@@ -27,84 +29,38 @@ from horovod.runner.agents.decisions import (
     Start,
     Stop,
 )
-from horovod.runner.agents.frames import Frame, Order
+from horovod.runner.agents.frames import Frame, Order, Splitter
 from horovod.runner.agents.outcome import End
+from horovod.runner.agents.output import Writer
 from horovod.runner.agents.places import WORKER, variables_of
-from horovod.runner.agents.records import RecordParser
+from horovod.runner.agents.supervision import Supervision
 
 _MOST_BYTES = 256 << 20  # of all keys and values
 _HIGHEST_STATUS = 0xFFFF
 _BROKEN = "a worker of this generation has ended; ask for the next one"
 
-
-@dataclass(frozen=True)
-class StartAgent:
-    """Start a host's agent. Frames for it may follow at once."""
-
-    host: str
-
-
-@dataclass(frozen=True)
-class ToAgent:
-    host: str
-    data: bytes
-
-
-@dataclass(frozen=True)
-class CloseAgent:
-    """Close an agent's input, so that it ends. `is_lost`: kill it, as it would not notice."""
-
-    host: str
-    is_lost: bool = False
-
-
-@dataclass(frozen=True)
-class Wrote:
-    """Records of a worker. Its host may send `size` bytes more when they have been shown."""
-
-    worker: int
-    records: Sequence[Frame]
-    host: str
-    size: int
-
-
-@dataclass(frozen=True)
-class Report:
-    """A report that a worker's wrapper would send if it could: "lost HOST", "unreported SIGNAL"."""
-
-    worker: int
-    text: str
-
-
-@dataclass(frozen=True)
-class Label:
-    """The label of an elastic job's worker, before its first output; "" when the worker is gone."""
-
-    worker: int
-    text: str
-
-
-@dataclass(frozen=True)
-class Took:
-    """Bytes of the job's standard input that rank 0's pipe has taken; -1: rank 0 reads no more."""
-
-    taken: int
-
-
-@dataclass(frozen=True)
-class Over:
-    """Why an elastic job ends, "" for success."""
-
-    message: str
-
-
-@dataclass(frozen=True)
-class Finish:
-    code: int
-
-
-Effect = StartAgent | ToAgent | CloseAgent | Wrote | Report | Label | Took | Say | Over | Finish
 MoreVariables = Callable[[str, Place], Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class Told:
+    """The data from which agents start ranks.
+
+    Attributes:
+        command: of each worker.
+        here: the variables of ranks on this machine.
+        elsewhere: the variables of ranks on other hosts, which add their own.
+        function: a payload, b"" for none.
+        refusal: returns why a host with these facts cannot take part; "" if it can.
+        more: host and place -> variables of a worker apart from its place.
+    """
+
+    command: Sequence[str]
+    here: bytes
+    elsewhere: bytes
+    function: bytes = b""
+    refusal: Callable[[Mapping[str, Any]], str] = lambda facts: ""
+    more: MoreVariables = lambda host, place: {}
 
 
 Waiter = TypeVar("Waiter")
@@ -120,7 +76,6 @@ class KeyValueStore(Generic[Waiter]):
         self._waiting: dict[str, list[Waiter]] = {}
 
     def set(self, key: str, value: str) -> list[Waiter]:
-        """Set a value, and return the waiters for it."""
         more = len(key) + len(value) - self._size(key)
         if self._bytes + more > self._most_bytes:
             raise errors.store_full(key=key, bytes=self._bytes)
@@ -155,30 +110,25 @@ class KeyValueStore(Generic[Waiter]):
         return len(key) + len(self._values[key]) if key in self._values else 0
 
 
+@dataclass
 class _Agent:
-    def __init__(self, host: str) -> None:
-        self.name = host  # or the name that the host reports
-        self.heard: float | None = None  # time of its last frame
-        self.is_closed = False
+    name: str  # of its host, as the host reports it
+    heard: float | None = None  # time of its last frame
+    is_closed: bool = False
 
 
+@dataclass
 class _Worker:
-    """`place`: at its start."""
-
-    def __init__(self, host: str, place: Place) -> None:
-        self.host = host
-        self.place = place
-        self.records = RecordParser()
-        self.published: Place | None = None
-        self.asked: tuple[Any, int] | None = None  # the request, and after which generation
-        self.is_told = False
-        self.has_raised = False  # an exception that its script did not catch
+    host: str
+    records: Splitter = field(default_factory=lambda: Splitter(frames.RECORDS))
+    published: Place | None = None
+    asked: tuple[Any, int] | None = None  # the request, and after which generation
+    is_told: bool = False
+    has_raised: bool = False  # an exception that its script did not catch
 
 
 class Job:
-    """A job; effects accumulate until `taken` returns them.
-
-    `command`: of each worker; `more`: host and place -> variables of a worker apart from its place.
+    """A job. `exit_code` is set when it is over, before a rank is blamed.
 
     In a fixed job a worker's number is its rank. In an elastic one (`is_elastic`) its output has a unique
     label: the rank of its start, with `.2` for the second worker that began as this rank.
@@ -187,15 +137,16 @@ class Job:
     def __init__(
         self,
         decisions: Decisions,
-        command: Sequence[str],
+        told: Told,
+        connections: Connections,
+        supervision: Supervision,
+        writer: Writer,
         is_elastic: bool = False,
-        more: MoreVariables = lambda host, place: {},
     ) -> None:
-        self.decisions = decisions
-        self.command = list(command)
-        self.is_elastic = is_elastic
-        self.effects: list[Effect] = []
-        self._more = more
+        self.exit_code: int | None = None
+        self.input_taken = 0  # bytes of the job's standard input in rank 0's pipe; -1: it reads no more
+        self._decisions, self._told, self._is_elastic = decisions, told, is_elastic
+        self._connections, self._supervision, self._writer = connections, supervision, writer
         self._agents: dict[str, _Agent] = {}
         self._workers: dict[int, _Worker] = {}
         self._store: KeyValueStore[tuple[int, Any]] = KeyValueStore()
@@ -204,29 +155,24 @@ class Job:
         self._starts: Counter[int] = Counter()  # workers that began as a rank
         self._code: int | None = None  # set when the job is being ended
         self._give_up_at: float | None = None
-        self._ticked: float | None = None
-        self._is_finished = False
+        self._ticked = 0.0
         self._generation = 0  # the last one that was published
         self._broken = 0  # the last generation that lost a worker
 
-    def taken(self) -> list[Effect]:
-        effects, self.effects = self.effects, []
-        return effects
+    def begin(self, now: float) -> None:
+        self._ticked = now
+        self._run(self._decisions.begin())
 
-    def begin(self) -> None:
-        self._run(self.decisions.begin())
+    def input_host(self) -> str | None:
+        """Return the host of the worker that reads the job's standard input; None if none does."""
+        worker = self._workers.get(-1 if self._input_worker is None else self._input_worker)
+        return None if worker is None else worker.host
 
-    def takes_input(self) -> bool:
-        """Whether the worker that reads the job's standard input runs."""
-        return self._input_worker in self._workers
-
-    def take_input(self, data: bytes) -> str | None:
-        """Send input to the worker that reads it, b"" for the end; return its host, None for none."""
-        if self._input_worker is None or (worker := self._workers.get(self._input_worker)) is None:
-            return None
-        self._input_left = bool(data)
-        self._tell(worker.host, frames.numbered(frames.INPUT, self._input_worker, data))
-        return worker.host
+    def take_input(self, data: bytes) -> None:
+        """Send input to the worker that reads it, b"" for the end."""
+        if (host := self.input_host()) is not None and self._input_worker is not None:
+            self._input_left = bool(data)
+            self._connections.put(host, frames.numbered(frames.INPUT, self._input_worker, data))
 
     def signalled(self, number: int, now: float) -> None:
         """A signal asks this process to end: workers get it too, once, and have JOB_END seconds to end."""
@@ -239,20 +185,24 @@ class Job:
         agent = self._agents.get(host)
         if agent is None:
             return
-        agent.heard = now
+        is_new, agent.heard = agent.heard is None, now
         if frame.kind == frames.HELLO:
-            agent.name = frame.record(host=str)["host"]
-        elif frame.kind == frames.OUTPUT:
-            number, data = frame.numbered()
-            written = self._known(host, number).records.feed(data)
-            self.effects.append(Wrote(number, written, host, len(data)))
+            facts = frame.record(host=str)
+            if is_new and (refusal := self._told.refusal(facts)):
+                self._connections.drop(host)
+                self.lose(host, refusal)
+            else:
+                agent.name = facts["host"]
+        elif frame.kind == frames.WROTE:
+            self._take_output(host, *frame.numbered())
         elif frame.kind == frames.TOOK:
             found = frame.record(worker=int, taken=int)
             if found["worker"] == self._input_worker:
-                self.effects.append(Took(found["taken"]))
+                self.input_taken = found["taken"]
         elif frame.kind == frames.STARTED:
-            self._known(host, frame.record(worker=int)["worker"])
-            self._run(self.decisions.worker_started(frame.record(worker=int)["worker"]))
+            number = frame.record(worker=int)["worker"]
+            self._known(host, number)
+            self._run(self._decisions.worker_started(number))
         elif frame.kind == frames.MESSAGE:
             number, text = frame.numbered()
             self._take_message(number, self._known(host, number), text)
@@ -262,6 +212,20 @@ class Job:
             if not 0 <= found["status"] <= _HIGHEST_STATUS:
                 raise ValueError(f"no process ends with status {found['status']}")
             self._take_end(found["worker"], os.waitstatus_to_exitcode(found["status"]))
+
+    def _take_output(self, host: str, number: int, data: bytes) -> None:
+        """Handle reports at once, and queue output to be shown: then its host may send as many bytes more."""
+        shown = []
+        for record in self._known(host, number).records.feed(data):
+            if record.kind == frames.REPORT:
+                self._supervision.take(number, record.body.decode(errors="replace"))
+            elif record.kind == frames.VALUE:
+                self._supervision.take_value(number, record.body)
+            else:
+                shown.append(record)
+        if shown:
+            self._supervision.take_work(number)
+        self._writer.show(number, shown, host, len(data))
 
     def lose(self, host: str, reason: str) -> None:
         """A host's agent is gone or silent."""
@@ -273,26 +237,26 @@ class Job:
         for number in lost:
             del self._workers[number]
         if lost and not agent.is_closed:
-            self.effects.append(Report(min(lost), f"lost {agent.name}"))
+            self._supervision.take(min(lost), f"lost {agent.name}")
         self._store.forget(lambda waiter: waiter[0] in lost)
         for number, worker in lost.items():
             self._take_leave(number, worker, True)
         is_news = self._code is None and not agent.is_closed
-        self._run(self.decisions.host_lost(host, reason) if is_news else [])
+        self._run(self._decisions.host_lost(host, reason) if is_news else [])
 
     def hosts_found(self, hosts: Mapping[str, int]) -> None:
-        self._run(self.decisions.hosts_found(hosts) if self._code is None else [])
+        self._run(self._decisions.hosts_found(hosts) if self._code is None else [])
 
     def tick(self, now: float) -> None:
-        if self._ticked is not None and now - self._ticked > time_limits.LONGEST_ROUND:
+        if now - self._ticked > time_limits.LONGEST_ROUND:
             for agent in self._agents.values():
                 agent.heard = agent.heard and now
         self._ticked = now
         for host, agent in list(self._agents.items()):
             if agent.heard is not None and now - agent.heard > time_limits.HOST_SILENCE:
-                self.effects.append(CloseAgent(host, is_lost=True))
+                self._connections.drop(host)  # it would not notice a closed input
                 self.lose(host, f"it gave no sign of life for {time_limits.HOST_SILENCE:g} s")
-        self._run(self.decisions.tick() if self._code is None else [])
+        self._run(self._decisions.tick() if self._code is None else [])
         if all(agent.is_closed for agent in self._agents.values()) and self._agents:
             until = now + time_limits.AGENTS_END
             self._give_up_at = min(self._give_up_at or until, until)
@@ -301,13 +265,13 @@ class Job:
 
     def _run(self, actions: list[Action]) -> None:
         for action in actions:
+            if isinstance(action, Stop | Publish) and action.why:
+                self._writer.say(action.why)
             if isinstance(action, Start):
                 self._start(action)
             elif isinstance(action, Stop):
-                self.say(action.why)
                 self._stop(action.worker, signal.SIGTERM)
             elif isinstance(action, Publish):
-                self.say(action.why)
                 self._publish(action)
             elif isinstance(action, Leave):
                 self._refuse(action.worker, action.reason)
@@ -316,9 +280,9 @@ class Job:
                 for number in action.workers:
                     self._answer(number, event)
             elif isinstance(action, Say):
-                self.say(action.text)
+                self._writer.say(action.text)
             elif isinstance(action, EndJob):
-                self.effects.append(Over(action.message))
+                self._supervision.end_elastic(action.message)
                 self._end(action.code, signal.SIGTERM)
         if self._code is not None and not self._workers:
             self._close_all()
@@ -327,26 +291,39 @@ class Job:
         if self._code is not None:
             return
         if action.host not in self._agents:
-            self._agents[action.host] = _Agent(action.host)
-            self.effects.append(StartAgent(action.host))
+            self._start_agent(action.host)
         has_input = self._input_worker is None and action.place.rank == 0
         if has_input:
             self._input_worker = action.worker
-        self._workers[action.worker] = _Worker(action.host, action.place)
-        variables = {**self._more(action.host, action.place), **variables_of(action.place, action.host)}
-        if self.is_elastic:
+        self._workers[action.worker] = _Worker(action.host)
+        variables = {**self._told.more(action.host, action.place), **variables_of(action.place, action.host)}
+        if self._is_elastic:
             variables[WORKER] = str(action.worker)
             self._starts[rank := action.place.rank] += 1
             times = self._starts[rank]
-            self.effects.append(Label(action.worker, f"{rank}.{times}" if times > 1 else str(rank)))
-        self._tell(action.host, Order(action.worker, self.command, variables, has_input).frame())
+            self._writer.label(action.worker, f"{rank}.{times}" if times > 1 else str(rank))
+        order = Order(action.worker, self._told.command, variables, has_input)
+        self._connections.put(action.host, order.frame())
+
+    def _start_agent(self, host: str) -> None:
+        """Start an agent, unless the driver has met it, and send its first frames."""
+        agent = self._agents[host] = _Agent(host)
+        if (hello := self._connections.hello(host)) is not None:
+            agent.name, agent.heard = hello.record(host=str)["host"], self._ticked
+        if host not in self._connections:
+            self._connections.begin(host)
+        here = self._connections.ways.is_here(host)
+        first = frames.frame(frames.ENVIRONMENT, self._told.here if here else self._told.elsewhere)
+        if self._told.function:
+            first += frames.in_parts(frames.PAYLOAD, self._told.function)
+        self._connections.put(host, first)
 
     def _stop(self, number: int, signal_number: int) -> None:
         worker = self._workers.get(number)
         if worker is not None and not worker.is_told:
             worker.is_told = True
             told = {"worker": number, "signal": int(signal_number)}
-            self._tell(worker.host, frames.record(frames.STOP, told))
+            self._connections.put(worker.host, frames.record(frames.STOP, told))
 
     def _end(self, code: int, signal_number: int) -> None:
         self._code = code if self._code is None else self._code
@@ -359,30 +336,28 @@ class Job:
         for host, agent in self._agents.items():
             if not agent.is_closed:
                 agent.is_closed = True
-                self.effects.append(CloseAgent(host))
+                self._connections.end(host)
         if not self._agents:
             self._finish()
 
     def _finish(self) -> None:
-        if not self._is_finished:
-            self._is_finished = True
-            self.effects.append(Finish(self._code or 0))
+        self.exit_code = self._code or 0
 
     def _take_end(self, number: int, code: int) -> None:
         worker = self._workers.pop(number)
         self._store.forget(lambda waiter: waiter[0] == number)
         if code < 0 and not worker.is_told:
-            self.effects.append(Report(number, f"unreported {-code}"))
+            self._supervision.take(number, f"unreported {-code}")
         self._take_leave(number, worker, code != 0)
         end = End(max(code, 0), max(-code, 0), raised=worker.has_raised)
-        self._run(self.decisions.worker_ended(number, end) if self._code is None else [])
+        self._run(self._decisions.worker_ended(number, end) if self._code is None else [])
 
     def _take_leave(self, number: int, worker: _Worker, has_failed: bool) -> None:
-        """Handle a worker that is gone, and whose output is complete."""
-        if self.is_elastic:
-            self.effects.append(Label(number, ""))
+        if self._is_elastic:
+            self._writer.label(number, "")
             if number == self._input_worker and self._input_left and has_failed and self._code is None:
-                self.say("nobody reads the rest of standard input: the first rank 0 had it, which is lost")
+                lost = "the first rank 0 had it, which is lost"
+                self._writer.say(f"nobody reads the rest of standard input: {lost}")
         self._break(worker)
 
     def _break(self, gone: _Worker) -> None:
@@ -428,20 +403,20 @@ class Job:
             self._answer(number, {"id": request, "ok": self._store.delete(_text(message, "key"))})
         elif does == "assign":
             worker.asked = (request, int(message["after"]))
-            self._run(self.decisions.worker_asks(number, worker.asked[1]))
+            self._run(self._decisions.worker_asks(number, worker.asked[1]))
             if worker.published is not None:
                 self._assign(number, worker, worker.published)
         elif does == "raised":
             worker.has_raised = True
-            self._run(self.decisions.worker_raised(number))
+            self._run(self._decisions.worker_raised(number))
         elif does == "leaves":
             why = " ".join(_text(message, "why").split())[:300]
             said = (why, int(message["commits"]), bool(message["lost"]))
-            self._run(self.decisions.worker_leaves(number, *said))
+            self._run(self._decisions.worker_leaves(number, *said))
         elif does == "lost":
             reason = " ".join(_text(message, "reason").split())[:300]
             accused = (int(message["generation"]), int(message["rank"]), reason)
-            self._run(self.decisions.worker_accused(number, *accused))
+            self._run(self._decisions.worker_accused(number, *accused))
         else:
             raise ValueError(f"a worker cannot ask to {does!r:.40}")
 
@@ -471,7 +446,7 @@ class Job:
 
     def _answer(self, number: int, message: Mapping[str, Any]) -> None:
         if (worker := self._workers.get(number)) is not None:
-            self._tell(worker.host, frames.numbered(frames.MESSAGE, number, packed(message)))
+            self._connections.put(worker.host, frames.numbered(frames.MESSAGE, number, packed(message)))
 
     def _known(self, host: str, number: int) -> _Worker:
         """Return the worker. ValueError if it is not on this host."""
@@ -479,14 +454,6 @@ class Job:
         if worker is None or worker.host != host:
             raise ValueError(f"it speaks of worker {number}, which it has not")
         return worker
-
-    def _tell(self, host: str, data: bytes) -> None:
-        self.effects.append(ToAgent(host, data))
-
-    def say(self, text: str) -> None:
-        """Print a line of horovodrun's; nothing for ""."""
-        if text:
-            self.effects.append(Say(text))
 
 
 def _text(message: Mapping[str, Any], name: str) -> str:

@@ -17,7 +17,7 @@ the first of these that exists:
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -67,6 +67,14 @@ class End:
         return f"was killed by signal {self.signal_number} ({signal_name(self.signal_number)}{often})"
 
 
+# A report of an end -> the End, by its two words.
+_ENDS: dict[str, Callable[[int, str], End]] = {
+    "ended": lambda code, told: End(code=code, told=told == "1"),
+    "killed": lambda number, told: End(signal_number=number, told=told == "1"),
+    "refused": lambda code, reason: End(code=code, reason=reason),
+}
+
+
 def signal_name(number: int) -> str:
     return signal.Signals(number).name if number in set(signal.Signals) else "unknown"
 
@@ -108,25 +116,16 @@ class Outcome:
         elif kind == "continued":
             if not (self.is_over or self.has_failure()):
                 self._stopped.pop(rank, None)
-        elif kind in ("lost", "unreported") and first:
-            self._take_of_job(rank, kind, first)
-        elif kind == "killed":
-            self.ends[rank] = End(signal_number=int(first), told=second == "1")
-        elif kind == "refused":
-            self.ends[rank] = End(code=int(first), reason=second)
-        elif kind == "ended":
-            self.ends[rank] = End(code=int(first), told=second == "1")
-            if self.ends[rank].is_success():
+        elif kind == "lost" and first:  # with it the wrapper, which cannot report
+            self.lost.add(first)
+        elif kind == "unreported":  # this signal killed the wrapper
+            self.unreported[rank] = End(signal_number=int(first)).signal_number
+        elif kind in _ENDS:
+            end = self.ends[rank] = _ENDS[kind](int(first), second)
+            if kind == "ended" and end.is_success():
                 self._left.setdefault(rank)
         else:
             raise ValueError(f"rank {rank} reported {report!r}")
-
-    def _take_of_job(self, rank: int, kind: str, what: str) -> None:
-        """Take the end of a wrapper that cannot report it: its host is lost, or a signal killed it."""
-        if kind == "lost":
-            self.lost.add(what)
-        else:
-            self.unreported[rank] = End(signal_number=int(what)).signal_number
 
     def _take_note(self, rank: int, word: str, rest: str) -> None:
         self.notes.setdefault(rank, set()).add(word)
@@ -227,7 +226,6 @@ class Outcome:
         return f"ended{with_code} before the others were done with it"
 
     def _waiting_for_start(self) -> list[int]:
-        """Return the ranks that are in hvd.init()."""
         return sorted(rank for rank, words in self.notes.items() if words & _JOINING == {"joining"})
 
     def _some_wait_for_who_left(self) -> bool:

@@ -9,14 +9,14 @@ import queue
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from horovod.runner import errors
-from horovod.runner.agents.frames import Frame
-from horovod.runner.agents.records import ERROR, OUTPUT
+from horovod.runner.agents.frames import ERROR, OUTPUT, Frame
 from horovod.runner.agents.streams import read
 from horovod.runner.errors import OutputError
 from horovod.runner.streams import Sink, cannot_write
@@ -164,9 +164,12 @@ class Writer:
 
     def __init__(self, output: RankOutput) -> None:
         self._output = output
-        self._queue: queue.SimpleQueue[tuple[Callable[[], None] | None, str, int]] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._shown: list[tuple[str, int]] = []  # since the last flush
+        self._is_over = False
         self._done: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()
         self._errors: queue.SimpleQueue[OutputError] = queue.SimpleQueue()
+        self._outstanding: Counter[str] = Counter()  # bytes of each host that are not shown yet
         self.descriptor, self._end = os.pipe()
         os.set_blocking(self.descriptor, False)
         os.set_blocking(self._end, False)
@@ -175,37 +178,46 @@ class Writer:
 
     def show(self, worker: int, records: list[Frame], host: str, size: int) -> None:
         """Show a worker's output. `done` will return the `size` bytes of its host."""
-        self._put(partial(self._show, worker, records), host, size)
+        self._outstanding[host] += size
+        self._queue.put(partial(self._show, worker, records, host, size))
 
-    def _show(self, worker: int, records: list[Frame]) -> None:
+    def _show(self, worker: int, records: list[Frame], host: str, size: int) -> None:
         for kind, payload in records:
             self._guarded(partial(self._output.write, worker, kind, payload))
+        self._shown.append((host, size))
 
     def say(self, text: str) -> None:
         self.pass_on(f"horovodrun: {text}\n".encode(errors="replace"))
 
     def pass_on(self, words: bytes) -> None:
         """Show lines of no rank on standard error."""
-        self._put(lambda: self._output.pass_on(ERROR, words))
+        self._queue.put(lambda: self._output.pass_on(ERROR, words))
 
     def label(self, worker: int, text: str) -> None:
         """Set a worker's label; "": the worker has ended."""
-        self._put(partial(self._output.name, worker, text) if text else partial(self._output.end, worker))
+        act = partial(self._output.name, worker, text) if text else partial(self._output.end, worker)
+        self._queue.put(act)
 
-    def done(self) -> list[tuple[str, int]]:
-        """Return (host, bytes) of the output shown since the last call."""
+    def done(self) -> list[tuple[str, int, bool]]:
+        """Return (host, bytes, whether no more of it waits) of the output shown since the last call."""
         while read(self.descriptor):
             pass
-        return _taken(self._done)
+        found = []
+        for host, size in _taken(self._done):
+            self._outstanding[host] -= size
+            found.append((host, size, not self._outstanding[host]))
+        return found
 
     def errors(self) -> list[OutputError]:
-        """Return the write errors since the last call."""
         return _taken(self._errors)
 
     def end(self) -> None:
         """Finish the output: no call may follow that writes."""
-        self._put(self._output.finish)
-        self._queue.put((None, "", 0))
+        self._queue.put(self._finish)
+
+    def _finish(self) -> None:
+        self._is_over = True
+        self._output.finish()
 
     def has_ended(self, seconds: float) -> bool:
         """After `end`: wait for at most `seconds`; return whether all is shown."""
@@ -216,24 +228,17 @@ class Writer:
         os.close(self.descriptor)
         os.close(self._end)
 
-    def _put(self, act: Callable[[], None], host: str = "", size: int = 0) -> None:
-        self._queue.put((act, host, size))
-
     def _write(self) -> None:
-        is_over = False
-        while not is_over:
-            things = [self._queue.get()]
-            while len(things) < _AT_ONCE and not self._queue.empty():
-                things.append(self._queue.get())
-            for act, _, _ in things:
-                if act is None:
-                    is_over = True
-                else:
-                    self._guarded(act)
+        while not self._is_over:
+            acts = [self._queue.get()]
+            while len(acts) < _AT_ONCE and not self._queue.empty():
+                acts.append(self._queue.get())
+            for act in acts:
+                self._guarded(act)
             self._guarded(self._output.flush)
-            for _, host, size in things:
-                if size:
-                    self._done.put((host, size))
+            for shown in self._shown:
+                self._done.put(shown)
+            self._shown.clear()
             self._wake()
 
     def _guarded(self, act: Callable[[], None]) -> None:

@@ -1,8 +1,8 @@
-"""The places of ranks in a fixed job, and the variables that describe a worker's place."""
+"""The places of a job's ranks, and the variables that describe a worker's place."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from horovod.common.agent_messages import LOCAL_RANK, LOCAL_SIZE, RANK, SIZE, Place
 
@@ -18,21 +18,28 @@ BIND = "HOROVOD_BIND"  # "auto": the wrapper binds the rank to cores
 def places_of(hosts: Sequence[tuple[str, int]], generation: int = 1) -> list[Place]:
     """Return the places of ranks that fill (host, slots) in this order; a host may be named again."""
     names = [name for name, slots in hosts for _ in range(slots)]
-    local_ranks = [names[:rank].count(name) for rank, name in enumerate(names)]
-    return [
-        Place(
-            generation,
-            rank,
-            len(names),
-            local_ranks[rank],
-            names.count(name),
-            # among the ranks with this local rank
-            cross_rank=local_ranks[:rank].count(local_ranks[rank]),
-            cross_size=local_ranks.count(local_ranks[rank]),
-            hosts=tuple(names),
-        )
-        for rank, name in enumerate(names)
-    ]
+    return numbered(names, [names[:rank].count(name) for rank, name in enumerate(names)], generation)
+
+
+def numbered(
+    hosts: Sequence[str],
+    local_ranks: Sequence[int],
+    generation: int,
+    order: Callable[[int], int] = lambda rank: rank,
+) -> list[Place]:
+    """Return the places of ranks with these hosts and local ranks.
+
+    `order`: rank -> its place among those with its local rank, which the cross rank counts.
+    """
+    size, names = len(hosts), tuple(hosts)
+    across: dict[int, list[int]] = {}
+    for rank in sorted(range(size), key=order):
+        across.setdefault(local_ranks[rank], []).append(rank)
+    places = []
+    for rank, (host, local) in enumerate(zip(names, local_ranks, strict=True)):
+        cross = across[local].index(rank), len(across[local])
+        places.append(Place(generation, rank, size, local, names.count(host), *cross, names))
+    return places
 
 
 def variables_of(place: Place, host: str) -> dict[str, str]:

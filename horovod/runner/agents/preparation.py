@@ -41,20 +41,14 @@ def build_refusal(facts: Mapping[str, Any]) -> str:
     return software.refusal(there)
 
 
+@dataclass(frozen=True)
 class Preparation:
     """`can_begin_without`: whether the job can begin without these hosts. `seconds`: limit of each answer."""
 
-    def __init__(
-        self,
-        driver: Driver,
-        shell: Shell | None,
-        seconds: float,
-        can_begin_without: Callable[[Collection[str]], bool] = lambda hosts: False,
-    ) -> None:
-        self._driver = driver
-        self._shell = shell
-        self._seconds = seconds
-        self._can_begin_without = can_begin_without
+    driver: Driver
+    shell: Shell | None
+    seconds: float
+    can_begin_without: Callable[[Collection[str]], bool] = lambda hosts: False
 
     def prepare(self, hosts: Sequence[str], here: Collection[str], wanted: Sequence[str]) -> Prepared:
         """Prepare a job on these hosts, of which `here` are this machine; `wanted`: networks that the user
@@ -62,13 +56,13 @@ class Preparation:
 
         LaunchError names the hosts that cannot take part, if the job cannot begin without them.
         """
-        facts, failures = self._driver.meet(hosts, self._seconds)
+        facts, failures = self.driver.meet(hosts, self.seconds)
         own = host_facts.describe()
         records = {host: own if host in here else facts[host] for host in hosts if host in facts}
         descriptions = {host: self._described(record, failures, host) for host, record in records.items()}
         others = [host for host in hosts if host not in here]
-        if failures and (set(failures) & set(here) or not self._can_begin_without(failures)):
-            raise refusal(failures, len(others), self._shell)
+        if failures and (set(failures) & set(here) or not self.can_begin_without(failures)):
+            raise refusal(failures, len(others), self.shell)
         described = {h: each for h, each in descriptions.items() if each is not None and h not in failures}
         warnings = [self._without(failures), _checked_software(records, described)]
         launcher = _description(own)
@@ -84,11 +78,11 @@ class Preparation:
         """Return a free port of a host (None: this one), 0 for none; see `host_facts.free_port`."""
         if host is None:
             return host_facts.free_port(wanted)
-        answers, failures = self._driver.ask({host: {"about": "port", "wanted": wanted}}, self._seconds)
+        answers, failures = self.driver.ask({host: {"about": "port", "wanted": wanted}}, self.seconds)
         port = answers.get(host)
         if not isinstance(port, int) or not 0 <= port < 65536:
             strange = str(errors.not_understood(why=f"no port: {port!r:.80}"))
-            raise refusal(failures or {host: strange}, 1, self._shell)
+            raise refusal(failures or {host: strange}, 1, self.shell)
         return port
 
     @staticmethod
@@ -102,11 +96,10 @@ class Preparation:
             return None
 
     def _without(self, failures: Mapping[str, str]) -> str:
-        """Return the warning if a job begins without these hosts."""
         if not failures:
             return ""
         they = "and it is" if len(failures) == 1 else "and they are"
-        cannot = refusal(failures, len(failures), self._shell)
+        cannot = refusal(failures, len(failures), self.shell)
         return f"{cannot}; the job begins without, {they} on the blacklist"
 
     def _choose(
@@ -133,15 +126,15 @@ class Preparation:
         self, hosts: Mapping[str, Description], here: Collection[str], found: Sequence[Network]
     ) -> dict[str, list[IPv4Address]]:
         """Return host -> those addresses of the next host that it does not reach."""
-        port = (self._shell.port if self._shell is not None else None) or 22
+        port = self._shell_port()
         targets = {
             host: [str(address) for address in addresses]
             for host, addresses in networks.ring(list(hosts), hosts, found).items()
         }
         asked = {host: to for host, to in targets.items() if host not in here}
         question = {"about": "reach", "port": port, "seconds": time_limits.REACH}
-        answers, failures = self._driver.ask(
-            {host: {**question, "targets": to} for host, to in asked.items()}, self._seconds
+        answers, failures = self.driver.ask(
+            {host: {**question, "targets": to} for host, to in asked.items()}, self.seconds
         )
         missed = {}
         for host, to in targets.items():
@@ -153,12 +146,15 @@ class Preparation:
             except ValueError as error:
                 failures.setdefault(host, str(errors.not_understood(**facts_of(error))))
         if failures:
-            raise refusal(failures, len(asked), self._shell)
+            raise refusal(failures, len(asked), self.shell)
         return missed
+
+    def _shell_port(self) -> int:
+        return (self.shell.port if self.shell is not None else None) or 22
 
     def _warning(self, missed: Mapping[str, Sequence[IPv4Address]]) -> str:
         ways = [f"{host} to {', '.join(map(str, gaps))}" for host, gaps in missed.items() if gaps]
-        port = (self._shell.port if self._shell is not None else None) or 22
+        port = self._shell_port()
         return (
             f"no answer on the way from {'; '.join(ways)} (tried port {port}): if ranks do not find each "
             "other, open the firewall between the hosts, or name another network with --network-interfaces"

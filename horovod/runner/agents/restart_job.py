@@ -216,7 +216,6 @@ class RestartJob(Decisions):
         return [each for each in members if not (each.is_leaving or each.has_raised)]
 
     def _is_member(self, process: _Process) -> bool:
-        """Whether the process is in the present generation."""
         return process.generation == self._machine.generation > 0
 
     def _end_for_restart(self, ending: list[_Process]) -> list[Action]:

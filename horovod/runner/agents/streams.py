@@ -1,4 +1,4 @@
-"""Non-blocking descriptors, and children with their own streams, for driver and agent.
+"""Descriptors that never block, children with their own streams, and the state of ssh's connection.
 
 Standard library only and few imports, as `agent`.
 """
@@ -8,15 +8,22 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeAlias
 
 from horovod.runner.processes import ENDING, end_with_parent
 
+# Descriptor -> the events to wait for, and the action.
+Wanted: TypeAlias = dict[int, tuple[int, Callable[[], object]]]
 _NOT_STARTED = 127
 _PART = 1 << 16
+# Retransmissions without an answer: after 0.2 s, 0.4 s, ..., 6 s in all.
+_UNANSWERED = 5
+# Columns of /proc/net/tcp. If the interface is down, retransmissions count as probes.
+_STATE, _RETRANSMITS, _PROBES, _ESTABLISHED = 3, 6, 8, "01"
 
 
 class Outbox:
@@ -39,7 +46,6 @@ class Outbox:
             self.size += len(data)
 
     def flush(self) -> None:
-        """Write as much as there is room for."""
         try:
             while self._parts and self.descriptor >= 0:
                 part = self._parts[0]
@@ -71,10 +77,10 @@ class Outbox:
             self.descriptor = -1
 
 
-def read(descriptor: int, most: int = _PART) -> bytes | None:
+def read(descriptor: int) -> bytes | None:
     """Return the data; b"" at the end or after an error; None if there is no data now."""
     try:
-        return os.read(descriptor, most)
+        return os.read(descriptor, _PART)
     except BlockingIOError:
         return None
     except OSError:
@@ -154,10 +160,56 @@ class Wake:
         return [number for number in self.numbers() if number in ENDING]
 
 
-def ready(wanted: Mapping[int, int], seconds: float) -> dict[int, int]:
-    """Wait for at most `seconds`; return the descriptors that are ready for wanted events or have failed."""
+def serve(wanted: Wanted, seconds: float | None) -> None:
+    """Wait until descriptors are ready for wanted events, or have failed, and call their actions.
+
+    Waits for at most `seconds`; None: any time. An action may close another descriptor, whose action then
+    must have no effect.
+    """
     poll = select.poll()
-    for descriptor, events in wanted.items():
+    for descriptor, (events, _) in wanted.items():
         if descriptor >= 0 and events:
             poll.register(descriptor, events)
-    return dict(poll.poll(max(0, round(seconds * 1e3))))
+    for descriptor, _ in poll.poll(None if seconds is None else max(0, round(seconds * 1e3))):
+        wanted[descriptor][1]()
+
+
+def is_cut(connection: str) -> bool:
+    """Whether this SSH_CONNECTION, by which ssh started the agent of this host, is cut; False for "".
+
+    A host that is cut off may not see the connection end for hours. But an agent sends a sign of life every
+    second, and the kernel counts retransmissions. The kernel of a stopped driver still acknowledges.
+    """
+    for name in ("tcp", "tcp6") if connection else ():
+        with suppress(OSError), open(f"/proc/self/net/{name}", encoding="utf-8") as file:
+            if is_unanswered(file.read(), connection):
+                return True
+    return False
+
+
+def is_unanswered(table: str, connection: str) -> bool:
+    """Whether a table as /proc/net/tcp has this SSH_CONNECTION, and it gets no answers."""
+    words = connection.split()
+    if len(words) != 4:
+        return False
+    with suppress(ValueError):
+        ports = tuple(f"{int(port):04X}" for port in (words[3], words[1]))  # of this host, of the other
+        there = _hexadecimal(words[0])
+        for line in table.splitlines()[1:]:
+            columns = line.split()
+            ends = [end.rpartition(":") for end in columns[1:3]]
+            if (ends[0][2], ends[1][2]) == ports and ends[1][0].endswith(there):
+                lost = max(int(columns[_RETRANSMITS], 16), int(columns[_PROBES]))
+                return columns[_STATE] == _ESTABLISHED and lost >= _UNANSWERED
+    return False
+
+
+def _hexadecimal(address: str) -> str:
+    """Return an address as in the kernel's tables: 4-byte words in the machine's byte order. An IPv4 address
+    is the end of its IPv6 form.
+    """
+    from ipaddress import ip_address  # here, as a wrapper does not need it
+
+    packed = ip_address(address.partition("%")[0]).packed
+    words = [packed[at : at + 4] for at in range(0, len(packed), 4)]
+    return "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)

@@ -34,37 +34,34 @@ class Ending:
     ends: Mapping[int, int] = field(default_factory=dict, compare=False)
 
 
+@dataclass
 class Supervision:
     """Collects reports about a job, and decides when it ends.
 
-    Args:
+    Attributes:
         ranks: of a fixed job; of an elastic job, a number above all workers' numbers.
         start_timeout: seconds for all ranks to start.
         exit_timeout: seconds for lingering ranks (see `Outcome.lingering`); 0: no limit.
         verbose: report how each rank ended.
         closing: gets the ranks' notes.
+        interrupt: the first signal that asked this process to end; 0 for none.
     """
 
-    def __init__(
-        self,
-        ranks: int,
-        start_timeout: float,
-        exit_timeout: float = 0.0,
-        is_elastic: bool = False,
-        verbose: bool = False,
-        closing: Closing | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._ranks = ranks
-        self._start_timeout, self._exit_timeout = start_timeout, exit_timeout
-        self._verbose = verbose
-        self._closing = closing or Closing()
-        self._clock = clock
-        self.outcome = ElasticOutcome(ranks) if is_elastic else Outcome(ranks)
-        began = clock()
+    ranks: int
+    start_timeout: float
+    exit_timeout: float = 0.0
+    is_elastic: bool = False
+    verbose: bool = False
+    closing: Closing = field(default_factory=Closing)
+    clock: Callable[[], float] = time.monotonic
+    interrupt: int = 0
+
+    def __post_init__(self) -> None:
+        self.outcome = ElasticOutcome(self.ranks) if self.is_elastic else Outcome(self.ranks)
+        began = self.clock()
         # In an elastic job the membership machine limits this time, and knows the reason for waiting.
-        self._start_by: float | None = None if is_elastic else began + start_timeout
-        tells_news = ranks >= MANY_RANKS and not is_elastic
+        self._start_by: float | None = None if self.is_elastic else began + self.start_timeout
+        tells_news = self.ranks >= MANY_RANKS and not self.is_elastic
         self._news_at: float | None = began + time_limits.NEWS_OF_START if tells_news else None
         self._vain_since: float | None = None
         self._lingering: list[int] = []  # ranks; the next line: idle since when, and when last checked
@@ -72,7 +69,6 @@ class Supervision:
         self._end_at: float | None = None  # when the job must end, and by which signal
         self._end_by = int(SIGTERM)
         self._is_ended = False  # the caller has got the signal
-        self.interrupt = 0  # the first signal that asked this process to end
         self._values: dict[int, bytearray] = {}
         self._trouble: tuple[int, str] | None = None  # takes precedence over the ranks' reports
         self._said: list[str] = []
@@ -81,16 +77,16 @@ class Supervision:
         """Take a report of a rank's wrapper, or about it."""
         outcome = self.outcome
         try:
-            if rank >= self._ranks:
+            if rank >= self.ranks:
                 raise ValueError(f"rank {rank} reported {report!r}")
             if report == "busy":
                 self.take_work(rank)
             else:
                 outcome.take(rank, report)
-                self._closing.hear(rank, report)
+                self.closing.hear(report)
         except (ValueError, KeyError) as error:
             self._said.append(f"warning: a report makes no sense, and is left aside: {error}")
-        if self._verbose and report.startswith(("ended", "killed", "refused")):
+        if self.verbose and report.startswith(("ended", "killed", "refused")):
             self._said.append(f"{outcome.named(rank)} {outcome.ends.get(rank, report)}")
         if outcome.have_all_started():
             self._start_by = self._news_at = None
@@ -105,7 +101,7 @@ class Supervision:
     def take_work(self, rank: int) -> None:
         """A rank writes output, or uses the processor."""
         if rank in self._lingering:
-            self._lingers_since = self._clock()
+            self._lingers_since = self.clock()
 
     def signalled(self, number: int) -> None:
         """A signal asks this process to end. Ranks get the same signal; later signals are ignored."""
@@ -134,13 +130,13 @@ class Supervision:
             self._start_by = None
             self._stop(
                 1,
-                f"{outcome.missing_start()} did not start within {self._start_timeout:g} s. "
+                f"{outcome.missing_start()} did not start within {self.start_timeout:g} s. "
                 "Likely causes: a host is down or asks for a password; a firewall; too slow a file system "
                 "(raise --start-timeout)",
             )
         if self._news_at is not None and now > self._news_at:
             self._news_at = now + time_limits.NEWS_OF_START
-            self._said.append(f"{len(outcome.hosts)} of {self._ranks} ranks have started")
+            self._said.append(f"{len(outcome.hosts)} of {self.ranks} ranks have started")
         wait = outcome.waits_in_vain()
         self._vain_since = (self._vain_since or now) if wait else None
         if self._vain_since is not None and now - self._vain_since > wait:
@@ -165,7 +161,7 @@ class Supervision:
 
     def _heed_lingering(self, now: float) -> None:
         """End idle ranks that alone keep the job alive. A pause of this process restarts their time limit."""
-        limit = self._exit_timeout
+        limit = self.exit_timeout
         ranks = self.outcome.lingering() if limit and self._trouble is None else []
         if ranks != self._lingering or now - self._looked_at > time_limits.LONGEST_ROUND:
             self._lingering, self._lingers_since = ranks, now
@@ -180,5 +176,5 @@ class Supervision:
             self._end_after(0.0)
 
     def _end_after(self, seconds: float) -> None:
-        at = self._clock() + seconds
+        at = self.clock() + seconds
         self._end_at = at if self._end_at is None else min(at, self._end_at)

@@ -208,7 +208,6 @@ def leave_out_frames(files: Sequence[str]) -> None:
 
 
 def load() -> None:
-    """Import the modules that ranks need."""
     from horovod.torch.elastic import load_compiler
 
     load_compiler()

@@ -1,7 +1,7 @@
 """Runs one rank's command as a child, passes its output on in records, and reports how it ended.
 
 An agent starts it as `python -I -S wrapper.py DIRECTORY COMMAND...`: standard library only and few imports,
-so that a start takes some 20 ms. Records go to standard output (see `records`), the wrapper's own errors to
+so that a start takes some 20 ms. Records go to standard output (see `frames`), the wrapper's own errors to
 the agent's standard error.
 
 After the rank's end, the wrapper ends the processes that the rank left behind.
@@ -14,6 +14,7 @@ import select
 import signal
 import sys
 import time
+from functools import partial
 
 if __name__ == "__main__":  # started by path and isolated, so the package is not on sys.path
     sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), *[".."] * 3)))
@@ -22,9 +23,8 @@ from horovod.common import host_memory, time_limits
 from horovod.common.agent_messages import LOCAL_RANK, LOCAL_SIZE
 from horovod.common.notes import VARIABLE as NOTES_VARIABLE
 from horovod.runner.agents import places
-from horovod.runner.agents.frames import frame
-from horovod.runner.agents.records import ERROR, OUTPUT, REPORT, VALUE
-from horovod.runner.agents.streams import Wake
+from horovod.runner.agents.frames import ERROR, OUTPUT, REPORT, VALUE, frame
+from horovod.runner.agents.streams import Wake, Wanted, read, serve
 from horovod.runner.processes import (
     ENDING,
     adopt_orphans,
@@ -38,7 +38,6 @@ _NOTES = b"N"  # kind of the notes' pipe: each line becomes a report
 ELASTIC_VARIABLE, SILENCE_VARIABLE = "HOROVOD_ELASTIC", "HOROVOD_TCP_TIMEOUT_SECONDS"
 BUSY = 0.05  # share of a processor from which a rank that has left the job counts as working
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # exit codes of a shell
-_PART = 1 << 16
 
 
 def stop_limit() -> float:
@@ -151,9 +150,6 @@ class Rank:
 
     def follow(self) -> int:
         """Pass output on until the child has ended; return its wait status."""
-        poll = select.poll()
-        for descriptor in (self.wake.descriptor, *self.pipes):
-            poll.register(descriptor, select.POLLIN)
         status: int | None = None
         while status is None:
             self._kill_if_overdue()
@@ -161,22 +157,21 @@ class Rank:
                 self._has_news = False
                 status = self._child_status()
                 continue
-            for descriptor, _ in poll.poll(self._milliseconds()):
-                if descriptor == self.wake.descriptor:
-                    self._pass_signals_on()
-                elif not self._pass_on(descriptor):
-                    poll.unregister(descriptor)
+            wanted: Wanted = {self.wake.descriptor: (select.POLLIN, self._pass_signals_on)}
+            for descriptor in self.pipes:
+                wanted[descriptor] = select.POLLIN, partial(self._pass_on, descriptor)
+            serve(wanted, self._seconds())
             self._report_work()
             self._end_if_stopped()
         return status
 
-    def _milliseconds(self) -> int | None:
+    def _seconds(self) -> float | None:
         """Return the time until the next action that no descriptor announces; None for none."""
         is_watched = self._stopped_since is not None and self._stop_limit != float("inf")
         if self.kill_at is not None or is_watched:
-            return 100
+            return 0.1
         left = self._look_at - time.monotonic()
-        return None if left == float("inf") else max(0, int(1e3 * left) + 1)
+        return None if left == float("inf") else max(0.0, left) + 1e-3
 
     def _heed_note(self, word: str) -> None:
         """Watch the rank's processor time from the note on by which it leaves the job."""
@@ -234,16 +229,12 @@ class Rank:
                 return status if pid else None
 
     def tell(self, signal_number: int) -> None:
-        """Pass on a signal that this process received."""
         self.told = True
         self.kill_at = self.kill_at or time.monotonic() + time_limits.GRACE
         send(self.child, signal_number)
 
-    def _pass_on(self, descriptor: int) -> bool:
-        try:
-            data = os.read(descriptor, _PART)
-        except OSError:  # EIO: the other end of a terminal is closed
-            data = b""
+    def _pass_on(self, descriptor: int) -> None:
+        data = read(descriptor)  # b"" also if the other end of a terminal is closed
         if data and self.pipes[descriptor] == _NOTES:
             *lines, self._notes = (self._notes + data).split(b"\n")
             for line in map(os.fsdecode, lines):
@@ -254,7 +245,6 @@ class Rank:
         else:
             del self.pipes[descriptor]
             os.close(descriptor)
-        return bool(data)
 
     def drain(self) -> None:
         """Read the pipes' present content. A process that the rank left may hold them open indefinitely."""

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 if __name__ == "__main__":
@@ -28,7 +29,7 @@ from horovod.common.sentences import facts_of
 from horovod.runner import errors
 from horovod.runner.agents.streams import read, start
 from horovod.runner.errors import DiscoveryError, LaunchError
-from horovod.runner.hosts import checked_host, shortened
+from horovod.runner.hosts import checked_host, numbered_lines, shortened
 from horovod.runner.processes import end_with_parent
 
 _MOST_OUTPUT = 1 << 20  # bytes: some 50,000 hosts
@@ -56,10 +57,7 @@ def hosts_of_script(
 def hosts_from_output(output: str, slots: int, where: str) -> dict[str, int]:
     """Return host name -> slots, in the order of the lines. DiscoveryError names the first malformed line."""
     hosts: dict[str, int] = {}  # hosts with 0 slots too, which may not be named again
-    for number, line in enumerate(output.splitlines(), 1):
-        words = line.partition("#")[0].strip()
-        if not words:
-            continue
+    for number, words in numbered_lines(output):
         name, colon, given = words.partition(":")
         place = f"{where}, line {number} ({shortened(words)!r})"
         try:
@@ -87,22 +85,15 @@ def _run(script: str, timeout: float, where: str) -> tuple[int, str, str]:
         raise errors.script_not_run(script=where, why=str(error)) from None
     with process:
         try:
-            output, words = _read(process, time.monotonic() + timeout)
-        except _TooMuchError:
-            raise errors.script_too_much(script=where, most=_MOST_OUTPUT >> 20) from None
-        except TimeoutError:
-            raise errors.script_too_slow(script=where, seconds=timeout) from None
+            output, words = _read(process, timeout, where)
         finally:
             _end_group(process)
     return process.returncode, output.decode(errors="replace"), words.decode(errors="replace")
 
 
-class _TooMuchError(Exception):
-    """The script prints more than is read."""
-
-
-def _read(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes]:
+def _read(process: subprocess.Popen[bytes], timeout: float, where: str) -> tuple[bytes, bytes]:
     """Return the output when the process has ended, without waiting for others that hold the pipes."""
+    deadline = time.monotonic() + timeout
     assert process.stdout is not None and process.stderr is not None
     texts = {process.stdout.fileno(): b"", process.stderr.fileno(): b""}
     open_ends = set(texts)
@@ -115,12 +106,12 @@ def _read(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, byt
             if not data:
                 open_ends.discard(descriptor)
         if sum(map(len, texts.values())) > _MOST_OUTPUT:
-            raise _TooMuchError
+            raise errors.script_too_much(script=where, most=_MOST_OUTPUT >> 20)
         if has_ended and not ready:
             output, words = texts.values()
             return output, words
         if time.monotonic() > deadline:
-            raise TimeoutError
+            raise errors.script_too_slow(script=where, seconds=timeout)
         if not open_ends and not has_ended:
             time.sleep(_POLL)
 
@@ -132,37 +123,33 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
         return  # all have ended
 
 
+@dataclass
 class RepeatedDiscovery:
-    """Calls `find` repeatedly, and tolerates failures.
+    """Calls `look` repeatedly, and tolerates failures.
 
     `say` gets a sentence when failures begin, when the failure changes (at most once a minute), and after the
     next success.
     """
 
-    def __init__(
-        self,
-        find: Callable[[], dict[str, int]],
-        say: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._find = find
-        self._say = say
-        self._clock = clock
-        self._failure, self._said_at = "", 0.0
+    look: Callable[[], dict[str, int]]
+    say: Callable[[str], None]
+    clock: Callable[[], float] = time.monotonic
+    _failure: str = ""
+    _said_at: float = 0.0
 
     def find(self) -> dict[str, int] | None:
         """Return host name -> slots; None after a failure: the known hosts stay."""
         try:
-            hosts = self._find()
+            hosts = self.look()
         except DiscoveryError as error:
-            now, is_other = self._clock(), str(error) != self._failure
+            now, is_other = self.clock(), str(error) != self._failure
             if not self._failure or (is_other and now - self._said_at >= time_limits.DISCOVERY_SAY_AGAIN):
                 self._failure, self._said_at = str(error), now
-                self._say(f"hosts stay as they are, and are looked for again: {error}")
+                self.say(f"hosts stay as they are, and are looked for again: {error}")
             return None
         if self._failure:
             self._failure = ""
-            self._say("host discovery works again")
+            self.say("host discovery works again")
         return hosts
 
 

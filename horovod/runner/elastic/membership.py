@@ -34,6 +34,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 
+from horovod.common import time_limits
 from horovod.common.agent_messages import Place
 from horovod.runner.agents.decisions import (
     Action,
@@ -105,6 +106,10 @@ class MembershipMachine(Decisions):
             restarting.asks_since = None
         return memberships(self.generation + 1, self._eligible()).get(number)
 
+    def _running(self, number: int) -> Worker | None:
+        """Return a running worker, unless the job is over."""
+        return None if self.is_over else self._workers.get(number)
+
     # Events.
 
     def tick(self) -> list[Action]:
@@ -118,8 +123,7 @@ class MembershipMachine(Decisions):
         return self._settled([])
 
     def worker_started(self, number: int) -> list[Action]:
-        worker = self._workers.get(number)
-        if self.is_over or worker is None:
+        if (worker := self._running(number)) is None:
             return []
         worker.has_started = True
         return self._settled([])
@@ -130,8 +134,7 @@ class MembershipMachine(Decisions):
         It gets one answer, Publish or Leave. It never gets a generation that it was in again, whatever
         `after` is: the world of that generation cannot be joined a second time.
         """
-        worker = self._workers.get(number)
-        if self.is_over or worker is None:
+        if (worker := self._running(number)) is None:
             return []
         worker.has_started = True
         if worker.asks():
@@ -146,8 +149,7 @@ class MembershipMachine(Decisions):
 
     def worker_ended(self, number: int, end: End) -> list[Action]:
         """The worker's process is gone. No effect for unknown workers and workers lost before."""
-        worker = self._workers.get(number)
-        if self.is_over or worker is None:
+        if (worker := self._running(number)) is None:
             return []
         self._workers.remove(worker)
         is_told = worker.is_told or worker.is_stopped or worker.generation != self.generation
@@ -174,13 +176,13 @@ class MembershipMachine(Decisions):
 
         Accusations of or by workers outside this generation have no effect.
         """
-        accuser, worker = self._workers.get(by), self._workers.get(number)
-        if self.is_over or accuser is None or worker is None or by == number:
+        accuser, worker = self._running(by), self._running(number)
+        if accuser is None or worker is None or by == number:
             return []
         if not accuser.generation == worker.generation == self.generation > 0:
             return []
         if worker.out:
-            soon = self._clock() + self._limits.leave_grace
+            soon = self._clock() + time_limits.LEAVE_GRACE
             worker.leave_by = soon if worker.leave_by is None else min(worker.leave_by, soon)
             return []
         if worker.accused_since is None:
@@ -205,8 +207,7 @@ class MembershipMachine(Decisions):
 
     def worker_left(self, number: int) -> list[Action]:
         """The worker's process is gone, and is not restarted, as it has no place. This is no failure."""
-        worker = self._workers.get(number)
-        if self.is_over or worker is None:
+        if (worker := self._running(number)) is None:
             return []
         self._workers.remove(worker)
         return self._settled([])
@@ -259,13 +260,13 @@ class MembershipMachine(Decisions):
             return self._told(worker)
         is_busy = worker.generation and worker.accused_since is None
         patience = max(0.0, self._limits.elastic_timeout - self._waited()) if is_busy else 0.0
-        worker.leave_by = self._clock() + patience + self._limits.leave_grace
+        worker.leave_by = self._clock() + patience + time_limits.LEAVE_GRACE
         return []
 
     def _told(self, worker: Worker) -> list[Action]:
         """Answer a worker that is out. The first answer starts its grace period."""
         if not worker.is_told:
-            worker.leave_by = self._clock() + self._limits.leave_grace
+            worker.leave_by = self._clock() + time_limits.LEAVE_GRACE
         worker.is_told = True
         return [Leave(worker.number, worker.out)]
 
@@ -318,7 +319,7 @@ class MembershipMachine(Decisions):
         self._short_since = now
         left = len(self._eligible())
         is_short, short = left < self._needed(), too_few(self._needed(), left)
-        if asking and is_short and self._is_draining and self._waited() >= self._limits.leave_grace:
+        if asking and is_short and self._is_draining and self._waited() >= time_limits.LEAVE_GRACE:
             why = "another ended with code 0 before hvd.init(), or before calling it again"
             return [self._end_job(1, self._losses.failure(f"{short}: {why}"))]
         limit, may_reset = self._limits.reset_limit, self._is_draining or not self.generation
@@ -342,7 +343,6 @@ class MembershipMachine(Decisions):
         return []
 
     def _is_hopeless(self) -> bool:
-        """Whether there will never be enough slots for a membership."""
         needed = self._needed() if self._has_begun else self._limits.np
         are_too_few = not self._limits.hosts_may_come and self._slots.possible() < needed
         return are_too_few or self._slots.are_all_lost()
@@ -385,8 +385,8 @@ class MembershipMachine(Decisions):
         eligible = self._eligible()
         ready = [worker for worker in eligible if worker.asks()]
         is_late = self._waited() >= self._limits.elastic_timeout
-        limits, needed = self._limits, self._needed()
-        if not workers.is_complete(eligible, self.generation, needed, is_late, limits, now):
+        needed = self._needed()
+        if not workers.is_complete(eligible, self.generation, needed, is_late, now):
             return [self._end_job(1, self._losses.failure(self._wait().end()))] if is_late else []
         unheard = workers.never_heard(ready)
         if unheard is None:
@@ -466,12 +466,12 @@ class MembershipMachine(Decisions):
         update = self._update(now)
         broken = self._losses.broken_since
         if broken is not None:  # the others notice by themselves, unless they exchange nothing
-            update = update | 2 if now - broken >= self._limits.notify_again else 0
+            update = update | 2 if now - broken >= time_limits.NOTIFY_AGAIN else 0
         if not update:
             return []
         if self._notified is not None:
             at, of = self._notified
-            if update | of == of and now - at < self._limits.notify_again:
+            if update | of == of and now - at < time_limits.NOTIFY_AGAIN:
                 return []
         self._notified = (now, update)
         return [Notify(tuple(worker.number for worker in self._present()), now, update)]
@@ -479,9 +479,8 @@ class MembershipMachine(Decisions):
     def _update(self, now: float) -> int:
         """Return how hosts have changed since the last membership, as in Notify; 0: not at all."""
         eligible = self._eligible()
-        have_come = workers.have_newcomers_come(eligible, self._limits, now)
+        have_come = workers.have_newcomers_come(eligible, now)
         return have_come + 2 * any(worker not in eligible for worker in self._present())
 
     def _present(self) -> list[Worker]:
-        """Return the running workers of the present generation."""
         return [worker for worker in self._workers if worker.generation == self.generation]

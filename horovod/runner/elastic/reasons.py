@@ -154,11 +154,9 @@ class Wait:
         return f"waits for {more}, {of_all}, {self._most()}{there}{self._outside()}"
 
     def for_state(self) -> str:
-        """Return the message when no candidate has the state of training."""
         return f"waits for {self._hosts_with_state()} to be listed again, {self._most()}: {_NO_STATE}"
 
     def for_survivors(self) -> str:
-        """Return the message when others have waited for survivors for a while."""
         late = self.survivors()
         runs = "its process runs" if len(late) == 1 else "their processes run"
         why = f"{runs}, and no other rank has called {'it' if len(late) == 1 else 'them'} silent"
@@ -216,7 +214,6 @@ class Notices:
         return is_first
 
     def note_finish(self, who: str, now: float) -> None:
-        """Note that a member has ended with success."""
         if not self._has_finished:
             self._has_finished, self._finish = True, (who, now)
 

@@ -44,13 +44,9 @@ class Limits:
         max_worker_failures: with SLOT, the deaths of a host's workers within FAILURE_WINDOW that cost the
         host.
         naming_after: time after which a message names the awaited workers.
-        newcomer_window: how long ready newcomers wait for others that are starting.
         accusation_grace: how long an accused worker may take to ask.
         doubtful_grace: the same if another worker has failed in this generation, as its followers look
         silent.
-        leave_grace: from the answer that it is out, or from being left out, until a worker is stopped. A busy
-            worker that is not accused has the elastic timeout before that.
-        notify_again: between two notifications of the same change, as a reset may lose one.
     """
 
     np: int
@@ -63,11 +59,8 @@ class Limits:
     blacklist: str = SLOT
     max_worker_failures: int = MAX_WORKER_FAILURES
     naming_after: float = time_limits.NAMING_AFTER
-    newcomer_window: float = time_limits.NEWCOMER_WINDOW
     accusation_grace: float = time_limits.ACCUSATION_GRACE
     doubtful_grace: float = time_limits.DOUBTFUL_GRACE
-    leave_grace: float = time_limits.LEAVE_GRACE
-    notify_again: float = time_limits.NOTIFY_AGAIN
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from horovod.common.time_limits import FAILURE_WINDOW, SLOT_COOLDOWN
@@ -27,42 +29,39 @@ Key = TypeVar("Key")  # a host's name, or (host, slot number)
 _JITTER = 0.1  # of a cool-down, added at most: keys that failed together come back apart
 
 
+@dataclass
 class Blacklist(Generic[Key]):
     """Failed hosts or slots. Without a range they stay; with (lowest, highest) seconds they come back.
 
     The n-th failure of a key keeps it away for lowest * 2**(n - 1) seconds and up to a tenth more, at most
-    for `highest`. `clock` returns seconds, `chance` a number in [0, 1).
+    for `highest`. `clock` returns seconds, `chance` a number in [0, 1). `is_final`: no key comes back now.
     """
 
-    def __init__(
-        self,
-        cooldown_range: tuple[float, float] | None,
-        clock: Callable[[], float],
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        self._range = cooldown_range
-        self._clock = clock
-        self._chance = chance
-        self._failures: dict[Key, int] = {}
-        self._until: dict[Key, float] = {}
+    cooldown_range: tuple[float, float] | None
+    clock: Callable[[], float]
+    chance: Callable[[], float] = random.random
+    is_final: bool = False
+    _failures: Counter[Key] = field(default_factory=Counter)
+    _until: dict[Key, float] = field(default_factory=dict)
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._until and self._clock() < self._until[key]
+        return key in self._until and (self.is_final or self.clock() < self._until[key])
 
     def add(self, key: Key) -> float:
         """Add a key; return the seconds until it comes back, infinity without a range.
 
         A key on the list keeps its time: workers of one host fail together.
         """
-        if key in self:
-            return self._until[key] - self._clock()
-        self._failures[key] = self._failures.get(key, 0) + 1
+        now = self.clock()
+        if now < self._until.get(key, now):
+            return self._until[key] - now
+        self._failures[key] += 1
         seconds = float("inf")
-        if self._range is not None:
+        if self.cooldown_range is not None:
             doublings = min(self._failures[key] - 1, 12)  # 2**12 seconds exceed any highest
-            lowest, highest = self._range
-            seconds = min(highest, lowest * float(2**doublings) * (1 + _JITTER * self._chance()))
-        self._until[key] = self._clock() + seconds
+            lowest, highest = self.cooldown_range
+            seconds = min(highest, lowest * float(2**doublings) * (1 + _JITTER * self.chance()))
+        self._until[key] = now + seconds
         return seconds
 
 
@@ -75,18 +74,18 @@ class Slots:
         self._limits = limits
         self._clock = clock
         self._found = dict(hosts)  # in order of age, those on the blacklist included
-        self._lost: Blacklist[str] = Blacklist(limits.cooldown_range, clock)
-        self._blacklist: Blacklist[tuple[str, int]] = Blacklist(limits.cooldown_range or SLOT_COOLDOWN, clock)
+        self._lost: Blacklist[str] = Blacklist(limits.cooldown_range, clock, is_final=True)
+        self._blacklist: Blacklist[tuple[str, int]] = Blacklist(
+            limits.cooldown_range or SLOT_COOLDOWN, clock, is_final=True
+        )
         self._failures: dict[str, list[float]] = {}  # times of worker failures, by host
         self._has_begun = False  # there was a membership
-        self._early_hosts: set[str] = set()  # failed before the first membership
-        self._early_slots: set[tuple[str, int]] = set()
         for host in failed:
             self.lose(host)
 
     def begin(self) -> None:
         """Note the first membership: from now on, hosts and slots come back after their cool-downs."""
-        self._has_begun = True
+        self._has_begun, self._lost.is_final, self._blacklist.is_final = True, False, False
 
     def find(self, hosts: Mapping[str, int]) -> None:
         """Replace the hosts by these. A known host keeps its age."""
@@ -95,17 +94,11 @@ class Slots:
 
     def hosts(self) -> dict[str, int]:
         """Return the slots of each usable host, the oldest host first."""
-        barred = () if self._has_begun else self._early_hosts
-        return {
-            host: slots
-            for host, slots in self._found.items()
-            if host not in barred and host not in self._lost
-        }
+        return {host: slots for host, slots in self._found.items() if host not in self._lost}
 
     def usable(self, host: str, slots: int) -> list[int]:
         """Return a host's slots in which workers may start: those without a recent failure."""
-        early = () if self._has_begun else self._early_slots
-        return [n for n in range(slots) if (host, n) not in early and (host, n) not in self._blacklist]
+        return [number for number in range(slots) if (host, number) not in self._blacklist]
 
     def count(self) -> int:
         return sum(len(self.usable(host, slots)) for host, slots in self.hosts().items())
@@ -113,9 +106,7 @@ class Slots:
     def possible(self) -> int:
         """Return the number of known hosts' slots that are usable now or after a cool-down."""
         if not self._has_begun:
-            hosts = self.hosts()
-            early = [slot for host, slot in self._early_slots if slot < hosts.get(host, 0)]
-            return sum(hosts.values()) - len(early)
+            return self.count()
         return sum((self._found if self._limits.cooldown_range else self.hosts()).values())
 
     def are_all_lost(self) -> bool:
@@ -136,14 +127,11 @@ class Slots:
             return True, f"{self.lose(host)}: {why}"
         if self._has_begun:
             return False, f"slot {slot} there is used again after {seconds:.0f} s"
-        self._early_slots.add((host, slot))
         return False, f"slot {slot} there is not used again before the job has begun"
 
     def lose(self, host: str) -> str:
         """Put a host on the blacklist, permanently or for a while; return a sentence."""
         self._failures.pop(host, None)
         seconds = self._lost.add(host)
-        if not self._has_begun:
-            self._early_hosts.add(host)
         until = "" if math.isinf(seconds) else f" for {seconds:.0f} s"
         return f"host {host} is on the blacklist{until}"

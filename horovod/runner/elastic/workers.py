@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from horovod.common import time_limits
 from horovod.common.agent_messages import Place
-from horovod.runner.elastic.settings import Limits
+from horovod.runner.agents.places import numbered
 
 MOST_ACCUSED = 3  # generations in a row after which a worker that always asks and is always accused is out
 
@@ -134,7 +135,7 @@ class Workers:
 
 
 def is_complete(
-    eligible: Sequence[Worker], generation: int, needed: int, is_late: bool, limits: Limits, now: float
+    eligible: Sequence[Worker], generation: int, needed: int, is_late: bool, now: float
 ) -> bool:
     """Whether the asking workers of `eligible` must become the membership after `generation` now.
 
@@ -152,7 +153,7 @@ def is_complete(
     survivors = [worker for worker in eligible if worker.generation]
     if not all(worker.asks() for worker in survivors):
         return False
-    return len(survivors) >= needed or have_newcomers_come(eligible, limits, now)
+    return len(survivors) >= needed or have_newcomers_come(eligible, now)
 
 
 def lacks_state(workers: Sequence[Worker], generation: int) -> bool:
@@ -165,13 +166,13 @@ def waited(asking: Sequence[Worker], now: float) -> float:
     return now - min((worker.asks_since for worker in asking if worker.asks_since is not None), default=now)
 
 
-def have_newcomers_come(eligible: Sequence[Worker], limits: Limits, now: float) -> bool:
+def have_newcomers_come(eligible: Sequence[Worker], now: float) -> bool:
     """Whether newcomers ask: all that run, or one that has waited long enough for the others."""
     newcomers = [worker for worker in eligible if not worker.generation]
     asking = [worker for worker in newcomers if worker.asks()]
     if not asking:
         return False
-    return len(asking) == len(newcomers) or waited(asking, now) >= limits.newcomer_window
+    return len(asking) == len(newcomers) or waited(asking, now) >= time_limits.NEWCOMER_WINDOW
 
 
 def never_heard(ready: Sequence[Worker]) -> Worker | None:
@@ -190,28 +191,13 @@ def memberships(generation: int, workers: Sequence[Worker]) -> Mapping[int, Plac
 
     Cross ranks count hosts in order of their first rank.
     """
-    by_host: dict[str, list[Worker]] = {}
-    for worker in workers:
-        by_host.setdefault(worker.host, []).append(worker)
-    local_ranks: dict[int, int] = {}
-    for on_host in by_host.values():
-        local_ranks |= _local_ranks(on_host)
-    hosts = tuple(worker.host for worker in workers)
-    places = {}
-    for rank, worker in enumerate(workers):
-        local_rank = local_ranks[worker.number]
-        across = [host for host, on_host in by_host.items() if len(on_host) > local_rank]
-        places[worker.number] = Place(
-            generation=generation,
-            rank=rank,
-            size=len(workers),
-            local_rank=local_rank,
-            local_size=len(by_host[worker.host]),
-            cross_rank=across.index(worker.host),
-            cross_size=len(across),
-            hosts=hosts,
-        )
-    return places
+    hosts = [worker.host for worker in workers]
+    found: dict[int, int] = {}
+    for host in set(hosts):
+        found |= _local_ranks([worker for worker in workers if worker.host == host])
+    local_ranks = [found[worker.number] for worker in workers]
+    places = numbered(hosts, local_ranks, generation, order=lambda rank: hosts.index(hosts[rank]))
+    return {worker.number: place for worker, place in zip(workers, places, strict=True)}
 
 
 def _local_ranks(on_host: Sequence[Worker]) -> dict[int, int]:

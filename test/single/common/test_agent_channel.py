@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from refusals import refused
@@ -22,7 +23,7 @@ from horovod.common.rendezvous.places import in_drivers_store, rendezvous_of
 from horovod.runner.agents import frames
 from horovod.runner.agents.decisions import FixedJob
 from horovod.runner.agents.frames import Frame, FrameParser
-from horovod.runner.agents.job import Job, ToAgent
+from horovod.runner.agents.job import Job, Told
 from horovod.runner.agents.places import places_of
 
 RANKS = 3
@@ -32,8 +33,12 @@ class Launcher:
     """A driver and an agent combined, for workers that are threads."""
 
     def __init__(self, ranks: int) -> None:
-        self._job = Job(FixedJob([("a", ranks)]), ["true"])
-        self._job.begin()
+        connections = MagicMock()
+        connections.hello.return_value = None
+        connections.put = self._put
+        told = Told(["true"], b"", b"")
+        self._job = Job(FixedJob([("a", ranks)]), told, connections, MagicMock(), MagicMock())
+        self._job.begin(0.0)
         self._job.heard("a", Frame(frames.HELLO, b'{"host": "a"}'), 0.0)
         self._lock = threading.Lock()
         pairs = [socket.socketpair() for _ in range(ranks)]
@@ -49,15 +54,12 @@ class Launcher:
                 with self._lock:
                     body = worker.to_bytes(4, "big") + text
                     self._job.heard("a", Frame(frames.MESSAGE, body), 0.0)
-                    self._answer()
 
-    def _answer(self) -> None:
-        for effect in self._job.taken():
-            if isinstance(effect, ToAgent):
-                (frame,) = FrameParser(from_agent=False).feed(frames.MAGIC + effect.data)
-                if frame.kind == frames.MESSAGE:
-                    number, message = frame.numbered()
-                    self._ours[number].sendall(message)
+    def _put(self, host: str, data: bytes) -> None:
+        (frame,) = FrameParser(from_agent=False).feed(frames.MAGIC + data)
+        if frame.kind == frames.MESSAGE:
+            number, message = frame.numbered()
+            self._ours[number].sendall(message)
 
     def say(self, worker: int, data: bytes) -> None:
         self._ours[worker].sendall(data)

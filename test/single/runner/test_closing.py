@@ -9,10 +9,10 @@ from horovod.runner.closing import Closing
 
 
 def lines(asked: str, *notes: str, quiet: bool = False) -> list[str]:
-    """The last lines after these notes, which ranks 0 and 1 write in turns."""
+    """The last lines after these notes."""
     last = Closing(asked, quiet)
-    for number, note in enumerate(notes):
-        last.hear(number % 2, f"note {note}")
+    for note in notes:
+        last.hear(f"note {note}")
     return last.lines()
 
 
@@ -86,15 +86,15 @@ def test_of_little_nothing_is_said(notes: tuple[str, ...]) -> None:
 
 def test_other_reports_are_none_of_its_business() -> None:
     last = Closing("--compression")
-    last.hear(0, "started uses hvd")
-    last.hear(0, "ended 0 0")
+    last.hear("started uses hvd")
+    last.hear("ended 0 0")
     assert len(last.lines()) == 1
 
 
 @pytest.mark.parametrize("note", ["traffic 1 2", "traffic 1 a b c d host", "traffic"])
 def test_a_note_that_no_rank_tells(note: str) -> None:
     with pytest.raises(ValueError):
-        Closing().hear(0, f"note {note}")
+        Closing().hear(f"note {note}")
 
 
 @pytest.mark.parametrize(

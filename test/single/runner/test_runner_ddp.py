@@ -9,7 +9,7 @@ import pytest
 from refusals import refused
 
 from horovod.common.networks import Choice, Description
-from horovod.runner import command_line, errors, hosts, rendezvous, settings
+from horovod.runner import command_line, errors, hosts, mistakes, rendezvous, settings
 from horovod.runner.agents import host_facts
 from horovod.runner.agents.preparation import Prepared
 from horovod.runner.hosts import Host
@@ -173,5 +173,5 @@ def test_how_to_meet_without_a_meeting_is_refused() -> None:
     for line in ("--master-port 29500 ls", "--master-addr gate ls"):
         given, _ = command_line.parse(line.split())
         with refused(errors.alone, option=line.split()[0], other="--ddp"):
-            rendezvous.refuse_without_ddp(given, given)
-        rendezvous.refuse_without_ddp({**given, "ddp": True}, {**given, "ddp": True})
+            mistakes.refuse_without_other(given, given)
+        mistakes.refuse_without_other({**given, "ddp": True}, {**given, "ddp": True})

@@ -1,7 +1,7 @@
 """horovod.run without a job: its parameters, and the transport of functions and results."""
 
-# private: _called, _called_in_elastic_job, _check_elastic, _end, _job: a step of a run, without a job
-# private: _elastic_results, _options, _results: a step of a run, without a job
+# private: _called, _called_in_elastic_job, _check_elastic, _job: a step of a run, without a job
+# private: _options, _results: a step of a run, without a job
 
 import contextlib
 import hmac
@@ -23,11 +23,11 @@ from refusals import refused
 
 import horovod
 import horovod.runner
-from horovod.common import agent_channel, time_limits
+from horovod.common import agent_channel
 from horovod.common.agent_messages import Place
 from horovod.common.errors import Removed
 from horovod.common.exceptions import HorovodInternalError, LostRank, WrongArgument
-from horovod.runner import errors, function_rank, launch, launchers, payload, run_function
+from horovod.runner import errors, function_rank, launch, launchers, payload, processes, run_function
 from horovod.runner.agents import places
 from horovod.runner.agents.supervision import Ending
 from horovod.runner.errors import FunctionFailed
@@ -220,9 +220,7 @@ def test_the_rank_whose_exception_comes_of_no_other_is_blamed(is_elastic: bool) 
             values[rank] = signed(rank, payload.RAISED, place + json.dumps(told_of(error)).encode())
         end = {"code": 1, "message": "it failed", "culprit": told[0][0]}
         with pytest.raises(FunctionFailed) as caught:
-            if is_elastic:
-                run_function._elastic_results(KEY, {**end, "ends": []}, values)
-            run_function._results(KEY, 3, end, values)
+            run_function._results(KEY, 3, {**end, "is_elastic": is_elastic}, values)
         return caught.value
 
     for consequence in CONSEQUENCES:
@@ -262,8 +260,6 @@ def test_a_job_that_did_not_start_has_the_facts_of_why() -> None:
     with refused(FunctionFailed, why.code, **why.facts) as error:
         run_function._results(KEY, 2, ending, {})
     assert str(error.value) == str(why)
-    with refused(FunctionFailed, why.code, **why.facts):
-        run_function._elastic_results(KEY, ending, {})
 
 
 def test_a_payload_is_private_and_goes_away() -> None:
@@ -407,14 +403,13 @@ time.sleep(60)
     assert told.exists()
 
 
-def test_what_does_not_end_when_told_to_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time_limits, "FUNCTION_END", 0.05)
+def test_what_does_not_end_when_told_to_is_killed() -> None:
     stubborn = ["sh", "-c", "trap '' TERM; echo; sleep 60"]
     with subprocess.Popen(stubborn, stdout=subprocess.PIPE, start_new_session=True) as process:
         assert process.stdout is not None and process.stdout.readline() == b"\n"
-        run_function._end(process)
+        processes.end_child(process, 0.05)
         assert process.returncode == -signal.SIGKILL
-        run_function._end(process)  # which has ended
+        processes.end_child(process, 0.05)  # which has ended
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # what it had started
 
@@ -627,18 +622,18 @@ def test_results_of_an_elastic_job_are_in_the_order_of_last_ranks() -> None:
         12: placed(12, 4, 0, "a"),
     }
     ends = [(0, 0), (1, 0), (2, 137), (3, 0), (4, 1), (12, 0)]
-    ending = {**DONE, "ends": ends}
-    assert run_function._elastic_results(KEY, ending, values) == ["a", "b", "returned before"]
+    ending = {**DONE, "ends": ends, "is_elastic": True}
+    assert run_function._results(KEY, 2, ending, values) == ["a", "b", "returned before"]
     for number, why in ((0, "sent a result that it did not sign"), (13, "ended without returning")):
         spoiled = {**values, 0: values[0] if number else b"x"}
         with refused(errors.no_result, who="worker", number=number, why=why):
-            run_function._elastic_results(KEY, {**ending, "ends": [*ends, (number, 0)]}, spoiled)
+            run_function._results(KEY, 2, {**ending, "ends": [*ends, (number, 0)]}, spoiled)
 
 
 def test_an_elastic_job_that_failed_where_no_function_raised() -> None:
-    ending = {"code": 1, "message": "nobody is left", "ends": [(0, 1)]}
+    ending = {"code": 1, "message": "nobody is left", "ends": [(0, 1)], "is_elastic": True}
     with refused(errors.elastic_failed, exit_code=1, why="nobody is left"):
-        run_function._elastic_results(KEY, ending, {})
+        run_function._results(KEY, 1, ending, {})
 
 
 def test_the_parameters_of_elastic_jobs() -> None:

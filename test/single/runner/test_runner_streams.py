@@ -21,9 +21,8 @@ import pytest
 from refusals import refused
 
 from horovod.runner import errors
-from horovod.runner.agents.frames import Frame
+from horovod.runner.agents.frames import ERROR, OUTPUT, Frame
 from horovod.runner.agents.output import RankOutput, Writer
-from horovod.runner.agents.records import ERROR, OUTPUT
 from horovod.runner.streams import Sink, discard_full, say
 
 WHOLE = bytes(range(256)) * 4096  # 1 MiB: many times the capacity of a pipe
@@ -279,12 +278,12 @@ def test_a_writer_shows_what_it_is_given_in_order_and_says_when() -> None:
     one.label(1, "0.2")
     one.show(1, [Frame(OUT, b"half")], "host1", 5)
     one.label(1, "")
-    shown: list[tuple[str, int]] = []
+    shown: list[tuple[str, int, bool]] = []
     deadline = busy.limit(20)
     while len(shown) < 2 and time.monotonic() < deadline:
         select.select([one.descriptor], [], [], 1)
         shown += one.done()
-    assert shown == [("host0", 20), ("host1", 5)] and one.errors() == []
+    assert shown == [("host0", 20, True), ("host1", 5, True)] and one.errors() == []
     assert closed(one, out, err) == [
         b"[0]<stdout>:a\n[0.2]<stdout>:half\n",
         b"[0]<stderr>:b\nhorovodrun: a word\nof ssh\n",
@@ -302,7 +301,7 @@ def test_a_writer_waits_for_its_reader_and_nobody_else_does() -> None:
         received += os.read(out, 1 << 16)
     received += os.read(out, 1 << 16) if held_by(out) else b""
     assert received == b"[0]<stdout>:" + bytes(1 << 20) + b"\n"
-    assert one.done() == [("host0", 1 << 20)]
+    assert one.done() == [("host0", 1 << 20, True)]
     assert closed(one, err) == [b"horovodrun: late\n"]
     os.close(out)
 

@@ -15,7 +15,7 @@ import pytest
 from refusals import refused
 
 from horovod.common import time_limits
-from horovod.runner import errors, launch, tune_launch
+from horovod.runner import errors, launch, processes, tune_launch
 from horovod.runner.processes import ENDING
 from horovod.runner.tune_launch import Candidate, JobFailed, candidates, seconds_in, tune, without_own
 from horovod.torch import autotune
@@ -170,7 +170,7 @@ signal.pause()
 
 def test_a_signal_between_two_jobs() -> None:
     jobs = jobs_of("raise SystemExit")
-    with jobs.ended_by_signals():
+    with processes.heeding(jobs.stop):
         os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(tune_launch._Stopped):
             jobs.seconds({})

@@ -120,7 +120,7 @@ def test_the_explanation() -> None:
 
 
 def test_the_explanation_of_what_is_not_by_cost() -> None:
-    ranks = replace(made.ranks_on(0, 0), algorithm="hierarchical", links=routes.assumed_links())
+    ranks = replace(made.ranks_on(0, 0), algorithm="hierarchical", links=routes.one_host(1).links)
     shown = text.explanation(ranks, routes.routes(ranks))
     assert "Links between 2 ranks (assumed, as nothing was measured)" in shown and "network" not in shown
     assert "Not by cost: a hierarchy of one host is exact." in shown

@@ -189,7 +189,7 @@ def test_the_command(
     cache.keep(STORED)
     cache.keep(replace(STORED, key=replace(KEY, model_name="Other"), figures={"gain": None}))
     shown = said("show")
-    assert "Net; optimizer\n  found before, for ranks: 2+2; EPYC, 10 Gbit/s; 1.0, torch 2.13.0" in shown
+    assert "Net; optimizer\n  found before, for ranks: 2+2; EPYC, 10 Gbit/s; horovod 1.0, torch" in shown
     assert "  HOROVOD_CYCLE_TIME=2\n  gain: 1.20x (1.10 to 1.30)" in shown and "nothing was faster" in shown
     assert "docs/tuning.md" in said("explain")
     assert said("clear") == f"2 file(s) removed from {cache.folder}\n" and cache.all() == []
@@ -197,12 +197,13 @@ def test_the_command(
 
 def test_a_record_is_shown_to_a_reader() -> None:
     """Its model's size, its date, values in units, and the line to type; no digest."""
-    key = replace(KEY, world="4 on 2 over tcp", face="optimizer, bit8")
+    versions = "1.0 (a43ad53123b8e2dc), torch 2.13.0"
+    key = replace(KEY, machine="EPYC", world="4 on 2 over tcp", face="optimizer, bit8", versions=versions)
     settings = {"HOROVOD_FUSION_THRESHOLD": "134217728", "HOROVOD_CYCLE_TIME": "2"}
     figures = {**STORED.figures, "date": "2026-11-29", "parameters": 525_568, "tensors": 4}
     assert command.shown(Stored(key, settings, figures)).splitlines() == [
         "Net: 525,568 parameters in 4 tensors; optimizer, bit8",
-        "  found on 2026-11-29, for ranks: 4 on 2 host(s) over tcp; EPYC, 10 Gbit/s; 1.0, torch 2.13.0",
+        "  found on 2026-11-29, for ranks: 4 on 2 host(s) over tcp; EPYC; horovod 1.0, torch 2.13.0",
         "  HOROVOD_FUSION_THRESHOLD=134217728 (128 MiB)",
         "  HOROVOD_CYCLE_TIME=2",
         "  gain: 1.20x (1.10 to 1.30)",

@@ -20,9 +20,9 @@ from horovod.common import time_limits
 from horovod.runner import processes
 from horovod.runner.agents import wrapper
 from horovod.runner.agents.decisions import FixedJob
-from horovod.runner.agents.driver import Driver, JobInput, Run, Told
+from horovod.runner.agents.driver import Driver, JobInput, Run
 from horovod.runner.agents.frames import packed_environment
-from horovod.runner.agents.job import Job
+from horovod.runner.agents.job import Job, Told
 from horovod.runner.agents.output import RankOutput, Writer
 from horovod.runner.agents.reaching import Ways
 from horovod.runner.agents.supervision import Ending, Supervision
@@ -50,14 +50,16 @@ class Jobs:
             reader.start()
         names = hosts.split()
         words = [sys.executable, "-I", "-S", wrapper.__file__, "/", "sh", "-c", script]
-        job = Job(FixedJob([(name, 1) for name in names]), words)
         supervision = Supervision(len(names), start_timeout)
-        told = Told(TOLD, TOLD, b"", lambda facts: refusal)
+        told = Told(words, TOLD, TOLD, b"", lambda facts: refusal)
         with Driver(Ways(Ssh())) as driver:
             if meets:
                 driver.meet(names, 30.0)
             writer = Writer(RankOutput(len(names), *streams))
-            code = Run(driver, job, supervision, writer, told, JobInput(self.input)).exit_code()
+            job = Job(
+                FixedJob([(name, 1) for name in names]), told, driver.connections, supervision, writer
+            )
+            code = Run(driver, job, supervision, writer, JobInput(self.input)).exit_code()
         for stream in streams:
             stream.close()
         for reader in readers:

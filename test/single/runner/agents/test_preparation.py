@@ -111,7 +111,7 @@ def test_a_signal_ends_the_wait_for_hosts(ssh_log: Path) -> None:
     with pytest.raises(Interrupted) as told, Driver(Ways(ssh)) as driver:
         os.kill(os.getpid(), signal.SIGTERM)
         Preparation(driver, ssh, 30.0).prepare(["quiet"], (), ())
-    assert told.value.number == signal.SIGTERM
+    assert told.value.args == (signal.SIGTERM,)
     busy.until(lambda: not children())
 
 

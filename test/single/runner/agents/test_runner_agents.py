@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock, call
 
 import pytest
 from host_agents import host_agent
@@ -19,7 +20,7 @@ from horovod.common import time_limits
 from horovod.common.agent_messages import MessageParser, Place, object_in, packed
 from horovod.common.networks import Choice
 from horovod.runner import by_agents, errors, job_hosts, launchers, starting
-from horovod.runner.agents import frames, link, records
+from horovod.runner.agents import frames
 from horovod.runner.agents.decisions import (
     Action,
     Decisions,
@@ -28,28 +29,15 @@ from horovod.runner.agents.decisions import (
     Leave,
     Notify,
     Publish,
+    Say,
     Start,
     Stop,
 )
 from horovod.runner.agents.frames import Frame, FrameParser, Order
-from horovod.runner.agents.job import (
-    CloseAgent,
-    Finish,
-    Job,
-    KeyValueStore,
-    Label,
-    Over,
-    Report,
-    Say,
-    StartAgent,
-    ToAgent,
-    Took,
-    Wrote,
-)
-from horovod.runner.agents.link import is_unanswered
+from horovod.runner.agents.job import Job, KeyValueStore, Told
 from horovod.runner.agents.outcome import End
 from horovod.runner.agents.places import places_of, variables_of
-from horovod.runner.agents.streams import Outbox
+from horovod.runner.agents.streams import Outbox, is_cut, is_unanswered
 from horovod.runner.hosts import Host
 from horovod.runner.job_hosts import JobHosts
 from horovod.runner.payload import fresh_name
@@ -141,7 +129,7 @@ def test_an_order_without_a_command_and_a_frame_without_a_number_are_errors() ->
     with pytest.raises(ValueError, match="without a number"):
         Frame(frames.INPUT, b"\0\0").numbered()
     with pytest.raises(ValueError, match="too long"):
-        frames.frame(frames.OUTPUT, bytes(frames.MOST_BYTES + 1))
+        frames.frame(frames.WROTE, bytes(frames.MOST_BYTES + 1))
 
 
 def test_messages_are_found_however_a_stream_is_cut() -> None:
@@ -276,17 +264,26 @@ class Elastic(Decisions):
         return self._answer("tick") if self.next else []
 
 
+EFFECTS = ("begin", "put", "end", "drop", "show", "take", "take_value", "label", "say", "end_elastic")
+
+
 class Driver:
-    """A job on simulated hosts. The test acts as agents and workers, and usually makes the decisions."""
+    """A job on simulated hosts. The test acts as agents and workers, and usually makes the decisions.
+
+    Effects are the job's calls of connections, supervision and writer, as `call.put(..)`.
+    """
 
     def __init__(self, decisions: FixedJob | None = None, is_elastic: bool = False) -> None:
         self.decides = Elastic()
-        self.job = Job(decisions or self.decides, ["python", "train.py"], is_elastic)
+        self.hands = MagicMock()
+        self.hands.hello.return_value = None
+        told = Told(["python", "train.py"], b"", b"")
+        self.job = Job(decisions or self.decides, told, self.hands, self.hands, self.hands, is_elastic)
         self.now = 100.0
 
     def begin(self, *actions: Action) -> list[Any]:
         self.decides.next = list(actions)
-        self.job.begin()
+        self.job.begin(self.now)
         return self.effects()
 
     def decide(self, *actions: Action) -> list[Any]:
@@ -295,7 +292,9 @@ class Driver:
         return self.effects()
 
     def effects(self) -> list[Any]:
-        return self.job.taken()
+        done = [each for each in self.hands.method_calls if each[0] in EFFECTS]
+        self.hands.reset_mock()
+        return done
 
     def hear(self, agent: str, kind: bytes, **record: Any) -> list[Any]:
         self.job.heard(agent, Frame(kind, json.dumps(record).encode()), self.now)
@@ -314,7 +313,7 @@ class Driver:
 def answers(effects: list[Any]) -> list[tuple[int, dict[str, Any]]]:
     found = []
     for effect in effects:
-        number, text = of_driver(effect.data).numbered()
+        number, text = of_driver(effect.args[1]).numbered()
         (message,) = MessageParser().feed(text)
         found.append((number, object_in(message)))
     return found
@@ -322,16 +321,16 @@ def answers(effects: list[Any]) -> list[tuple[int, dict[str, Any]]]:
 
 def orders(effects: list[Any], kind: bytes) -> list[tuple[str, dict[str, Any]]]:
     """The frames of this kind, with their agents."""
-    parsed = [(each.host, of_driver(each.data)) for each in effects if isinstance(each, ToAgent)]
+    parsed = [(each.args[0], of_driver(each.args[1])) for each in effects if each[0] == "put"]
     return [(host, json.loads(frame.body)) for host, frame in parsed if frame.kind == kind]
 
 
 def reports(effects: list[Any]) -> list[tuple[int, str]]:
-    return [(each.worker, each.text) for each in effects if isinstance(each, Report)]
+    return [each.args for each in effects if each[0] == "take"]
 
 
 def labels(effects: list[Any]) -> list[tuple[int, str]]:
-    return [(each.worker, each.text) for each in effects if isinstance(each, Label)]
+    return [each.args for each in effects if each[0] == "label"]
 
 
 def two_hosts() -> Driver:
@@ -344,7 +343,7 @@ def two_hosts() -> Driver:
 
 def test_the_start_of_a_fixed_job() -> None:
     effects = Driver(FixedJob([("a", 1), ("b", 2)])).begin()
-    assert [e.host for e in effects if isinstance(e, StartAgent)] == ["a", "b"]
+    assert [each for each in effects if each[0] == "begin"] == [call.begin("a"), call.begin("b")]
     started = orders(effects, frames.START)
     assert [(host, told["worker"], told["has_input"]) for host, told in started] == [
         ("a", 0, True), ("b", 1, False), ("b", 2, False),
@@ -396,11 +395,11 @@ def test_who_has_ended_waits_no_more() -> None:
 def test_a_job_ends_when_all_have_ended() -> None:
     driver = two_hosts()
     assert driver.end(0, "a", 0) == [] and driver.end(2, "b", 0) == []
-    assert driver.end(1, "b", 0) == [Over(""), CloseAgent("a"), CloseAgent("b")]
+    assert driver.end(1, "b", 0) == [call.end_elastic(""), call.end("a"), call.end("b")]
     driver.job.lose("a", "")
-    assert driver.effects() == []
+    assert driver.job.exit_code is None
     driver.job.lose("b", "")
-    assert driver.effects() == [Finish(0)]
+    assert driver.effects() == [] and driver.job.exit_code == 0
 
 
 def test_a_failure_is_left_to_horovodrun() -> None:
@@ -413,7 +412,7 @@ def test_a_failure_is_left_to_horovodrun() -> None:
     driver.job.signalled(signal.SIGTERM, driver.now)
     assert driver.effects() == [], "once is enough"
     driver.end(0, "a", 0)
-    assert driver.end(2, "b", 9) == [CloseAgent("a"), CloseAgent("b")], "told, so it is not reported"
+    assert driver.end(2, "b", 9) == [call.end("a"), call.end("b")], "told, so it is not reported"
 
 
 def test_a_wrapper_that_was_killed_is_reported_and_ends_the_job() -> None:
@@ -425,7 +424,7 @@ def test_a_wrapper_that_was_killed_is_reported_and_ends_the_job() -> None:
     driver.end(2, "b", 143 << 8)
     for host in "ab":
         driver.job.lose(host, "")
-    assert driver.effects()[-1] == Finish(137)
+    assert driver.job.exit_code == 137
 
 
 def test_a_host_that_is_lost_is_reported_and_ends_the_job() -> None:
@@ -433,11 +432,11 @@ def test_a_host_that_is_lost_is_reported_and_ends_the_job() -> None:
     driver.job.lose("b", "its agent is gone")
     effects = driver.effects()
     assert reports(effects) == [(1, "lost node-b")]
-    assert Say("b: its agent is gone") in effects
+    assert call.say("b: its agent is gone") in effects
     assert orders(effects, frames.STOP) == [("a", {"worker": 0, "signal": 15})]
-    assert driver.end(0, "a", 15 << 8) == [Over(""), CloseAgent("a")]
+    assert driver.end(0, "a", 15 << 8) == [call.end_elastic(""), call.end("a")]
     driver.job.lose("a", "")
-    assert driver.effects() == [Finish(1)]
+    assert driver.effects() == [] and driver.job.exit_code == 1
 
 
 def test_a_host_without_a_sign_of_life_is_lost_but_not_for_our_own_pause() -> None:
@@ -448,7 +447,7 @@ def test_a_host_without_a_sign_of_life_is_lost_but_not_for_our_own_pause() -> No
         driver.job.tick(driver.now)
         if effects := driver.effects():
             break
-    assert CloseAgent("b", is_lost=True) in effects and reports(effects) == [(1, "lost node-b")]
+    assert call.drop("b") in effects and reports(effects) == [(1, "lost node-b")]
     assert driver.now == 100 + time_limits.HOST_SILENCE + 1
     paused = two_hosts()
     for now in (100.0, 101.0, 150.0, 151.0):
@@ -461,35 +460,39 @@ def test_whoever_does_not_end_is_given_up() -> None:
     driver.job.signalled(signal.SIGINT, driver.now)
     assert [told["signal"] for _, told in orders(driver.effects(), frames.STOP)] == [2, 2, 2]
     driver.job.tick(driver.now + time_limits.JOB_END - 0.1)
-    assert driver.effects() == []
+    assert driver.job.exit_code is None
     driver.job.tick(driver.now + time_limits.JOB_END + 0.1)
-    assert driver.effects() == [Finish(130)]
+    assert driver.effects() == [] and driver.job.exit_code == 130
 
 
 def test_what_a_worker_writes_is_credited_to_its_host_when_it_is_whole_records() -> None:
-    driver, whole = two_hosts(), frames.frame(records.OUTPUT, b"words")
-    for part, found in ((whole[:7], []), (whole[7:], [Frame(records.OUTPUT, b"words")])):
-        driver.job.heard("b", Frame(frames.OUTPUT, (2).to_bytes(4, "big") + part), driver.now)
-        assert driver.effects() == [Wrote(2, found, "b", len(part))]
-    nonsense = Frame(frames.OUTPUT, (2).to_bytes(4, "big") + b"no record")
+    driver, whole = two_hosts(), frames.frame(frames.OUTPUT, b"words")
+    for part, found in ((whole[:7], []), (whole[7:], [Frame(frames.OUTPUT, b"words")])):
+        driver.job.heard("b", Frame(frames.WROTE, (2).to_bytes(4, "big") + part), driver.now)
+        assert driver.effects() == [call.show(2, found, "b", len(part))]
+    nonsense = Frame(frames.WROTE, (2).to_bytes(4, "big") + b"no record")
     with pytest.raises(ValueError, match="no frame begins with"):
         driver.job.heard("b", nonsense, driver.now)
 
 
 def test_of_input_that_a_command_takes_only_rank_0s_counts() -> None:
     driver = two_hosts()
-    assert driver.hear("a", frames.TOOK, worker=0, taken=5) == [Took(5)]
-    assert driver.hear("a", frames.TOOK, worker=0, taken=-1) == [Took(-1)]
-    assert driver.hear("b", frames.TOOK, worker=1, taken=5) == []
+    driver.hear("a", frames.TOOK, worker=0, taken=5)
+    assert driver.job.input_taken == 5
+    driver.hear("a", frames.TOOK, worker=0, taken=-1)
+    driver.hear("b", frames.TOOK, worker=1, taken=5)
+    assert driver.job.input_taken == -1
 
 
 def test_input_is_for_the_first_rank() -> None:
     driver = two_hosts()
-    assert driver.job.take_input(b"abc") == "a"
-    frame = of_driver(driver.effects()[0].data)
+    assert driver.job.input_host() == "a"
+    driver.job.take_input(b"abc")
+    frame = of_driver(driver.effects()[0].args[1])
     assert (frame.kind, frame.numbered()) == (frames.INPUT, (0, b"abc"))
     driver.end(0, "a", 0)
-    assert driver.job.take_input(b"abc") is None and driver.effects() == []
+    driver.job.take_input(b"abc")
+    assert driver.job.input_host() is None and driver.effects() == []
 
 
 @pytest.mark.parametrize(
@@ -500,7 +503,7 @@ def test_input_is_for_the_first_rank() -> None:
         (frames.ENDED, b'{"worker": 1}'),
         (frames.MESSAGE, b"\0\0\0\0{}"),
         (frames.MESSAGE, b"\0"),
-        (frames.OUTPUT, b""),
+        (frames.WROTE, b""),
         (frames.HELLO, b"{}"),
         (frames.STARTED, b'{"worker": 0}'),
     ],
@@ -525,7 +528,7 @@ def test_an_agent_keeps_the_function_that_workers_call(tmp_path: Path) -> None:
         host.say(*told)
         host.hear(frames.ENDED)
         assert (folder / "payload").read_bytes() == data
-    output = b"".join(each.numbered()[1] for each in host.heard if each.kind == frames.OUTPUT)
+    output = b"".join(each.numbered()[1] for each in host.heard if each.kind == frames.WROTE)
     assert output.split()[0].decode() == hashlib.sha256(data).hexdigest()
     assert not folder.exists(), "it goes with the agent"
 
@@ -541,8 +544,8 @@ def test_workers_come_and_go_as_decided() -> None:
     assert answers(driver.decide(Publish(1, {10: one}))) == [(10, {"id": 1, "ok": one.record()})]
     assert driver.ask("a", 10, id=2, do="assign", after=1) == [], "generation 1 is none after 1"
     effects = driver.decide(Start(11, "b", second), Notify([10], 5.5, 1), Publish(2, {10: first, 11: second}))
-    assert StartAgent("b") in effects and orders(effects, frames.START)[0][1]["worker"] == 11
-    told = [e for e in effects if isinstance(e, ToAgent) and e.data[4:5] == frames.MESSAGE]
+    assert call.begin("b") in effects and orders(effects, frames.START)[0][1]["worker"] == 11
+    told = [each for each in effects if each[0] == "put" and each.args[1][4:5] == frames.MESSAGE]
     assert answers(told) == [
         (10, {"event": "hosts_updated", "timestamp": 5.5, "update": 1}),
         (10, {"id": 2, "ok": first.record()}),
@@ -554,14 +557,14 @@ def test_workers_come_and_go_as_decided() -> None:
     effects = driver.decide(Publish(3, {10: one}, out={11: "its host is going"}), Stop(11), Say("fewer"))
     assert answers(effects[:1]) == [(11, {"id": 2, "ok": {"out": "its host is going"}})]
     assert orders(effects, frames.STOP) == [("b", {"worker": 11, "signal": 15})]
-    assert Say("fewer") in effects
+    assert call.say("fewer") in effects
     driver.end(11, "b", 15)
     assert driver.decides.heard[-1] == ("ended", 11, End(signal_number=15))
     effects = driver.decide(EndJob(4, "enough"))
     assert orders(effects, frames.STOP) == [("a", {"worker": 10, "signal": 15})]
-    assert Over("enough") in effects, "for horovodrun to say it last"
+    assert call.end_elastic("enough") in effects, "for horovodrun to say it last"
     driver.decides.next = [Start(12, "a", one)]
-    assert driver.end(10, "a", 0) == [CloseAgent("a"), CloseAgent("b")], "nobody starts any more"
+    assert driver.end(10, "a", 0) == [call.end("a"), call.end("b")], "nobody starts any more"
 
 
 def test_why_a_membership_was_made_and_a_worker_is_stopped_is_said() -> None:
@@ -569,7 +572,7 @@ def test_why_a_membership_was_made_and_a_worker_is_stopped_is_said() -> None:
     second = places_of([("a", 1)], generation=2)
     goes_on = Publish(2, {1: second[0]}, "the job goes on")
     effects = driver.decide(Stop(2, "rank 1 is stopped"), Stop(1), goes_on)
-    shown = [effect.text for effect in effects if isinstance(effect, Say)]
+    shown = [each.args[0] for each in effects if each[0] == "say"]
     assert shown == ["rank 1 is stopped", "the job goes on"]
 
 
@@ -604,13 +607,13 @@ def test_input_that_was_lost_with_the_first_rank_0_is_said(
     driver.begin(Start(0, "a", places[0]), Start(1, "b", places[1]))
     driver.hear("a", frames.HELLO, host="a")
     for data in sent:
-        assert driver.job.take_input(data) == "a"
+        driver.job.take_input(data)
     driver.decides.next = [Start(2, "b", places_of([("b", 1)])[0])]
     effects = driver.end(0, "a", status)
     text = "nobody reads the rest of standard input: the first rank 0 had it, which is lost"
-    assert (Say(text) in effects) == is_said
+    assert (call.say(text) in effects) == is_said
     assert not orders(effects, frames.START)[0][1]["has_input"]
-    assert driver.job.take_input(b"more") is None
+    assert driver.job.input_host() is None
 
 
 def met(hosts: Sequence[tuple[str, int]] = (("a", 1), ("b", 1))) -> Driver:
@@ -627,7 +630,7 @@ def met(hosts: Sequence[tuple[str, int]] = (("a", 1), ("b", 1))) -> Driver:
 def test_who_meets_the_others_of_a_worker_that_is_gone_is_told_so() -> None:
     driver = met([("a", 1), ("b", 1), ("c", 1)])
     assert driver.ask("a", 1, id=2, do="get", key="hello/2") == []
-    told = answers([effect for effect in driver.end(3, "c", 9) if isinstance(effect, ToAgent)])
+    told = answers([each for each in driver.end(3, "c", 9) if each[0] == "put"])
     assert told == [(1, {"id": 2, "error": "a worker of this generation has ended; ask for the next one"})]
     assert driver.decides.heard[-1] == ("ended", 3, End(signal_number=9))
     (_, refused) = driver.ask("b", 2, id=2, do="set", key="hello/1", value="")[0]
@@ -676,17 +679,14 @@ TABLE = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when re
 
 
 def test_the_connection_of_ssh_is_found() -> None:
-    whole = link.row_of(TABLE, "10.0.0.2 49153 10.0.0.1 22")
-    assert whole[9] == "77" and not is_unanswered(whole)
-    cut = link.row_of(TABLE, "10.0.0.2 49154 10.0.0.1 22")
-    assert cut[9] == "78" and is_unanswered(cut)
-    closing = link.row_of(TABLE, "10.0.0.3 49155 10.0.0.1 22")
-    assert not is_unanswered(closing)
-    for none in ("10.0.0.9 49153 10.0.0.1 22", "10.0.0.2 49153 10.0.0.1", "", "x y z 1", "10.0.0.2 a b c"):
-        assert link.row_of(TABLE, none) == [] and not is_unanswered([])
+    assert not is_unanswered(TABLE, "10.0.0.2 49153 10.0.0.1 22")
+    assert is_unanswered(TABLE, "10.0.0.2 49154 10.0.0.1 22")
+    assert not is_unanswered(TABLE, "10.0.0.3 49155 10.0.0.1 22"), "it is closing"
+    for none in ("10.0.0.9 49154 10.0.0.1 22", "10.0.0.2 49154 10.0.0.1", "", "x y z 1", "10.0.0.2 a b c"):
+        assert not is_unanswered(TABLE, none)
     mapped = TABLE.replace("0200000A", "0000000000000000FFFF00000200000A")
-    assert link.row_of(mapped, "10.0.0.2 49154 10.0.0.1 22")[9] == "78", "sshd listens by IPv6, too"
-    assert not link.is_cut({})
+    assert is_unanswered(mapped, "10.0.0.2 49154 10.0.0.1 22"), "sshd listens by IPv6, too"
+    assert not is_cut("")
 
 
 @pytest.mark.parametrize("wanted", [["nosuch0"], ["nosuch0", "203.0.113.0/24"], ["10.0.0.0/99"]])

@@ -11,9 +11,8 @@ from pipes import held_by
 import busy
 import pytest
 
-from horovod.runner.agents import wrapper
-from horovod.runner.agents.frames import Frame
-from horovod.runner.agents.records import RecordParser
+from horovod.runner.agents import frames, wrapper
+from horovod.runner.agents.frames import Frame, Splitter
 from horovod.runner.processes import send
 
 CHANGED = """
@@ -37,7 +36,7 @@ class Wrapper:
         self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=own)
         assert self.process.stdout is not None
         self.pipe = self.process.stdout
-        self._parser, self._records = RecordParser(), list[Frame]()
+        self._parser, self._records = Splitter(frames.RECORDS), list[Frame]()
 
     def said(self, kind: bytes) -> bytes:
         return b"".join(record.body for record in self._records if record.kind == kind)

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import TypeVar
 
+from horovod.common import time_limits
 from horovod.common.agent_messages import Place
 from horovod.common.time_limits import FAILURE_WINDOW, SLOT_COOLDOWN
 from horovod.runner.agents.decisions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
@@ -231,13 +232,13 @@ class Model:
             self.lose(worker)
             return
         since = self.told.get(worker, self.out[worker])
-        assert self.now >= since + self.limits.leave_grace, "it has its grace"
+        assert self.now >= since + time_limits.LEAVE_GRACE, "it has its grace"
 
     def check_notification(self, workers: tuple[int, ...], update: int) -> None:
         assert workers and sorted(workers) == sorted(set(self.members) & set(self.host))
         assert not self.asking() and update == self.update() > 0
         at, of = self.notified[-1] if self.notified else (-math.inf, 0)
-        assert update | of != of or self.now - at >= self.limits.notify_again, "not again so soon"
+        assert update | of != of or self.now - at >= time_limits.NOTIFY_AGAIN, "not again so soon"
         self.notified.append((self.now, update))
 
     def check_end(self, action: EndJob) -> None:
@@ -270,7 +271,7 @@ class Model:
         is_at_work = self.generation and not self.draining and not self.asking()
         if is_at_work and (update := self.update()):
             at, of = self.notified[-1] if self.notified else (-math.inf, 0)
-            assert update | of == of and self.now - at < limits.notify_again, "members are to be told"
+            assert update | of == of and self.now - at < time_limits.NOTIFY_AGAIN, "members are to be told"
 
     def check_slots_are_filled(self) -> None:
         limits = self.limits
@@ -328,7 +329,7 @@ class Model:
     def have_newcomers_come(self) -> bool:
         new = [worker for worker in self.eligible() if worker not in self.place]
         asking = [self.asks[worker] for worker in new if worker in self.asks]
-        is_long = bool(asking) and self.now - min(asking) >= self.limits.newcomer_window
+        is_long = bool(asking) and self.now - min(asking) >= time_limits.NEWCOMER_WINDOW
         return bool(asking) and (len(asking) == len(new) or is_long)
 
     def update(self) -> int:
@@ -337,11 +338,11 @@ class Model:
         update = self.have_newcomers_come() + 2 * bool(gone)
         if self.broken is None:
             return update
-        return update | 2 if self.now - self.broken >= self.limits.notify_again else 0
+        return update | 2 if self.now - self.broken >= time_limits.NOTIFY_AGAIN else 0
 
     def is_short(self) -> bool:
         """Whether some workers ask although there will never be enough."""
-        has_waited = self.draining and self.waited() >= self.limits.leave_grace
+        has_waited = self.draining and self.waited() >= time_limits.LEAVE_GRACE
         is_short = bool(self.asking()) and len(self.eligible()) < self.needed()
         return is_short and (has_waited or self.is_hopeless())
 
@@ -393,7 +394,7 @@ class Model:
             if worker in self.out:
                 patience = 0.0 if worker in self.told else limits.elastic_timeout
                 since = self.told.get(worker, self.out[worker])
-                assert self.now - since < patience + limits.leave_grace
+                assert self.now - since < patience + time_limits.LEAVE_GRACE
             elif worker in self.accused and worker not in self.asks:
                 assert self.now - self.accused[worker] < self.grace()
 

@@ -62,7 +62,7 @@ def test_who_is_busy_on_a_host_that_has_failed_has_as_long() -> None:
 
 
 def test_who_is_accused_on_a_host_that_has_failed_has_not() -> None:
-    job = two_hosts(leave_grace=10, blacklist=HOST)
+    job = two_hosts(blacklist=HOST)
     job.end(0, KILLED)
     assert job.accuse(2, 1) == []
     job.ask(2, 3)
