@@ -288,16 +288,33 @@ class HorovodBasics:
         """Whether MPI forms the job, or would form it."""
         return bool(self._world().mpi_library) if self.is_initialized() else util.mpi_built()
 
-    mpi_built = staticmethod(util.mpi_built)
-    gloo_built = staticmethod(util.gloo_built)
-    nccl_built = staticmethod(util.nccl_built)
-    ddl_built = staticmethod(util.ddl_built)
-    ccl_built = staticmethod(util.ccl_built)
-    cuda_built = staticmethod(util.cuda_built)
+    def mpi_built(self) -> bool:
+        """Whether this build has an MPI transport."""
+        return util.mpi_built()
 
     def gloo_enabled(self) -> bool:
         """Always False: the core's own transports replace Gloo."""
         return False
+
+    def gloo_built(self) -> bool:
+        """Always False, as gloo_enabled()."""
+        return util.gloo_built()
+
+    def nccl_built(self) -> int:
+        """The version code of the NCCL found here, 22809 for 2.28.9; 0 without NCCL or without a GPU."""
+        return util.nccl_built()
+
+    def ddl_built(self) -> bool:
+        """Always False: IBM's DDL is no longer maintained."""
+        return util.ddl_built()
+
+    def ccl_built(self) -> bool:
+        """Always False: oneCCL is not used."""
+        return util.ccl_built()
+
+    def cuda_built(self) -> bool:
+        """Whether this build serves CUDA tensors."""
+        return util.cuda_built()
 
     def rocm_built(self) -> bool:
         """Always False: GPUs are served through CUDA only."""

@@ -21,6 +21,13 @@ from horovod.common.exceptions import HorovodVersionMismatchError
 from horovod.common.mpi_here import mpi_here
 from horovod.common.sentences import did_you_mean
 
+__all__ = [
+    "ccl_built", "check_extension", "check_installed_version", "cuda_built", "ddl_built", "env",
+    "extension_available", "get_average_backwards_compatibility_fun", "get_ext_suffix",
+    "get_extension_full_path", "gloo_built", "gpu_available", "is_iterable", "is_version_greater_equal_than",
+    "mpi_built", "nccl_built", "num_rank_is_power_2", "split_list",
+]  # fmt: skip
+
 T = TypeVar("T")
 OP_NAMES = ("hvd.Average", "hvd.Sum", "hvd.Adasum", "hvd.Min", "hvd.Max", "hvd.Product")
 

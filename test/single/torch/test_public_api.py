@@ -300,7 +300,7 @@ def test_process_sets_before_init() -> None:
 
 # Records that collect values over time; all others never change.
 GATHERING = {
-    "Canvas", "ElasticOutcome", "Operation", "Outcome", "Recovery", "Result", "Worker",
+    "Canvas", "Job", "ElasticOutcome", "Operation", "Outcome", "Recovery", "Result", "Worker",
     "_Noted", "_Process", "_State",
 }  # fmt: skip
 
