@@ -292,7 +292,7 @@ class ObjectState(State):
 def _generation_after(agreement: Agreement) -> int:
     """The generation of commits in a world that has agreed: newer than all before, the same on all its ranks.
 
-    Generations of horovodrun also differ from those of ranks out of the job, unknown to this world.
+    Generations of horovodrun also differ if ranks out of the job, unknown to this world, had one.
     """
     channel = agent_channel(os.environ)
     return max(agreement.generation + 1, channel.generation if channel is not None else 0)

@@ -106,7 +106,7 @@ class Pair:
         return Conclusion.PAID if is_explained else Conclusion.UNEXPLAINED
 
     @property
-    def verdict(self) -> str:
+    def reason(self) -> str:
         """The conclusion, or its more exact reason."""
         if self.conclusion is Conclusion.UNKNOWN:
             return "unlike" if self.left_out else "one_seed"

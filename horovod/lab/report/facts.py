@@ -166,7 +166,7 @@ def accuracies(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def payment(rows: Sequence[Row]) -> dict[str, Any]:
-    """Pairs of rows with and without compression, and those of each conclusion, the largest effect first."""
+    """Pairs of rows with and without compression, also by conclusion, the largest effect first."""
     found = pairs(rows)
 
     def having(conclusion: Conclusion, sign: int = 1) -> list[Pair]:

@@ -1,6 +1,6 @@
 """A handled failure keeps no references: tensors in flight are freed at once, without garbage collection."""
 
-# private: _route, _start_exact: no compressor makes the core refuse only the second request of a group
+# private: _start_exact: no compressor makes the core refuse only the second request of a group
 
 import contextlib
 import gc
