@@ -229,13 +229,14 @@ def _start_native(request: _Request, tensors: list[torch.Tensor], codec: native.
     members, outputs = [], []
     read, written = [], []  # of the caller's tensors
     for tensor, kept, target in zip(tensors, request.kept, request.into, strict=True):
-        source = tensor if is_addressable(tensor) else addressable(tensor)
+        # detached unless in place: a tensor that is only read may get other memory meanwhile
+        source = tensor if target is tensor and is_addressable(tensor) else addressable(tensor)
         if target is not None and is_addressable(target):
             output = source if target is tensor else target
             written.append(target)
             outputs.append(target)
         else:  # `source` may be overwritten only if it is a copy
-            output = new_result(operation.engine, source.detach()) if source is tensor else source
+            output = new_result(operation.engine, source) if is_addressable(tensor) else source
             outputs.append(output)
         if outputs[-1] is not tensor:
             read.append(source)
