@@ -136,31 +136,28 @@ def _is_over(stepper: Stepper) -> Callable[[], bool]:
     return is_over
 
 
-def wait(engine: native.Engine, handle: int) -> native.Result:
-    """Like ``engine.wait``: sleep until a request is done, or enqueued on the GPU, and return its result."""
-    if _has_result(engine, handle):
-        return engine.wait(handle)
-    return _wait(engine, handle)
-
-
 def _has_result(engine: native.Engine, handle: int) -> bool:
     advance_all()
     return engine.has_result(handle)
 
 
 @_timed
-def _wait(engine: native.Engine, handle: int) -> native.Result:
-    _pause_until(_is_done(engine, handle), lambda: engine.note_blocked(handle, False))
+def wait(engine: native.Engine, handle: int) -> native.Result:
+    """Like ``engine.wait``: sleep until a request is done, or enqueued on the GPU, and return its result."""
+    if not _has_result(engine, handle):
+        _pause_until(_is_done(engine, handle), lambda: engine.note_blocked(handle, False))
     return engine.wait(handle)
 
 
-def wait_or_yield(engine: native.Engine, handle: int) -> bool:
-    """Sleep until ``wait`` would not, and return True; or False if that needs what this caller does later."""
-    return _has_result(engine, handle) or _wait_or_yield(engine, handle)
-
-
 @_timed
-def _wait_or_yield(engine: native.Engine, handle: int) -> bool:
+def wait_or_yield(engine: native.Engine, handle: int) -> bool:
+    """Sleep until ``wait`` would not, and return True.
+
+    Returns False if the wait would never end: other ranks first need an action that this caller takes only
+    later.
+    """
+    if _has_result(engine, handle):
+        return True
     is_done = _is_done(engine, handle)
     return _pause_until(
         lambda: not engine.must_yield(handle) and is_done(),
