@@ -191,6 +191,10 @@ class HorovodBasics:
         """
         return self.running().remove_process_set(process_set)
 
+    def _comm_process_set_id(self, comm: Any) -> int:
+        """The number of the set that was made from an mpi4py communicator. ValueError if none was."""
+        return self.running().id_of_communicator(comm)
+
     def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
         """The ranks of every set, by its number."""
         return self.running().engine.process_sets()

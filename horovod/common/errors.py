@@ -108,6 +108,7 @@ not_registered = WrongArgument.says(
     "process_set={process_set} is not registered on {ranks:ranks}",
     "give it to hvd.init() or hvd.add_process_set() first; a set that was removed is gone",
 )
+not_of_a_communicator = WrongArgument.says("no process set was made from the communicator {got}")
 added_by_communicator = NotServed.says(
     "add_process_set: a set made from a communicator can only be given to hvd.init()", "give a list of ranks"
 )

@@ -247,6 +247,13 @@ class Membership:
             raise errors.not_registered(process_set=str(process_set), ranks=[self.world.rank])
         return int(process_set_id)
 
+    def id_of_communicator(self, comm: Any) -> int:
+        """The number of the set that was made from an mpi4py communicator. ValueError if none was."""
+        for number, process_sets in self._sets.items():
+            if any(each.mpi_comm is not None and each.mpi_comm == comm for each in process_sets):
+                return number
+        raise errors.not_of_a_communicator(got=repr(comm))
+
     def next_unnamed(self, process_set: ProcessSet) -> int:
         """The number of the next operation without a name in a set."""
         process_set_id = self.id_of(process_set)

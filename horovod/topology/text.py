@@ -205,5 +205,5 @@ def _table(ranks: Ranks, routes: Sequence[Route]) -> list[str]:
         return lines
     given = dict.fromkeys(route.reason for route in routes)
     reasons = [f"Not by cost: {why}." for why in given if not why.startswith("estimated:")]
-    cheapest = "Each is the cheapest of those that are possible here, by the figures above."
+    cheapest = "Each is the cheapest possible one here, by the figures above."
     return [*lines, "", *(reasons or [cheapest])]

@@ -74,7 +74,7 @@ def test_each_worker_has_output_and_a_file_of_its_own(job: Job, tmp_path: Path) 
         kill(job, "127.0.0.1")
         job.wait(lambda _: "127.0.0.3" in job.workers())
         assert job.stop() == 0, job.err
-    assert "horovodrun: nobody reads the rest of standard input: the first rank 0 had it, which is lost" in (
+    assert "horovodrun: no rank reads the rest of standard input: the first rank 0 had it, which is lost" in (
         job.err
     )
     [read] = [note for note in job.notes("reads") if note["line"]]

@@ -242,7 +242,7 @@ RANK_OPTIONS = (
         help="check every piece of data over TCP by a CRC-32C, as messages always are"),
     _of_job("gpu_transport", group=PERFORMANCE, default="auto", choices=("auto", "nccl", "host"), is_new=True,
         help="what carries the bytes of GPU tensors: nccl, or the host, through its memory; auto is nccl "
-             "where every rank has NCCL and a GPU of its own, and all GPUs of a host reach each other"),
+             "if every rank has NCCL and its own GPU, and all GPUs of a host reach each other"),
     _of_each_rank("simd", default="auto", choices=("auto", "baseline", "x86-64-v3", "x86-64-v4"), is_new=True,
         help="instruction set of the codec and reduction loops: auto is the best that the processor has"),
     _of_first_rank("timeline_filename", group=OUTPUT, variable="HOROVOD_TIMELINE", key="timeline.filename",

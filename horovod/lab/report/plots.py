@@ -345,7 +345,7 @@ BARS = {"steps": draw_steps, "times": draw_times, "accuracies": draw_accuracies}
 
 
 def pictures(rows: Sequence[Row], errors: Sequence[CodecError], names: Names) -> dict[str, Any]:
-    """What a template needs to show the plots."""
+    """Return `plot`, which draws a plot by its name, and the plots of tuning, for a template."""
 
     def plot(name: str, place: str = "") -> Picture:
         if name == "codecs":

@@ -357,7 +357,7 @@ class Job:
             self._writer.label(number, "")
             if number == self._input_worker and self._input_left and has_failed and self._code is None:
                 lost = "the first rank 0 had it, which is lost"
-                self._writer.say(f"nobody reads the rest of standard input: {lost}")
+                self._writer.say(f"no rank reads the rest of standard input: {lost}")
         self._break(worker)
 
     def _break(self, gone: _Worker) -> None:

@@ -24,7 +24,7 @@ OF_TORCH = {
     *("_unregister_all_process_groups", "_use_python_reducer", "_version"),
 }
 OF_HOROVOD = {  # names that Horovod's users use
-    *("_MPI_LIB_AVAILABLE", "_allreduce_delay", "_basics", "_check_has_gpu"),
+    *("_MPI_LIB_AVAILABLE", "_allreduce_delay", "_basics", "_check_has_gpu", "_comm_process_set_id"),
     *("_get_process_set_ids_and_ranks", "_groups", "_handlers", "_handles", "_host_messages"),
     *("_last_updated_timestamp", "_listeners", "_parameter_names", "_requires_update", "_saved_state"),
 }

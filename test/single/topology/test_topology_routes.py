@@ -114,7 +114,7 @@ def test_the_explanation() -> None:
     assert shown.startswith("Links between 2 ranks (measured when the job started):\n  memory   10.0 GB/s; ")
     assert "  network  941 Mbit/s in each direction; another host notices after 60 us\n" in shown
     assert "   100 MB  bit8         exchange gather" in shown
-    assert "Each is the cheapest of those that are possible here" in shown
+    assert "Each is the cheapest possible one here" in shown
     assert "\n\n  exchange gather  Every rank sends its numbers to every other." in shown
     assert max(map(len, shown.splitlines())) <= 100
 

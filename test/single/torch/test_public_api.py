@@ -317,3 +317,12 @@ def test_records_do_not_change() -> None:
                     is_frozen[path, record.name] = "frozen=True" in written
     assert {name for (_, name), frozen in is_frozen.items() if not frozen} == CHANGING
     assert len(is_frozen) > 60
+
+
+@pytest.mark.usefixtures("alone")
+def test_the_number_of_a_communicators_set() -> None:
+    """Scripts ask `_basics` for it; any object with equality will do here for a communicator."""
+    with pytest.raises(ValueError, match="no process set was made from the communicator 'comm'"):
+        mpi_ops._basics._comm_process_set_id("comm")
+    hvd.global_process_set.mpi_comm = "comm"
+    assert mpi_ops._basics._comm_process_set_id("comm") == 0

@@ -610,7 +610,7 @@ def test_input_that_was_lost_with_the_first_rank_0_is_said(
         driver.job.take_input(data)
     driver.decides.next = [Start(2, "b", places_of([("b", 1)])[0])]
     effects = driver.end(0, "a", status)
-    text = "nobody reads the rest of standard input: the first rank 0 had it, which is lost"
+    text = "no rank reads the rest of standard input: the first rank 0 had it, which is lost"
     assert (call.say(text) in effects) == is_said
     assert not orders(effects, frames.START)[0][1]["has_input"]
     assert driver.job.input_host() is None
