@@ -444,6 +444,15 @@ class Engine:
         """Processor time of the engine's thread; 0 without one."""
 
     def shutdown(self) -> None: ...
+    def add_process_set(self, ranks: Sequence[int]) -> int:
+        """All ranks of the job must make the call. ranks ascend."""
+
+    def remove_process_set(self, process_set: int) -> int:
+        """All ranks of the job must make the call."""
+
+    def process_sets(self) -> dict[int, list[int]]:
+        """Ranks by id."""
+
     def memory(self, nbytes: int) -> Any:
         """Memory for a result: an object with __dlpack__ (uint8, 1-D), used again after its last reference.
 
@@ -519,15 +528,6 @@ class Engine:
 
     def note_blocked(self, handle: int, may_yield: bool) -> None:
         """Reports a caller that only polls has_result() and, if it `may_yield`, must_yield()."""
-
-    def add_process_set(self, ranks: Sequence[int]) -> int:
-        """All ranks of the job must make the call. ranks ascend."""
-
-    def remove_process_set(self, process_set: int) -> int:
-        """All ranks of the job must make the call."""
-
-    def process_sets(self) -> dict[int, list[int]]:
-        """Ranks by id."""
 
     def start_timeline(self, path: str, mark_cycles: bool = False, continues: bool = False) -> None:
         """Rank 0 writes the file. ValueError if that fails, or HOROVOD_TIMELINE was not set."""

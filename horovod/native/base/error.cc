@@ -5,6 +5,7 @@
 #include <new>
 
 #include "base/bytes.h"
+#include "base/text.h"
 
 namespace hvd {
 namespace {
@@ -58,7 +59,7 @@ std::string filled(const std::string& text, const Facts& facts) {
 }
 
 // Whether std::to_string could have written the text.
-bool is_number(const std::string& text) {
+bool is_digits(const std::string& text) {
   const size_t digits = text.starts_with('-') ? 1 : 0;
   return text.size() > digits && text.size() <= 20 && text.find_first_not_of("0123456789", digits) == std::string::npos;
 }
@@ -134,65 +135,18 @@ const char* name_of(ErrorKind kind) {
 
 const char* code_of(Said said) { return sentence_of(said).code; }
 
-void put(const Failure& failure, ByteWriter* writer) {
-  writer->put(failure.said);
-  if (!failure.is_any()) return;
-  writer->put(failure.kind);
-  writer->put(static_cast<uint8_t>(failure.omits_end));
-  writer->put(failure.facts.tensor);
-  writer->put(failure.facts.ranks);
-  writer->put(failure.facts.values);
-  writer->put(static_cast<uint32_t>(failure.facts.others.size()));
-  for (const Fact& fact : failure.facts.others) {
-    writer->put(fact.name);
-    writer->put(fact.value);
-    writer->put(static_cast<uint8_t>(fact.is_number));
-  }
+Said last_of(Said) { return static_cast<Said>(std::size(kSentences) - 1); }
+
+void Fact::check(const ByteReader& in) const {
+  if (!is_name(name) || (is_number && !is_digits(value))) in.refuse("has a fact that cannot be");
 }
 
-void get(ByteReader* reader, Failure* failure) {
-  reader->get(&failure->said, static_cast<Said>(std::size(kSentences) - 1));
-  if (!failure->is_any()) return;
-  reader->get(&failure->kind, ErrorKind::TensorChanged);
-  reader->get(&failure->omits_end);
-  reader->get(&failure->facts.tensor);
-  reader->get(&failure->facts.ranks);
-  reader->get(&failure->facts.values);
-  if (failure->facts.values.size() > failure->facts.ranks.size()) reader->refuse("has more values than ranks");
-  failure->facts.others.resize(reader->get_count());
-  for (Fact& fact : failure->facts.others) {
-    reader->get(&fact.name);
-    reader->get(&fact.value);
-    reader->get(&fact.is_number);
-    if (!is_name(fact.name) || (fact.is_number && !is_number(fact.value))) reader->refuse("has a fact that cannot be");
-  }
-}
-
-std::string packed(const Failure& failure) {
-  ByteWriter writer;
-  put(failure, &writer);
-  return {reinterpret_cast<const char*>(writer.bytes().data()), writer.bytes().size()};
-}
-
-void throw_packed(const std::string& text, int rank) {
-  Failure failure;
-  try {
-    ByteReader reader(std::as_bytes(std::span(text)), rank);
-    get(&reader, &failure);
-    reader.end();
-  } catch (const InternalError& error) {
-    failure = error.failure();
-  }
-  if (failure.facts.ranks.empty()) failure.facts.ranks = {rank};
-  throw StartupError(failure.at_start());
+void Failure::check(const ByteReader& in) const {
+  if (facts.values.size() > facts.ranks.size()) in.refuse("has more values than ranks");
 }
 
 std::string ranks_text(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  const size_t shown = std::min(ranks.size(), kMostShown);
-  for (size_t i = 0; i < shown; ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  if (shown < ranks.size()) text += " and " + std::to_string(ranks.size() - shown) + " more";
-  return text;
+  return (ranks.size() == 1 ? "rank " : "ranks ") + first_few(ranks, kMostShown, "more", number_text);
 }
 
 std::string by_rank(const std::vector<int>& ranks, const std::vector<std::string>& values) {

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <charconv>
@@ -13,6 +14,7 @@
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -71,19 +73,13 @@ OwnProcess::OwnProcess() {
 bool OwnProcess::is_this() const { return forks.load(std::memory_order_relaxed) == forks_; }
 
 std::string process_text(pid_t pid) {
-  std::string process = "process " + std::to_string(pid);
-  switch (state_of(pid)) {
-    case 'T':
-      return process + ", which is stopped: by SIGSTOP, Ctrl-Z or a scheduler";
-    case 't':
-      return process + ", which a debugger has stopped";
-    case 'D':
-      return process + ", which waits in the system, as for a disk or a network file system";
-    case 'Z':
-      return process + ", which has ended";
-    default:
-      return process;
-  }
+  constexpr std::pair<char, const char*> kReasons[] = {
+      {'T', ", which is stopped: by SIGSTOP, Ctrl-Z or a scheduler"},
+      {'t', ", which a debugger has stopped"},
+      {'D', ", which waits in the system, as for a disk or a network file system"},
+      {'Z', ", which has ended"}};
+  const auto* reason = std::ranges::find(kReasons, state_of(pid), &std::pair<char, const char*>::first);
+  return "process " + std::to_string(pid) + (reason != std::end(kReasons) ? reason->second : "");
 }
 
 bool has_ended(pid_t pid) {

@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace hvd {
 namespace {

@@ -1,21 +1,13 @@
 #include "base/simd.h"
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace hvd {
 
 std::string_view name_of(SimdLevel level) {
-  switch (level) {
-    case SimdLevel::kScalar:
-      return "scalar";
-    case SimdLevel::kBaseline:
-      return "baseline";
-    case SimdLevel::kX86_64_V3:
-      return "x86-64-v3";
-    case SimdLevel::kX86_64_V4:
-      return "x86-64-v4";
-  }
-  return "?";
+  constexpr std::string_view kNames[] = {"scalar", "baseline", "x86-64-v3", "x86-64-v4"};
+  return kNames[static_cast<size_t>(level)];
 }
 
 std::vector<SimdLevel> available_simd_levels() {
@@ -37,11 +29,10 @@ std::vector<SimdLevel> available_simd_levels() {
 SimdLevel resolve_simd_level(const std::string& name) {
   const std::vector<SimdLevel> levels = available_simd_levels();
   if (name.empty() || name == "auto") return levels.back();
-  std::string available;
   for (SimdLevel level : levels) {
     if (name == name_of(level)) return level;
-    available += (available.empty() ? "" : " ") + std::string(name_of(level));
   }
+  const std::string available = joined(levels, " ", [](SimdLevel level) { return std::string(name_of(level)); });
   throw InvalidArgument(Said::no_simd_level, {.others = {{"value", name}, {"choices", available}}});
 }
 

@@ -7,7 +7,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,15 +23,9 @@ namespace hvd {
 namespace {
 
 DType float_dtype(int number) {
-  const auto dtype = static_cast<DType>(number);
-  if (number < 0 || number >= kDTypeCount || !is_float(dtype)) {
-    throw InvalidArgument(Said::codec_takes_floats, {.others = {{"value", number}}});
-  }
+  const auto dtype = numbered<DType>(number, Said::codec_takes_floats);
+  if (!is_float(dtype)) throw InvalidArgument(Said::codec_takes_floats, {.others = {{"value", number}}});
   return dtype;
-}
-
-void check_count(int64_t count) {
-  if (count < 0) throw InvalidArgument(Said::negative, {.others = {{"parameter", "count"}, {"value", count}}});
 }
 
 // Options that a caller leaves out are the format's defaults.
@@ -51,8 +44,8 @@ std::shared_ptr<const Codec> get_codec_named(const std::string& name, const std:
 int64_t encode(const Codec& codec, uintptr_t source, int dtype, int64_t count, uintptr_t destination, double prescale,
                uint64_t key, int64_t first) {
   const DType type = float_dtype(dtype);
-  check_count(count);
-  if (first < 0) throw InvalidArgument(Said::negative, {.others = {{"parameter", "first"}, {"value", first}}});
+  require_not_negative("count", count);
+  require_not_negative("first", first);
   auto* run = reinterpret_cast<uint8_t*>(destination);
   const auto factor = static_cast<float>(prescale);
   const Draw draw = {key, first};
@@ -64,7 +57,7 @@ int64_t encode(const Codec& codec, uintptr_t source, int dtype, int64_t count, u
 
 void decode(const Codec& codec, uintptr_t source, int64_t count, uintptr_t destination, int dtype) {
   const DType type = float_dtype(dtype);
-  check_count(count);
+  require_not_negative("count", count);
   const auto* run = reinterpret_cast<const uint8_t*>(source);
   if (type == DType::kFloat32) return codec.decode(run, count, reinterpret_cast<float*>(destination));
   std::vector<float> floats(static_cast<size_t>(count));
@@ -73,12 +66,12 @@ void decode(const Codec& codec, uintptr_t source, int64_t count, uintptr_t desti
 }
 
 void decode_add(const Codec& codec, uintptr_t source, int64_t count, uintptr_t accumulator) {
-  check_count(count);
+  require_not_negative("count", count);
   codec.decode_add(reinterpret_cast<const uint8_t*>(source), count, reinterpret_cast<float*>(accumulator));
 }
 
 void decode_two(const Codec& codec, uintptr_t first, uintptr_t second, int64_t count, float factor, uintptr_t destination) {
-  check_count(count);
+  require_not_negative("count", count);
   const TwoRuns runs = {reinterpret_cast<const uint8_t*>(first), reinterpret_cast<const uint8_t*>(second)};
   codec.decode_two(runs, count, factor, reinterpret_cast<float*>(destination));
 }
@@ -118,7 +111,7 @@ void register_codec(nb::module_& m) {
       .def(
           "encoded_bytes",
           [](const Codec& codec, int64_t count) {
-            check_count(count);
+            require_not_negative("count", count);
             return codec.encoded_bytes(count);
           },
           "count"_a)

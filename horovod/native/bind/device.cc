@@ -46,13 +46,6 @@ GpuFacts gpu_facts() {
   return facts;
 }
 
-DType dtype_numbered(int number) {
-  if (number < 0 || number >= kDTypeCount) throw InvalidArgument(Said::dtype_unknown, {.others = {{"value", number}}});
-  return static_cast<DType>(number);
-}
-
-Stream stream_at(uintptr_t address) { return reinterpret_cast<Stream>(address); }
-
 // Memory of a GPU, or pinned memory of the host.
 struct BoundMemory {
   DeviceMemory memory;
@@ -69,7 +62,7 @@ struct BoundDevice {
 };
 
 BoundMemory allocated(BoundDevice& self, int64_t bytes, bool is_pinned) {
-  if (bytes < 0) throw InvalidArgument(Said::negative, {.others = {{"parameter", "nbytes"}, {"value", bytes}}});
+  require_not_negative("nbytes", bytes);
   const auto size = static_cast<size_t>(bytes);
   return {is_pinned ? self.device.allocate_pinned(size) : self.device.allocate(size), size};
 }
@@ -94,7 +87,7 @@ Pieces make_pieces(BoundDevice& owner, uintptr_t stream, const std::string& code
   Pieces made;
   int64_t elements_bytes = 0;
   for (DevicePiece& piece : pieces) {
-    if (piece.count < 0) throw InvalidArgument(Said::negative, {.others = {{"parameter", "count"}, {"value", piece.count}}});
+    require_not_negative("count", piece.count);
     piece.message_offset = made.message_bytes;
     piece.elements_offset = elements_bytes;
     elements_bytes += piece_bytes(nullptr, dtype, piece.count);

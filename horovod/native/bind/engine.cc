@@ -17,32 +17,20 @@ namespace nb = nanobind;
 namespace hvd {
 namespace {
 
-DType checked_dtype(int number) {
-  if (number < 0 || number >= kDTypeCount) throw InvalidArgument(Said::dtype_unknown, {.others = {{"value", number}}});
-  return static_cast<DType>(number);
-}
-
 TensorRef make_tensor(uintptr_t source, uintptr_t destination, Shape shape, int dtype, std::shared_ptr<Feedback> feedback,
                       int device, uintptr_t stream, uintptr_t witness) {
   if (device < kCpu) throw InvalidArgument(Said::device_wrong, {.others = {{"value", device}}});
   for (const int64_t extent : shape) {
     if (extent < 0) throw InvalidArgument(Said::shape_negative, {.others = {{"value", to_text(shape)}}});
   }
-  return {reinterpret_cast<const void*>(source),
-          reinterpret_cast<void*>(destination),
-          std::move(shape),
-          checked_dtype(dtype),
-          std::move(feedback),
-          device,
-          reinterpret_cast<Stream>(stream),
-          witness_at(reinterpret_cast<const uintptr_t*>(witness))};
+  return {bytes_at(source),    bytes_at(destination),
+          std::move(shape),    dtype_numbered(dtype),
+          std::move(feedback), device,
+          stream_at(stream),   witness_at(reinterpret_cast<const uintptr_t*>(witness))};
 }
 
-Reduction make_reduction(int op, double prescale, double postscale, std::shared_ptr<const Codec> codec) {
-  if (op < 0 || op > static_cast<int>(ReduceOp::kProduct)) {
-    throw InvalidArgument(Said::reduce_op_unknown, {.others = {{"value", op}}});
-  }
-  return {static_cast<ReduceOp>(op), prescale, postscale, std::move(codec)};
+void make_reduction(Reduction* self, int op, double prescale, double postscale, std::shared_ptr<const Codec> codec) {
+  new (self) Reduction{reduce_op_numbered(op), prescale, postscale, std::move(codec)};
 }
 
 // An array over the core's bytes, which it keeps alive.
@@ -82,18 +70,6 @@ auto wait_serving_signals(Engine& engine, int64_t handle, bool may_yield, Wait w
   }
 }
 
-Result wait_for(Engine& engine, int64_t handle) {
-  return wait_serving_signals(engine, handle, false, [&](auto timeout) { return engine.wait(handle, timeout); });
-}
-
-bool wait_for_result_or_deadlock(Engine& engine, int64_t handle) {
-  using Seen = HandleTable::Seen;
-  return wait_serving_signals(engine, handle, true, [&](auto timeout) -> std::optional<bool> {
-    const Seen seen = engine.wait_for_result(handle, timeout);
-    return seen == Seen::kNothing ? std::nullopt : std::optional<bool>(seen == Seen::kResult);
-  });
-}
-
 // An engine, as Python has it. A forked child can neither call nor destroy it: its thread does not exist there, and its locks
 // may be held.
 class BoundEngine {
@@ -117,6 +93,23 @@ class BoundEngine {
   std::unique_ptr<Engine> engine_;
 };
 
+// A function of the engine as a method of BoundEngine.
+template <typename R, typename... Args>
+auto of_engine(R (Engine::*call)(Args...)) {
+  return [call](BoundEngine& self, Args... args) { return (self.engine().*call)(args...); };
+}
+
+// Submits to a process set, or to all ranks, what `make` makes of Python's arguments.
+template <typename... Args>
+auto submits(Submission (*make)(Args...)) {
+  return
+      [make](BoundEngine& self, Args... args, int set) { return self.engine().submit(set, make(std::forward<Args>(args)...)); };
+}
+template <typename... Args>
+auto submits_to_all(Submission (*make)(Args...)) {
+  return [make](BoundEngine& self, Args... args) { return self.engine().submit(0, make(std::forward<Args>(args)...)); };
+}
+
 nb::object memory_for_result(BoundEngine& self, size_t bytes) {
   return bytes < ResultMemory::kSmallest ? nb::none() : array_of(self.engine().results().take(bytes), bytes);
 }
@@ -135,65 +128,46 @@ void bind_collectives(nb::class_<BoundEngine>& engine) {
             return self.engine().submit(set, std::move(submission));
           },
           "name"_a, "tensors"_a, "reduction"_a, "process_set"_a = 0, "follows"_a = false)
-      .def(
-          "reducescatter",
-          [](BoundEngine& self, std::string name, std::vector<TensorRef> tensors, const Reduction& reduction, int set) {
-            return self.engine().submit(set, reducescatter_submission(std::move(name), std::move(tensors), reduction));
-          },
-          "name"_a, "tensors"_a, "reduction"_a, "process_set"_a = 0)
-      .def(
-          "allgather",
-          [](BoundEngine& self, std::string name, std::vector<TensorRef> tensors, int set) {
-            return self.engine().submit(set, submission_of(Operation::kAllgather, std::move(name), std::move(tensors)));
-          },
-          "name"_a, "tensors"_a, "process_set"_a = 0)
-      .def(
-          "broadcast",
-          [](BoundEngine& self, std::string name, const TensorRef& tensor, int root, int set) {
-            return self.engine().submit(set, rooted_submission(Operation::kBroadcast, std::move(name), tensor, root));
-          },
-          "name"_a, "tensor"_a, "root"_a, "process_set"_a = 0)
-      .def(
-          "alltoall",
-          [](BoundEngine& self, std::string name, const TensorRef& tensor, std::vector<int64_t> splits, int set) {
-            return self.engine().submit(set, alltoall_submission(std::move(name), tensor, std::move(splits)));
-          },
-          "name"_a, "tensor"_a, "splits"_a, "process_set"_a = 0)
-      .def(
-          "barrier",
-          [](BoundEngine& self, std::string name, int set) {
-            return self.engine().submit(set, barrier_submission(std::move(name)));
-          },
-          "name"_a, "process_set"_a = 0)
-      .def(
-          "tune",
-          [](BoundEngine& self, std::string name, std::string settings) {
-            return self.engine().submit(0, tune_submission(std::move(name), std::move(settings)));
-          },
-          "name"_a, "settings"_a)
+      .def("reducescatter", submits(reducescatter_submission), "name"_a, "tensors"_a, "reduction"_a, "process_set"_a = 0)
+      .def("allgather", submits(allgather_submission), "name"_a, "tensors"_a, "process_set"_a = 0)
+      .def("broadcast", submits(broadcast_submission), "name"_a, "tensor"_a, "root"_a, "process_set"_a = 0)
+      .def("alltoall", submits(alltoall_submission), "name"_a, "tensor"_a, "splits"_a, "process_set"_a = 0)
+      .def("barrier", submits(barrier_submission), "name"_a, "process_set"_a = 0)
+      .def("tune", submits_to_all(tune_submission), "name"_a, "settings"_a)
       .def_prop_ro("tuned", [](const BoundEngine& self) { return self.engine().tuned(); })
-      .def("join", [](BoundEngine& self) { return self.engine().submit(0, join_submission()); });
+      .def("join", submits_to_all(join_submission));
+}
+
+Result wait_for(BoundEngine& self, int64_t handle) {
+  Engine& engine = self.engine();
+  return wait_serving_signals(engine, handle, false, [&](auto timeout) { return engine.wait(handle, timeout); });
+}
+
+bool wait_or_yield(BoundEngine& self, int64_t handle) {
+  Engine& engine = self.engine();
+  using Seen = HandleTable::Seen;
+  return wait_serving_signals(engine, handle, true, [&](auto timeout) -> std::optional<bool> {
+    const Seen seen = engine.wait_for_result(handle, timeout);
+    return seen == Seen::kNothing ? std::nullopt : std::optional<bool>(seen == Seen::kResult);
+  });
 }
 
 void bind_waiting(nb::class_<BoundEngine>& engine) {
   using namespace nb::literals;
-  engine.def(
-      "missing",
-      [](BoundEngine& self, std::string name, const std::vector<std::string>& gradients, const std::vector<bool>& has_part,
-         int set, bool ends, const std::string& anchor) {
-        return self.engine().submit(set, missing_submission(std::move(name), gradients, has_part, ends, anchor));
-      },
-      "name"_a, "gradients"_a, "has_part"_a, "process_set"_a = 0, "ends"_a = false, "anchor"_a = "");
-  engine.def("note_pass", [](BoundEngine& self, bool is_in_pass) { self.engine().note_pass(is_in_pass); }, "is_in_pass"_a);
-  engine.def("hold", [](BoundEngine& self) { self.engine().hold(); }).def("let_go", [](BoundEngine& self) {
-    self.engine().let_go();
-  });
-  engine.def(
-            "poll", [](BoundEngine& self, int64_t handle) { return self.engine().is_done(handle); }, "handle"_a)
+  engine
       .def(
-          "has_result", [](BoundEngine& self, int64_t handle) { return self.engine().has_result(handle); }, "handle"_a)
-      .def(
-          "wait", [](BoundEngine& self, int64_t handle) { return wait_for(self.engine(), handle); }, "handle"_a)
+          "missing",
+          [](BoundEngine& self, std::string name, const std::vector<std::string>& gradients, const std::vector<bool>& has_part,
+             int set, bool ends, const std::string& anchor) {
+            return self.engine().submit(set, missing_submission(std::move(name), gradients, has_part, ends, anchor));
+          },
+          "name"_a, "gradients"_a, "has_part"_a, "process_set"_a = 0, "ends"_a = false, "anchor"_a = "")
+      .def("note_pass", of_engine(&Engine::note_pass), "is_in_pass"_a)
+      .def("hold", of_engine(&Engine::hold))
+      .def("let_go", of_engine(&Engine::let_go))
+      .def("poll", of_engine(&Engine::is_done), "handle"_a)
+      .def("has_result", of_engine(&Engine::has_result), "handle"_a)
+      .def("wait", wait_for, "handle"_a)
       .def(
           "has_result_within",
           [](BoundEngine& self, int64_t handle, double seconds) {
@@ -201,19 +175,14 @@ void bind_waiting(nb::class_<BoundEngine>& engine) {
             return self.engine().wait_for_result(handle, limit, false) == HandleTable::Seen::kResult;
           },
           "handle"_a, "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
-      .def(
-          "wait_or_yield", [](BoundEngine& self, int64_t handle) { return wait_for_result_or_deadlock(self.engine(), handle); },
-          "handle"_a)
+      .def("wait_or_yield", wait_or_yield, "handle"_a)
       .def(
           "must_yield",
           [](BoundEngine& self, int64_t handle) {
             return self.engine().wait_for_result(handle, std::chrono::microseconds(0)) == HandleTable::Seen::kReleased;
           },
           "handle"_a)
-      .def(
-          "note_blocked",
-          [](BoundEngine& self, int64_t handle, bool may_yield) { self.engine().note_blocked(handle, may_yield); }, "handle"_a,
-          "may_yield"_a);
+      .def("note_blocked", of_engine(&Engine::note_blocked), "handle"_a, "may_yield"_a);
 }
 
 void bind_timeline(nb::class_<BoundEngine>& engine) {
@@ -228,30 +197,15 @@ void bind_timeline(nb::class_<BoundEngine>& engine) {
       .def(
           "note_span",
           [](BoundEngine& self, const std::string& name, double begin, double seconds, const std::string& arguments) {
-            const auto since_boot =
-                std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(begin));
-            const std::chrono::steady_clock::time_point at(since_boot);
-            const auto lasted =
-                std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
-            self.engine().observers().note_span(name, at, at + lasted, arguments);
+            using Clock = std::chrono::steady_clock;
+            const auto of_clock = [](double time) {
+              return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(time));
+            };
+            const Clock::time_point at(of_clock(begin));
+            self.engine().observers().note_span(name, at, at + of_clock(seconds), arguments);
           },
           "name"_a, "begin"_a, "seconds"_a, "arguments"_a = "{}")
-      .def("stop_timeline", [](BoundEngine& self) { self.engine().stop_timeline(); }, nb::call_guard<nb::gil_scoped_release>());
-}
-
-void bind_process_sets(nb::class_<BoundEngine>& engine) {
-  using namespace nb::literals;
-  engine
-      .def(
-          "add_process_set",
-          [](BoundEngine& self, const std::vector<int>& ranks) {
-            return self.engine().submit(0, add_process_set_submission(ranks));
-          },
-          "ranks"_a)
-      .def(
-          "remove_process_set",
-          [](BoundEngine& self, int id) { return self.engine().submit(0, remove_process_set_submission(id)); }, "process_set"_a)
-      .def("process_sets", [](BoundEngine& self) { return self.engine().process_sets().ranks_by_id(); });
+      .def("stop_timeline", of_engine(&Engine::stop_timeline), nb::call_guard<nb::gil_scoped_release>());
 }
 
 }  // namespace
@@ -270,23 +224,18 @@ void register_engine(nb::module_& m) {
           "source"_a, "destination"_a, "shape"_a, "dtype"_a, "feedback"_a.none() = nb::none(), "device"_a = kCpu,
           "stream"_a = 0, "witness"_a = 0);
   nb::class_<Reduction>(m, "Reduction")
-      .def(
-          "__init__",
-          [](Reduction* self, int op, double prescale, double postscale, std::shared_ptr<const Codec> codec) {
-            new (self) Reduction(make_reduction(op, prescale, postscale, std::move(codec)));
-          },
-          "op"_a = 1, "prescale"_a = 1.0, "postscale"_a = 1.0, "codec"_a.none() = nb::none());
+      .def("__init__", make_reduction, "op"_a = 1, "prescale"_a = 1.0, "postscale"_a = 1.0, "codec"_a.none() = nb::none());
   nb::class_<Result>(m, "Result")
-      .def_prop_ro("sizes", [](const Result& result) { return result.rows; })
-      .def_prop_ro("nbytes", [](const Result& result) { return result.bytes; })
+      .def_ro("sizes", &Result::rows)
+      .def_ro("nbytes", &Result::bytes)
       .def_ro("is_completed", &Result::is_completed)
       .def("buffer", buffer_of, nb::sig("def buffer(self) -> typing.Any"))
       .def(
-          "order", [](const Result& result, uintptr_t stream) { result.order(reinterpret_cast<Stream>(stream)); }, "stream"_a)
+          "order", [](const Result& result, uintptr_t stream) { result.order(stream_at(stream)); }, "stream"_a)
       .def(
           "copy_to",
           [](const Result& result, size_t offset, uintptr_t address, size_t nbytes, uintptr_t stream) {
-            result.copy_to(offset, reinterpret_cast<void*>(address), nbytes, reinterpret_cast<Stream>(stream));
+            result.copy_to(offset, bytes_at(address), nbytes, stream_at(stream));
           },
           "offset"_a, "address"_a, "nbytes"_a, "stream"_a);
   nb::class_<BoundEngine> engine(m, "Engine");
@@ -304,10 +253,12 @@ void register_engine(nb::module_& m) {
           "counters", [](BoundEngine& self, int set) { return counters_of(*self.engine().process_sets().find(set)); },
           "process_set"_a = 0, nb::sig("def counters(self, process_set: int = 0) -> dict[str, int]"))
       .def("cpu_microseconds", [](BoundEngine& self) { return self.engine().cpu_time().count(); })
-      .def("shutdown", [](BoundEngine& self) { self.engine().shutdown(); }, released());
+      .def("shutdown", of_engine(&Engine::shutdown), released())
+      .def("add_process_set", submits_to_all(add_process_set_submission), "ranks"_a)
+      .def("remove_process_set", submits_to_all(remove_process_set_submission), "process_set"_a)
+      .def("process_sets", [](BoundEngine& self) { return self.engine().process_sets().ranks_by_id(); });
   bind_collectives(engine);
   bind_waiting(engine);
-  bind_process_sets(engine);
   bind_timeline(engine);
 }
 

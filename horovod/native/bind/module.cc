@@ -67,7 +67,7 @@ void register_settings(nb::module_& m) {
 }
 
 // Translates the errors of base/error.h to Python exceptions.
-void register_errors(nb::module_& m) {
+void register_errors() {
   nb::register_exception_translator(
       [](const std::exception_ptr& raised, void*) {
         try {
@@ -77,7 +77,6 @@ void register_errors(nb::module_& m) {
         }
       },
       nullptr);
-  static_cast<void>(m);
 }
 
 }  // namespace hvd
@@ -87,7 +86,7 @@ NB_MODULE(_native, m) {
   nanobind::set_leak_warnings(false);
   m.doc() = "The core of horovod: codecs, collectives and the engine. See docs/architecture.md.";
   m.def("version", [] { return HOROVOD_VERSION; });
-  hvd::register_errors(m);
+  hvd::register_errors();
   hvd::register_settings(m);
   hvd::register_codec(m);
   hvd::register_plan(m);

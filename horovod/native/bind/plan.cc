@@ -7,10 +7,8 @@
 
 #include <numeric>
 
-#include "base/error.h"
 #include "bind/bind.h"
 #include "collective/allreduce_patterns.h"
-#include "collective/device/gpu_backend.h"
 
 namespace nb = nanobind;
 
@@ -33,17 +31,8 @@ PlanFacts places_in(const World& world) {
   return facts_of(RankGroup(transport, all), static_cast<int>(Settings().carriers));
 }
 
-void set_dtype(PlanFacts& facts, int number) {
-  if (number < 0 || number >= kDTypeCount) throw InvalidArgument(Said::dtype_unknown, {.others = {{"value", number}}});
-  facts.dtype = static_cast<DType>(number);
-}
-
-void set_op(PlanFacts& facts, int number) {
-  if (number < 0 || number > static_cast<int>(ReduceOp::kProduct)) {
-    throw InvalidArgument(Said::reduce_op_unknown, {.others = {{"value", number}}});
-  }
-  facts.op = static_cast<ReduceOp>(number);
-}
+void set_dtype(PlanFacts& facts, int number) { facts.dtype = dtype_numbered(number); }
+void set_op(PlanFacts& facts, int number) { facts.op = reduce_op_numbered(number); }
 
 std::vector<std::pair<std::string, double>> estimates_of(const Plan& plan) {
   std::vector<std::pair<std::string, double>> estimates;

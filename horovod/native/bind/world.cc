@@ -130,7 +130,7 @@ void register_tcp(nb::module_& m) {
           [](MpiMeeting* self, const Settings& settings, const std::string& libmpi, int launched_size,
              const std::string& evidence, const std::vector<int>& ranks) {
             const nb::gil_scoped_release release;
-            new (self) MpiMeeting{join_mpi(settings, libmpi, {launched_size, evidence}, ranks).job()};
+            new (self) MpiMeeting{join_mpi(settings, libmpi, {launched_size, evidence}, ranks).job};
           },
           "settings"_a, "libmpi"_a, "launched_size"_a, "evidence"_a, "ranks"_a = std::vector<int>())
       .def_prop_ro("rank", [](const MpiMeeting& self) { return self.job.topology().rank; })

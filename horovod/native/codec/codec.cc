@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/simd.h"
+#include "base/text.h"
 
 namespace hvd {
 
@@ -133,12 +134,6 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return words;
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 [[noreturn]] void refuse(Said said, std::vector<Fact> about) { throw InvalidArgument(said, {.others = std::move(about)}); }
 
 // The word, or the first choice if it is empty.
@@ -146,7 +141,7 @@ std::string chosen(const std::string& word, const char* option, std::string_view
   const std::vector<std::string> known = split(choices, ' ');
   if (word.empty()) return known.front();
   if (std::find(known.begin(), known.end(), word) == known.end()) {
-    refuse(Said::codec_option_unknown, {{"option", option}, {"value", word}, {"choices", joined(known)}});
+    refuse(Said::codec_option_unknown, {{"option", option}, {"value", word}, {"choices", joined(known, ", ")}});
   }
   return word;
 }
@@ -172,7 +167,7 @@ Format format_named(const std::string& name) {
     if (!row.variant.empty()) format.variants += (format.variants.empty() ? "" : " ") + std::string(row.variant);
   }
   if (exists) return format;
-  refuse(Said::codec_unknown, {{"value", name}, {"choices", joined(known)}});
+  refuse(Said::codec_unknown, {{"value", name}, {"choices", joined(known, ", ")}});
 }
 
 int64_t chosen_block(const Format& format, int64_t block) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <optional>
 
 #include "collective/allreduce_patterns.h"
 #include "collective/host_level.h"
@@ -53,24 +52,23 @@ int64_t allreduce(CollectiveContext& context, std::span<const BucketTensor> tens
 int64_t allreduce_in_host_memory(CollectiveContext& context, std::span<const BucketTensor> tensors,
                                  const BucketReduction& reduction, const Route& route, TensorMemory& memory) {
   RankWire wire(context);
-  std::optional<WindowLevel> level;
-  if (route.is_hierarchical()) level.emplace(context);
-  return pattern_of(route).run({context, memory, wire, level ? &*level : nullptr}, tensors, reduction, route.gathers());
+  const auto level = route.is_hierarchical() ? make_window_level(context) : nullptr;
+  return pattern_of(route).run({context, memory, wire, level.get()}, tensors, reduction, route.gathers());
 }
 
 // By messages: for ranks without shared memory, and for GPUs over NCCL.
-int64_t allreduce_by_exchange(const Means& means, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+int64_t allreduce_by_exchange(const RouteParts& parts, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
                               bool gather) {
-  TensorMemory& memory = means.memory;
-  Wire& wire = means.wire;
-  const int size = means.context.group.size(), rank = means.context.group.rank();
+  TensorMemory& memory = parts.memory;
+  Wire& wire = parts.wire;
+  const int size = parts.context.group.size(), rank = parts.context.group.rank();
   const Steps steps(slices_of(tensors, reduction, gather ? 1 : size, gather ? kNoPart : rank, claims_of(memory)), size, gather,
                     elements_of(wire.message_bytes(size), reduction));
   if (steps.count() == 0) return 0;
   memory.begin({&steps, 1}, rank);
   std::vector<int> ranks(static_cast<size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
-  MessageReduction by_messages(means, steps, std::move(ranks), rank, {});
+  MessageReduction by_messages(parts, steps, std::move(ranks), rank, {});
   auto send = [&](uint32_t step) { by_messages.send(step); };
   auto contribute = [&](uint32_t step) {
     memory.await_sent(step);
@@ -79,7 +77,7 @@ int64_t allreduce_by_exchange(const Means& means, std::span<const BucketTensor> 
   auto reduce = [&](uint32_t step) { by_messages.reduce(step); };
   auto collect = [&](uint32_t step) {
     by_messages.arrive(step);
-    means.context.enter(gather ? Phase::kReduce : Phase::kUnpack);
+    parts.context.enter(gather ? Phase::kReduce : Phase::kUnpack);
     memory.receive(step, 0, 0, size - 1, by_messages.receive_buffer(step), by_messages.done());
   };
   auto leave = [&](uint32_t step) { memory.await_received(step); };
@@ -94,16 +92,16 @@ int64_t allreduce_by_exchange(const Means& means, std::span<const BucketTensor> 
   return memory.saturated();
 }
 
-int64_t reducescatter(const Means& means, std::vector<Layout> slices) {
-  TensorMemory& memory = means.memory;
-  Wire& wire = means.wire;
-  const int size = means.context.group.size(), rank = means.context.group.rank();
+int64_t reducescatter(const RouteParts& parts, std::vector<Layout> slices) {
+  TensorMemory& memory = parts.memory;
+  Wire& wire = parts.wire;
+  const int size = parts.context.group.size(), rank = parts.context.group.rank();
   const int64_t elements = elements_of(wire.message_bytes(size), slices.front().reduction());
   const Steps steps(std::move(slices), size, false, elements);
   memory.begin({&steps, 1}, rank);
   std::vector<int> ranks(static_cast<size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
-  MessageReduction by_messages(means, steps, std::move(ranks), rank, {.sends_results = false});
+  MessageReduction by_messages(parts, steps, std::move(ranks), rank, {.sends_results = false});
   run_pipeline(steps.count(), {{0, [&](uint32_t step) { by_messages.contribute(step); }},
                                {wire.lag(), [&](uint32_t step) { by_messages.reduce(step); }}});
   return memory.saturated();

@@ -15,7 +15,7 @@
 namespace hvd {
 
 // The parts that a route is built from: see "One text for all tensors" in docs/architecture.md.
-struct Means {
+struct RouteParts {
   CollectiveContext& context;
   TensorMemory& memory;
   Wire& wire;
@@ -35,14 +35,14 @@ PlanFacts facts_of(const RankGroup& group, int most_carriers);
 PlanFacts facts_of(const CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction);
 
 // The families of routes. Tensors that are elsewhere (TensorMemory::is_elsewhere()) cannot be gathered.
-int64_t allreduce_through_window(const Means& means, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
-                                 bool gather);
-int64_t allreduce_by_exchange(const Means& means, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+int64_t allreduce_through_window(const RouteParts& parts, std::span<const BucketTensor> tensors,
+                                 const BucketReduction& reduction, bool gather);
+int64_t allreduce_by_exchange(const RouteParts& parts, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
                               bool gather);
-int64_t allreduce_by_hierarchy(const Means& means, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+int64_t allreduce_by_hierarchy(const RouteParts& parts, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
                                bool gather);
 // Requires CPU tensors without a codec.
-int64_t allreduce_around_ring(const Means& means, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+int64_t allreduce_around_ring(const RouteParts& parts, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
                               bool gather);
 
 // Whether a host's sum is scaled before it crosses the network, rather than the sum of all hosts. A float16 is at most 65504,
@@ -53,7 +53,7 @@ bool scales_sums_of_hosts(std::span<const BucketTensor> tensors, const BucketRed
 // Gives rank r the reduction of `slices[r]`. The slices have one reduction, and the same tensors on every rank. Only this
 // rank's destinations are written. With a codec each contribution, including this rank's, is quantised once. Returns as
 // allreduce().
-int64_t reducescatter(const Means& means, std::vector<Layout> slices);
+int64_t reducescatter(const RouteParts& parts, std::vector<Layout> slices);
 
 // Adasum: a sum of gradients that counts a common component once.
 //

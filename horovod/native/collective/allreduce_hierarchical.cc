@@ -25,16 +25,16 @@ namespace {
 
 class HierarchicalAllreduce {
  public:
-  HierarchicalAllreduce(const Means& means, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+  HierarchicalAllreduce(const RouteParts& parts, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
                         bool gather)
-      : means_(means),
-        memory_(means.memory),
-        level_(*means.level),
-        role_(means.context),
+      : parts_(parts),
+        memory_(parts.memory),
+        level_(*parts.level),
+        role_(parts.context),
         gather_(gather),
         over_ranks_(reduction) {
     // Messages are at most as large as the network handles well.
-    const int64_t by_network = elements_of(means_.wire.message_bytes(role_.hosts), reduction);
+    const int64_t by_network = elements_of(parts_.wire.message_bytes(role_.hosts), reduction);
     const int64_t elements =
         std::max<int64_t>(1, std::min(level_.elements_per_bucket(role_, memory_, reduction, gather), by_network));
     BucketReduction over_hosts = reduction;  // for what a host has summed
@@ -58,13 +58,13 @@ class HierarchicalAllreduce {
   int64_t run() {
     memory_.begin(slices_, role_.host);
     memory_.begin_sends(role_.carries() ? role_.local_rank : Steps::kNobody, over_ranks_);
-    const uint32_t lag = memory_.lag(), between = means_.wire.lag();
+    const uint32_t lag = memory_.lag(), between = parts_.wire.lag();
     std::vector<PipelineStage> stages = {{0, [this](uint32_t step) { send(step); }},
                                          {lag, [this](uint32_t step) { end_send(step); }}};
     uint32_t arrived = lag + 1 + between;
     if (role_.carries()) {
       by_messages_ = std::make_unique<MessageReduction>(
-          means_, own(), role_.parties, role_.host,
+          parts_, own(), role_.parties, role_.host,
           MessageReduction::Options{
               .pack = [this](uint32_t step, size_t bucket, std::byte* message) { pack(step, bucket, message); },
               .receive_buffer = [this](uint32_t step) { return level_.receive_buffer(role_.local_rank, step); },
@@ -87,7 +87,7 @@ class HierarchicalAllreduce {
 
   void send(uint32_t step) {
     level_.await_room(step);
-    means_.context.enter(Phase::kPack);
+    parts_.context.enter(Phase::kPack);
     std::vector<std::byte*> data;
     for (int slice = 0; slice < role_.carriers; ++slice) {
       const bool stays = slice == role_.local_rank && !memory_.is_elsewhere();
@@ -132,10 +132,10 @@ class HierarchicalAllreduce {
     for (int slice = 0; slice < role_.carriers; ++slice) {
       const bool is_own = slice == role_.local_rank;
       level_.await_published(step, slice);
-      means_.context.enter(gather_ ? Phase::kReduce : Phase::kUnpack);
+      parts_.context.enter(gather_ ? Phase::kReduce : Phase::kUnpack);
       memory_.receive(step, static_cast<size_t>(slice), 0, role_.hosts - 1, level_.receive_buffer(slice, step),
                       is_own ? by_messages_->done() : Steps::kNobody);
-      means_.wire.progress();
+      parts_.wire.progress();
     }
   }
 
@@ -144,7 +144,7 @@ class HierarchicalAllreduce {
     level_.collected();
   }
 
-  const Means means_;
+  const RouteParts parts_;
   TensorMemory& memory_;
   HostLevel& level_;
   const HostRole role_;
@@ -165,12 +165,12 @@ bool scales_sums_of_hosts(std::span<const BucketTensor> tensors, const BucketRed
          std::all_of(tensors.begin(), tensors.end(), [](const BucketTensor& t) { return t.feedback == nullptr; });
 }
 
-int64_t allreduce_by_hierarchy(const Means& means, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+int64_t allreduce_by_hierarchy(const RouteParts& parts, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
                                bool gather) {
   if (count_of(tensors) == 0) return 0;
-  HierarchicalAllreduce allreduce(means, tensors, reduction, gather);
+  HierarchicalAllreduce allreduce(parts, tensors, reduction, gather);
   // With very many hosts even the smallest step does not fit.
-  if (!allreduce.fits()) return allreduce_by_exchange(means, tensors, reduction, gather);
+  if (!allreduce.fits()) return allreduce_by_exchange(parts, tensors, reduction, gather);
   return allreduce.run();
 }
 

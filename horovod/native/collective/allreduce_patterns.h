@@ -30,7 +30,7 @@ struct AllreducePattern {
   // Estimated seconds: the latency of the rounds plus the longer of moving the bytes and working on them.
   double (*seconds)(bool gathers, const PlanFacts& facts, const PlanCosts& costs);
   // Exactly one of the next two is set: `run`, which returns as allreduce() does, or NCCL's own allreduce.
-  int64_t (*run)(const Means& means, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+  int64_t (*run)(const RouteParts& parts, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
                  bool gathers) = nullptr;
   void (*run_by_nccl)(const NcclContext& nccl, std::span<const BucketTensor> tensors,
                       const BucketReduction& reduction) = nullptr;

@@ -112,9 +112,9 @@ class RingAllreduce {
 
 }  // namespace
 
-int64_t allreduce_around_ring(const Means& means, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+int64_t allreduce_around_ring(const RouteParts& parts, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
                               bool) {
-  CollectiveContext& context = means.context;
+  CollectiveContext& context = parts.context;
   std::vector<int> ring;
   for (const std::vector<int>& host : context.group.hosts()) ring.insert(ring.end(), host.begin(), host.end());
   const int size = context.group.size();

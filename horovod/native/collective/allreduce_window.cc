@@ -141,10 +141,10 @@ int64_t elements_in_step(std::span<const BucketTensor> tensors, const BucketRedu
 
 }  // namespace
 
-int64_t allreduce_through_window(const Means& means, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
-                                 bool gather) {
-  CollectiveContext& context = means.context;
-  TensorMemory& memory = means.memory;
+int64_t allreduce_through_window(const RouteParts& parts, std::span<const BucketTensor> tensors,
+                                 const BucketReduction& reduction, bool gather) {
+  CollectiveContext& context = parts.context;
+  TensorMemory& memory = parts.memory;
   Window& window = *context.group.window();
   const int size = context.group.size(), slices = gather ? 1 : size;
   memory.open(window, size);
@@ -161,7 +161,7 @@ int64_t allreduce_through_window(const Means& means, std::span<const BucketTenso
       return memory.saturated();
     }
     // Happens only with very many ranks.
-    if (elements < Layout::kRun / 2) return allreduce_by_exchange(means, tensors, reduction, gather);
+    if (elements < Layout::kRun / 2) return allreduce_by_exchange(parts, tensors, reduction, gather);
   }
 }
 

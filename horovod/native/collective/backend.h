@@ -1,4 +1,4 @@
-// A backend carries out a process set's collectives for tensors in one kind of memory: the CPU's (CpuBackend), or a GPU's,
+// A backend carries out a process set's collectives for tensors in one kind of memory: the CPU's (backend.cc), or a GPU's,
 // through NCCL or through the host (device/gpu_backend.h). A backend hands an operation that it does not support to another
 // backend. Belongs to its engine's thread.
 //
@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,30 +49,7 @@ class Backend {
   virtual int64_t take_saturated() = 0;
 };
 
-// The collectives of CPU tensors, which are complete when a call returns.
-class CpuBackend final : public Backend {
- public:
-  // Both must outlive the backend.
-  CpuBackend(CollectiveContext& context, const PlanRules& rules) : context_(context), rules_(rules) {}
-
-  std::string name() const override { return "the CPU"; }
-  PlanFacts facts(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const override;
-  const PlanRules& rules() const override { return rules_; }
-  void allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) override;
-  void adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) override;
-  void average_integers(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
-                        const std::function<void(const Plan&)>& on_plan) override;
-  void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction,
-                     const Route& route) override;
-  void broadcast(int root, void* data, size_t bytes) override;
-  void move(const Movement& movement) override;
-  void copy(void* to, const void* from, size_t bytes) override;
-  int64_t take_saturated() override;
-
- private:
-  CollectiveContext& context_;
-  const PlanRules& rules_;
-  int64_t saturated_ = 0;
-};
+// The collectives of CPU tensors, which are complete when a call returns. Both must outlive the backend.
+std::unique_ptr<Backend> make_cpu_backend(CollectiveContext& context, const PlanRules& rules);
 
 }  // namespace hvd

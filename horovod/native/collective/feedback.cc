@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 #include <utility>
 
 #include "base/error.h"
@@ -34,7 +33,7 @@ Feedback::Feedback(int64_t count) : count_(count) {
 int64_t Feedback::bytes() const {
   size_t values = 0;
   for (const Residual& residual : stages_) values += residual.values.size();
-  for (const Away& away : away_) values += away.memory ? static_cast<size_t>(away.count) : 0;
+  for (const OnDevice& kept : on_device_) values += kept.memory ? static_cast<size_t>(kept.count) : 0;
   return static_cast<int64_t>(values * sizeof(float));
 }
 
@@ -43,38 +42,38 @@ void Feedback::check(int64_t begin, int64_t count) const {
   throw InvalidArgument(Said::outside_of_feedback, {.others = {{"begin", begin}, {"end", begin + count}, {"count", count_}}});
 }
 
-ResidualBound* Feedback::Away::bounds() const {
+ResidualBound* Feedback::OnDevice::bounds() const {
   return reinterpret_cast<ResidualBound*>(memory.get() + bytes_of_values(count));
 }
 
 // The copy follows all earlier work on the GPU's stream, so it sees that work's residuals.
-Feedback::Residual& Feedback::home(Stage stage) const {
+Feedback::Residual& Feedback::on_host(Stage stage) const {
   Residual& held = stages_[static_cast<int>(stage)];
-  Away& away = away_[static_cast<int>(stage)];
-  if (away.memory == nullptr) return held;
-  Residual residual{away.begin, std::vector<float>(static_cast<size_t>(away.count))};
+  OnDevice& kept = on_device_[static_cast<int>(stage)];
+  if (kept.memory == nullptr) return held;
+  Residual residual{kept.begin, std::vector<float>(static_cast<size_t>(kept.count))};
   ResidualBound& bound = bounds_[static_cast<int>(stage)];
-  away.device->copy(away.stream, residual.values.data(), away.memory.get(), residual.values.size() * sizeof(float));
-  away.device->copy(away.stream, &bound, away.bounds() + (away.turn + 1) % ResidualBounds::kSlots, sizeof bound);
-  away.device->synchronize(away.device->record(away.stream));
+  kept.device->copy(kept.stream, residual.values.data(), kept.memory.get(), residual.values.size() * sizeof(float));
+  kept.device->copy(kept.stream, &bound, kept.bounds() + (kept.turn + 1) % ResidualBounds::kSlots, sizeof bound);
+  kept.device->synchronize(kept.device->record(kept.stream));
   held = std::move(residual);
-  away = {};
+  kept = {};
   return held;
 }
 
 ClaimedResiduals Feedback::claim_on(Device& device, Stream stream, Stage stage, int64_t begin, int64_t count,
                                     const ProgressCallback& attend) {
   check(begin, count);
-  Away& away = away_[static_cast<int>(stage)];
-  const bool is_there = away.memory != nullptr && away.device == &device && away.stream == stream;
-  if (!is_there || !holds(stage, away.begin, away.count, begin, count)) {
-    if (away.memory != nullptr) await(*away.device, away.device->record(away.stream), attend);
+  OnDevice& kept = on_device_[static_cast<int>(stage)];
+  const bool is_there = kept.memory != nullptr && kept.device == &device && kept.stream == stream;
+  if (!is_there || !holds(stage, kept.begin, kept.count, begin, count)) {
+    if (kept.memory != nullptr) await(*kept.device, kept.device->record(kept.stream), attend);
     claim(stage, begin, count);
-    Residual& held = home(stage);
+    Residual& held = on_host(stage);
     if (held.values.empty()) return {};
     const auto held_count = static_cast<int64_t>(held.values.size());
     const size_t bytes = bytes_of_values(held_count) + sizeof(ResidualBounds);
-    Away there{&device, stream, held.begin, held_count, 0, device.allocate(bytes)};
+    OnDevice there{&device, stream, held.begin, held_count, 0, device.allocate(bytes)};
     const float usual = bounds_[static_cast<int>(stage)].usual;
     if (usual == 0.0f && nonzero(held.values.data(), held.values.data() + held_count) == 0) {
       device.fill(stream, there.memory.get(), 0, bytes);
@@ -85,12 +84,12 @@ ClaimedResiduals Feedback::claim_on(Device& device, Stream stream, Stage stage, 
       device.copy(stream, there.bounds(), &bounds, sizeof bounds);
       device.synchronize(device.record(stream));  // `held` is freed below
     }
-    away = std::move(there);
+    kept = std::move(there);
     held = {};
   } else {
-    ++away.turn;
+    ++kept.turn;
   }
-  return {reinterpret_cast<float*>(away.memory.get()) + (begin - away.begin), away.bounds(), away.turn};
+  return {reinterpret_cast<float*>(kept.memory.get()) + (begin - kept.begin), kept.bounds(), kept.turn};
 }
 
 ResidualBound* Feedback::bound_of_sums() {
@@ -101,7 +100,7 @@ ResidualBound* Feedback::bound_of_sums() {
 
 ClaimedResiduals Feedback::claim(Stage stage, int64_t begin, int64_t count) {
   check(begin, count);
-  Residual& held = home(stage);
+  Residual& held = on_host(stage);
   const int64_t held_end = held.begin + static_cast<int64_t>(held.values.size());
   ResidualBound& bound = bounds_[static_cast<int>(stage)];
   bound = {bound.next(), 0};
@@ -128,27 +127,27 @@ void Feedback::restore(Stage stage, Residual residual) {
     throw InvalidArgument(Said::feedback_does_not_fit,
                           {.others = {{"begin", residual.begin}, {"end", residual.begin + count}, {"count", count_}}});
   }
-  away_[static_cast<int>(stage)] = {};  // freed when the GPU is done with it
+  on_device_[static_cast<int>(stage)] = {};  // freed when the GPU is done with it
   stages_[static_cast<int>(stage)] = std::move(residual);
 }
 
 void Feedback::scale(float factor) {
   if (!std::isfinite(factor)) throw InvalidArgument(Said::feedback_factor_not_finite);
   for (const Stage stage : {Stage::kSent, Stage::kResult}) {
-    for (float& value : home(stage).values) value *= factor;
+    for (float& value : on_host(stage).values) value *= factor;
   }
   for (ResidualBound& bound : bounds_) bound = {bound.next() * std::fabs(factor), 0};
 }
 
 std::array<float, Feedback::kBounds> Feedback::usual() const {
-  for (const Stage stage : {Stage::kSent, Stage::kResult}) home(stage);
+  for (const Stage stage : {Stage::kSent, Stage::kResult}) on_host(stage);
   std::array<float, kBounds> all;
   std::transform(std::begin(bounds_), std::end(bounds_), all.begin(), [](const ResidualBound& bound) { return bound.next(); });
   return all;
 }
 
 void Feedback::set_usual(const std::array<float, kBounds>& usual) {
-  for (const Stage stage : {Stage::kSent, Stage::kResult}) home(stage);
+  for (const Stage stage : {Stage::kSent, Stage::kResult}) on_host(stage);
   for (size_t i = 0; i < kBounds; ++i) {
     if (!(usual[i] >= 0.0f)) throw InvalidArgument(Said::usual_size_negative);
     bounds_[i] = {usual[i], 0};
@@ -158,7 +157,7 @@ void Feedback::set_usual(const std::array<float, kBounds>& usual) {
 void Feedback::clear() {
   for (Residual& residual : stages_) residual = {};
   for (ResidualBound& bound : bounds_) bound = {};
-  for (Away& away : away_) away = {};
+  for (OnDevice& kept : on_device_) kept = {};
 }
 
 }  // namespace hvd

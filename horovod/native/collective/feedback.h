@@ -58,7 +58,7 @@ class Feedback : public std::enable_shared_from_this<Feedback> {
   // Residuals dropped since the last call.
   int64_t take_dropped();
 
-  const Residual& at(Stage stage) const { return home(stage); }
+  const Residual& at(Stage stage) const { return on_host(stage); }
   void restore(Stage stage, Residual residual);
   // Multiplies every residual, when gradients get other units. Throws InvalidArgument unless the factor is finite.
   void scale(float factor);
@@ -74,7 +74,7 @@ class Feedback : public std::enable_shared_from_this<Feedback> {
 
  private:
   // A stage's residuals in GPU memory.
-  struct Away {
+  struct OnDevice {
     Device* device = nullptr;
     Stream stream = nullptr;
     int64_t begin = 0, count = 0, turn = 0;
@@ -84,12 +84,12 @@ class Feedback : public std::enable_shared_from_this<Feedback> {
   };
 
   void check(int64_t begin, int64_t count) const;
-  Residual& home(Stage stage) const;  // const because callers cannot see where the residuals are
+  Residual& on_host(Stage stage) const;  // const because callers cannot see where the residuals are
 
   const int64_t count_;
   int64_t dropped_ = 0;
   mutable Residual stages_[2];
-  mutable Away away_[2];
+  mutable OnDevice on_device_[2];
   mutable ResidualBound bounds_[kBounds];  // by stage, then of sums
 };
 

@@ -56,4 +56,10 @@ int64_t Layout::message_bytes(Range range) const {
   return bytes;
 }
 
+std::vector<Layout> layouts_of(std::vector<std::vector<BucketTensor>> all, const BucketReduction& reduction) {
+  std::vector<Layout> layouts;
+  for (std::vector<BucketTensor>& tensors : all) layouts.emplace_back(std::move(tensors), reduction);
+  return layouts;
+}
+
 }  // namespace hvd

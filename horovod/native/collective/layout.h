@@ -109,4 +109,7 @@ class Layout {
   std::vector<int64_t> starts_;  // position of each tensor, then of the end
 };
 
+// A layout for each list of tensors.
+std::vector<Layout> layouts_of(std::vector<std::vector<BucketTensor>> all, const BucketReduction& reduction);
+
 }  // namespace hvd

@@ -1,16 +1,16 @@
 #include "collective/message_reduction.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/memory.h"
 
 namespace hvd {
 
-MessageReduction::MessageReduction(const Means& means, const Steps& steps, std::vector<int> parties, int self, Options options)
-    : context_(means.context),
-      tensors_(means.memory),
-      wire_(means.wire),
+MessageReduction::MessageReduction(const RouteParts& parts, const Steps& steps, std::vector<int> parties, int self,
+                                   Options options)
+    : context_(parts.context),
+      tensors_(parts.memory),
+      wire_(parts.wire),
       steps_(steps),
       parties_(std::move(parties)),
       self_(self),

@@ -33,7 +33,7 @@ class MessageReduction {
   };
 
   // `parties`: the ranks in the order of summation. `self`: this rank's index among them.
-  MessageReduction(const Means& means, const Steps& steps, std::vector<int> parties, int self, Options options);
+  MessageReduction(const RouteParts& parts, const Steps& steps, std::vector<int> parties, int self, Options options);
 
   // For tensors that are elsewhere: starts the copy of contributions, which must be complete before contribute().
   void send(uint32_t step);

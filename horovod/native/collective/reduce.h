@@ -19,7 +19,7 @@ namespace hvd {
 
 // Numbers as in Horovod's Python constants. Average is Sum with a divisor.
 enum class ReduceOp : uint8_t { kAverage = 0, kSum = 1, kAdasum = 2, kMin = 3, kMax = 4, kProduct = 5 };
-constexpr ReduceOp kLastReduceOp = ReduceOp::kProduct;
+constexpr ReduceOp last_of(ReduceOp) { return ReduceOp::kProduct; }
 
 constexpr std::string_view name_of(ReduceOp op) {
   constexpr std::string_view kNames[] = {"Average", "Sum", "Adasum", "Min", "Max", "Product"};

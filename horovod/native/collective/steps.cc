@@ -87,6 +87,12 @@ std::vector<const std::byte*> Steps::each(uint32_t step, const std::byte* messag
   return all;
 }
 
+uint32_t steps_of(std::span<const Steps> groups) {
+  uint32_t steps = 0;
+  for (const Steps& group : groups) steps = std::max(steps, group.count());
+  return steps;
+}
+
 void run_pipeline(uint32_t steps, const std::vector<PipelineStage>& stages) {
   uint32_t longest = 0;
   for (const PipelineStage& stage : stages) longest = std::max(longest, stage.lag);

@@ -91,6 +91,9 @@ class Steps {
   size_t largest_message_ = 0;
 };
 
+// The most steps of a group.
+uint32_t steps_of(std::span<const Steps> groups);
+
 // A stage of a pipeline, and how many turns it runs behind the first.
 struct PipelineStage {
   uint32_t lag;

@@ -1,5 +1,5 @@
-// Access to the tensors of a reduction. Messages are in the same memory as the tensors (CpuTensors, device/gpu_tensors.h), or a
-// GPU's tensors are "elsewhere" and their messages in host memory (device/staged_tensors.h). Patterns use this interface.
+// Access to the tensors of a reduction. Messages are in the same memory as the tensors (CpuTensors, device/gpu_tensors.cc), or a
+// GPU's tensors are "elsewhere" and their messages in host memory (device/staged_tensors.cc). Patterns use this interface.
 //
 // A reduction has one or more groups of buckets. Each group is a Steps, and their steps run together. Belongs to one thread.
 #pragma once
@@ -50,6 +50,8 @@ class TensorMemory {
   // a step, and for the parties, in order.
   virtual void receive(uint32_t step, size_t group, int first, int last, const std::byte* messages, int done) = 0;
   virtual void await_received(uint32_t step) = 0;
+  // Call it after the last step, if GPUs have work of the operation that this memory must still enqueue.
+  virtual void finish() {}
   // Finite values that a codec's range cut off on this CPU.
   virtual int64_t saturated() const = 0;
 

@@ -54,17 +54,17 @@ void Observers::on_idle() {
   if (timeline_) timeline_->on_idle();
 }
 
+void Observers::require_timeline(const char* call) const {
+  if (!may_have_timeline_) throw InvalidArgument(Said::timeline_not_asked_for, {.others = {{"call", call}}});
+}
+
 void Observers::start_timeline(const std::string& path, bool mark_cycles, bool continues) {
-  if (!may_have_timeline_) {
-    throw InvalidArgument(Said::timeline_not_asked_for, {.others = {{"call", "start_timeline"}}});
-  }
+  require_timeline("start_timeline");
   if (timeline_) timeline_->start(path, mark_cycles, continues);
 }
 
 void Observers::stop_timeline() {
-  if (!may_have_timeline_) {
-    throw InvalidArgument(Said::timeline_not_asked_for, {.others = {{"call", "stop_timeline"}}});
-  }
+  require_timeline("stop_timeline");
   if (timeline_) timeline_->stop();
 }
 

@@ -35,6 +35,8 @@ class Observers {
   StallReport inspect(std::chrono::steady_clock::time_point now, std::span<const StalledOperation> incomplete);
 
  private:
+  void require_timeline(const char* call) const;
+
   // Constant after construction.
   const Log& log_;
   const bool may_have_timeline_;

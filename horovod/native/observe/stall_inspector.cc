@@ -5,6 +5,9 @@
 #include <map>
 #include <set>
 
+#include "base/error.h"
+#include "base/text.h"
+
 namespace hvd {
 namespace {
 
@@ -14,9 +17,7 @@ std::string seconds_text(StallInspector::Seconds seconds) { return std::to_strin
 
 std::string names_text(std::vector<std::string> names) {
   std::sort(names.begin(), names.end());
-  std::string text;
-  for (size_t i = 0; i < std::min(names.size(), kNamesShown); ++i) text += (i == 0 ? "" : ", ") + names[i];
-  return names.size() <= kNamesShown ? text : text + " and " + std::to_string(names.size() - kNamesShown) + " more";
+  return first_few(names, kNamesShown, "more");
 }
 
 using std::chrono::duration_cast;
@@ -34,15 +35,15 @@ StallReport StallInspector::inspect(std::chrono::steady_clock::time_point now, s
   for (const StalledOperation& operation : incomplete) {
     const Seconds waiting = operation.waiting;
     longest = std::max(longest, waiting);
-    if (waiting < warn_after_) continue;
+    if (waiting < limits_.warn_after) continue;
     for (const int rank : operation.missing_ranks) {
       names_by_rank[rank].push_back(operation.name);
-      if (shut_down_after_.count() > 0 && waiting >= shut_down_after_) fatal.insert(rank);
+      if (limits_.end_after.count() > 0 && waiting >= limits_.end_after) fatal.insert(rank);
     }
   }
   StallReport report;
   report.must_shut_down = !fatal.empty();
-  const bool is_due = last_warning_ == decltype(last_warning_){} || now - last_warning_ >= warn_after_;
+  const bool is_due = last_warning_ == decltype(last_warning_){} || now - last_warning_ >= limits_.warn_after;
   if (names_by_rank.empty() || (!is_due && fatal.empty())) return report;
   last_warning_ = now;
   report.warning = "some ranks wait for others, the longest for " + seconds_text(longest) +
@@ -53,7 +54,7 @@ StallReport StallInspector::inspect(std::chrono::steady_clock::time_point now, s
     report.names.push_back(names_text(names));
     report.warning += "\n" + std::to_string(rank) + (fatal.count(rank) ? "!" : "") + ": [" + report.names.back() + "]";
   }
-  if (!fatal.empty()) report.warning += "\nThe job ends, as " + end_asked_by_ + " asks (ranks with !).";
+  if (!fatal.empty()) report.warning += "\nThe job ends, as " + limits_.end_asked_by + " asks (ranks with !).";
   return report;
 }
 

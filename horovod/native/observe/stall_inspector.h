@@ -37,14 +37,12 @@ class StallInspector {
  public:
   using Seconds = StallLimits::Seconds;
 
-  explicit StallInspector(const StallLimits& limits)
-      : warn_after_(limits.warn_after), shut_down_after_(limits.end_after), end_asked_by_(limits.end_asked_by) {}
+  explicit StallInspector(const StallLimits& limits) : limits_(limits) {}
 
   StallReport inspect(std::chrono::steady_clock::time_point now, std::span<const StalledOperation> incomplete);
 
  private:
-  const Seconds warn_after_, shut_down_after_;
-  const std::string end_asked_by_;
+  const StallLimits limits_;
   std::chrono::steady_clock::time_point last_warning_{};
 };
 

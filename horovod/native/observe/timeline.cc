@@ -36,6 +36,11 @@ std::string arguments(const ObservedOperation& o) {
   return "{\"dtype\": " + json_text(o.dtype) + ", \"shape\": " + json_text(o.shape) + way + changed + "}";
 }
 
+int64_t micros_since_epoch() {
+  const auto epoch = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(epoch).count();
+}
+
 constexpr std::string_view kClosing = "\n]\n";
 
 // Writes the whole text. False, with errno set, if that fails.
@@ -81,17 +86,14 @@ void Timeline::begin_file() {
   end_ = 0;
   if (ftruncate(file_, 0) != 0 && errno != EINVAL) return fail(errno);  // EINVAL: no regular file, such as a device
   if (!append("[")) return;
-  const auto epoch = std::chrono::system_clock::now().time_since_epoch();
-  const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(epoch).count();
   event(0, 'M', "process_name",
-        ", \"args\": {\"name\": \"horovod\", \"start_time_since_epoch_in_micros\": " + std::to_string(micros) + "}");
+        ", \"args\": {\"name\": \"horovod\", \"start_time_since_epoch_in_micros\": " + std::to_string(micros_since_epoch()) +
+            "}");
   write();
 }
 
 void Timeline::go_on(TimelineSoFar so_far) {
-  const auto epoch = std::chrono::system_clock::now().time_since_epoch();
-  const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(epoch).count();
-  start_ -= std::chrono::microseconds(micros - so_far.began_micros);
+  start_ -= std::chrono::microseconds(micros_since_epoch() - so_far.began_micros);
   processes_ = std::move(so_far.processes);
   end_ = so_far.end;
   if (ftruncate(file_, end_) != 0 || !write_at(file_, kClosing, end_)) return fail(errno);
@@ -132,19 +134,17 @@ int64_t Timeline::micros_until(Clock::time_point time) const {
   return std::chrono::duration_cast<std::chrono::microseconds>(time - start_).count();
 }
 
-void Timeline::event(int process, char phase, std::string_view name, const std::string& rest, int thread) {
+void Timeline::event(int process, char phase, std::string_view name, const std::string& rest, int thread,
+                     Clock::time_point time) {
   if (file_ < 0) return;
-  const int64_t micros = micros_until(Clock::now());
   queue_ += std::string("{\"ph\": \"") + phase + "\", \"name\": " + json_text(name) + ", \"pid\": " + std::to_string(process) +
-            ", \"tid\": " + std::to_string(thread) + ", \"ts\": " + std::to_string(micros) + rest + "},\n";
+            ", \"tid\": " + std::to_string(thread) + ", \"ts\": " + std::to_string(micros_until(time)) + rest + "},\n";
 }
 
 void Timeline::complete_event(int process, int thread, std::string_view name, Clock::time_point begin, Clock::time_point end,
                               const std::string& rest) {
-  const int64_t micros = micros_until(begin);
-  queue_ += "{\"ph\": \"X\", \"name\": " + json_text(name) + ", \"pid\": " + std::to_string(process) +
-            ", \"tid\": " + std::to_string(thread) + ", \"ts\": " + std::to_string(micros) +
-            ", \"dur\": " + std::to_string(micros_until(end) - micros) + rest + "},\n";
+  const int64_t micros = micros_until(end) - micros_until(begin);
+  event(process, 'X', name, ", \"dur\": " + std::to_string(micros) + rest, thread, begin);
 }
 
 // Overwrites the closing bracket. False after a failure, which it has logged.

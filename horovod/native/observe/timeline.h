@@ -51,7 +51,8 @@ class Timeline final : public Listener {
   using Clock = std::chrono::steady_clock;
 
   int process_of(const std::string& name) REQUIRES(mutex_);
-  void event(int process, char phase, std::string_view name, const std::string& rest, int thread = 0) REQUIRES(mutex_);
+  void event(int process, char phase, std::string_view name, const std::string& rest, int thread = 0,
+             Clock::time_point time = Clock::now()) REQUIRES(mutex_);
   void complete_event(int process, int thread, std::string_view name, Clock::time_point begin, Clock::time_point end,
                       const std::string& rest) REQUIRES(mutex_);
   int64_t micros_until(Clock::time_point time) const REQUIRES(mutex_);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace hvd {
 namespace {
@@ -17,38 +18,24 @@ std::string number(double value) {
   return {text, end};
 }
 
-std::string shapes_text(const Request& request) {
-  std::string text;
-  for (const Shape& shape : request.shapes) text += (text.empty() ? "" : " ") + to_text(shape);
-  return text;
-}
-
-std::string numbers(const std::vector<int64_t>& values) {
-  std::string text;
-  for (const int64_t value : values) text += (text.empty() ? "[" : ", ") + std::to_string(value);
-  return text.empty() ? "[]" : text + "]";
-}
-
 // "float32" if all tensors of a group have it, else "float32 int64".
 std::string dtypes_text(const Request& request) {
-  std::string text;
-  for (const DType dtype : request.dtypes) text += (text.empty() ? "" : " ") + std::string(name_of(dtype));
-  return request.has_one_dtype() && !request.dtypes.empty() ? std::string(name_of(request.dtypes.front())) : text;
+  const size_t shown = request.has_one_dtype() ? std::min<size_t>(request.dtypes.size(), 1) : request.dtypes.size();
+  return joined(std::span(request.dtypes).first(shown), " ", [](DType dtype) { return std::string(name_of(dtype)); });
+}
+
+std::string shapes_text(const Request& request) {
+  return joined(request.shapes, " ", [](const Shape& shape) { return to_text(shape); });
 }
 
 // The dimensions after the first, for operations whose first dimension may differ by rank.
 std::string trailing_text(const Request& request) {
-  std::string text;
-  for (const Shape& shape : request.shapes) {
-    text += (text.empty() ? "" : " ") + (shape.empty() ? "()" : to_text({shape.begin() + 1, shape.end()}));
-  }
-  return text;
+  return joined(request.shapes, " ",
+                [](const Shape& shape) { return shape.empty() ? "()" : to_text({shape.begin() + 1, shape.end()}); });
 }
 
 std::string dimensions_text(const Request& request) {
-  std::string text;
-  for (const Shape& shape : request.shapes) text += (text.empty() ? "" : " ") + std::to_string(shape.size());
-  return text;
+  return joined(request.shapes, " ", [](const Shape& shape) { return std::to_string(shape.size()); });
 }
 
 struct Property {
@@ -58,7 +45,6 @@ struct Property {
 };
 
 constexpr char kSameCode[] = "Every rank must make the same call under one name";
-
 constexpr char kOnlyFirst[] = "Only the first dimension may differ";
 
 void add_reduction(std::vector<Property>* all) {
@@ -89,7 +75,7 @@ std::vector<Property> properties_of(Operation operation) {
     all.push_back({"root rank", [](const Request& r) { return std::to_string(r.root); }, kSameCode});
   }
   if (operation == Operation::kAddProcessSet || operation == Operation::kRemoveProcessSet) {
-    all.push_back({"process set", [](const Request& r) { return numbers(r.set); },
+    all.push_back({"process set", [](const Request& r) { return "[" + joined(r.set, ", ", number_text) + "]"; },
                    "Every rank must add and remove the same process sets in the same order"});
   }
   return all;

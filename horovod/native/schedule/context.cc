@@ -25,7 +25,30 @@ MessageRules message_rules_of(const Settings& settings) {
   return {settings.message_kb << 10, static_cast<uint32_t>(settings.steps_under_way), static_cast<int>(settings.carriers)};
 }
 
+// Mixes two numbers into one that looks random.
+constexpr uint64_t mixed(uint64_t a, uint64_t b) {
+  uint64_t x = a + 0x9E3779B97F4A7C15u * (b + 1);  // the finaliser of SplitMix64 (Steele, Lea, Flood 2014)
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+// The key of reduction number `use` of `name`.
+uint64_t draw_key(const std::string& name, uint64_t use) {
+  uint64_t hash = 0xCBF29CE484222325u;  // FNV-1a: std::hash may differ by build
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
+  return mixed(hash, use);
+}
+
 }  // namespace
+
+uint64_t DrawKeys::next(const std::string& name) {
+  if (uses_.size() >= kMostNames && uses_.count(name) == 0) {
+    uses_.clear();
+    ++epoch_;
+  }
+  return mixed(draw_key(name, uses_[name]++), epoch_);
+}
 
 void ExecutorContext::tune() {
   plan_rules.algorithms = algorithms_named(engine.settings.allreduce_algorithm);

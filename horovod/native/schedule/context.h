@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -16,7 +17,6 @@
 #include "collective/plan.h"
 #include "observe/counters.h"
 #include "observe/listener.h"
-#include "schedule/draw_keys.h"
 #include "schedule/submission.h"
 #include "transport/transport.h"
 
@@ -45,6 +45,19 @@ struct EngineContext {
 
 // The reduction of its tensors of the dtype, over `size` ranks.
 BucketReduction reduction_of(const Submission& submission, DType dtype, int size);
+
+// Keys of the random numbers of stochastic codecs. Each reduction of a name has another key. Every run of a program has the
+// same keys, independent of fusion and scheduling.
+class DrawKeys {
+ public:
+  // The key of the name's next reduction.
+  uint64_t next(const std::string& name);
+
+ private:
+  static constexpr size_t kMostNames = 65536;  // then all are forgotten, so that scripts with ever new names do not fill memory
+  uint64_t epoch_ = 0;                         // how often that happened, so that keys do not repeat
+  std::unordered_map<std::string, uint64_t> uses_;
+};
 
 // Its tensors of the dtype, each with its index in the group, for the rank of that number in the set. If the codec is
 // stochastic, counts one more use of the name, or of the tensors' feedback.

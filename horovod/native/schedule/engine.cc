@@ -14,40 +14,42 @@ namespace hvd {
 using std::chrono::microseconds;
 using std::chrono::steady_clock;
 
+EngineParts::EngineParts(Transport& carrier, const Settings& given, bool in_order)
+    : transport(carrier),
+      settings(given),
+      log(settings, transport.rank()),
+      observers(settings, transport.rank(), log),
+      gpu(transport.rank(), transport.topology().local_rank,
+          [this] {
+            transport.attend();
+            if (const Failure failure = in_flight.failure(); failure.is_any()) throw InternalError(failure);
+          }),
+      in_flight(transport.rank()),
+      sets({transport, settings, log, observers.listeners(), resolve_simd_level(settings.simd), gpu, in_flight, *results,
+            in_order}),
+      liveness(transport, sets, in_flight, observers.stall_limits(), log),
+      submissions(settings, handles) {}
+
 Engine::Engine(Transport& transport, const Settings& settings, Drive drive, bool in_order)
-    : transport_(transport),
-      settings_(settings),
-      log_(settings, transport.rank()),
+    : parts_(transport, settings, in_order),
       drive_(drive),
       coordinates_(transport.rank() == 0),
       in_order_(in_order),
       core_(core_for(settings.thread_affinity, transport.topology().local_rank)),
-      observers_(settings, transport.rank(), log_),
-      gpu_(transport.rank(), transport.topology().local_rank,
-           [this] {
-             transport_.attend();
-             if (const Failure failure = in_flight_.failure(); failure.is_any()) throw InternalError(failure);
-           }),
-      in_flight_(transport.rank()),
-      sets_({transport_, settings_, log_, observers_.listeners(), resolve_simd_level(settings.simd), gpu_, in_flight_,
-             *results_, in_order}),
-      liveness_(transport, sets_, in_flight_, observers_.stall_limits(), log_),
-      submissions_(settings_, handles_),
-      negotiation_(transport_, sets_, passes_, observers_),
-      execution_({transport_, settings_, sets_, gpu_, in_flight_, liveness_, handles_, submissions_},
-                 {.on_failure = [this] { life_.advance(Life::kFailing); },
-                  .reason_heard = [this] { return reason_heard(); },
-                  .on_set_added =
-                      [this] {
-                        if (coordinates_) transport_.serve_while_waiting([this] { coordinate_inside(); });
-                        negotiation_.hear_early(now());
-                      }}) {
-  HVD_LOG(log_, kInfo, "rank " << transport.rank() << " of " << transport.size() << " over " << transport.name());
-  transport_.inspect_while_waiting([this] {
-    liveness_.look_inside(now());
+      negotiation_(parts_.transport, parts_.sets, parts_.passes, parts_.observers),
+      execution_(parts_, {.on_failure = [this] { life_.advance(Life::kFailing); },
+                          .reason_heard = [this] { return reason_heard(); },
+                          .on_set_added =
+                              [this] {
+                                if (coordinates_) parts_.transport.serve_while_waiting([this] { coordinate_inside(); });
+                                negotiation_.receive_early(now());
+                              }}) {
+  HVD_LOG(parts_.log, kInfo, "rank " << transport.rank() << " of " << transport.size() << " over " << transport.name());
+  parts_.transport.inspect_while_waiting([this] {
+    parts_.liveness.look_inside(now());
     if (in_order_) listen_inside();
   });
-  if (in_order_ && coordinates_) transport_.serve_while_waiting([this] { coordinate_inside(); });
+  if (in_order_ && coordinates_) parts_.transport.serve_while_waiting([this] { coordinate_inside(); });
   if (drive_ == Drive::kThread) thread_ = std::thread(&Engine::run, this);
 }
 
@@ -58,48 +60,48 @@ Engine::TimePoint Engine::now() const { return drive_ == Drive::kThread ? steady
 // ---- called by the training threads ---------------------------------------------------------------------------------
 
 int64_t Engine::submit(int process_set, Submission submission) {
-  if (submission.request.on_gpu) gpu_.admit(&submission);
-  submissions_.require_open();
-  const ProcessSets::Pointer set = sets_.find(process_set);
+  if (submission.request.on_gpu) parts_.gpu.admit(&submission);
+  parts_.submissions.require_open();
+  const ProcessSets::Pointer set = parts_.sets.find(process_set);
   if (!set->is_member()) {
     throw InvalidArgument(
         Said::not_a_member,
-        {.tensor = submission.request.name, .ranks = {transport_.rank()}, .others = {{"set", set->to_text()}}});
+        {.tensor = submission.request.name, .ranks = {parts_.transport.rank()}, .others = {{"set", set->to_text()}}});
   }
   settle(&submission, set->ranks());
   submission.submitted = steady_clock::now();
-  submission.pass = passes_.begun();
-  const Submissions::Added added = submissions_.add({set, std::move(submission)}, now());
-  if (added.must_wake) transport_.wake();
+  submission.pass = parts_.passes.begun();
+  const Submissions::Added added = parts_.submissions.add({set, std::move(submission)}, now());
+  if (added.must_wake) parts_.transport.wake();
   return added.handle;
 }
 
 void Engine::let_go() {
-  if (submissions_.let_go()) transport_.wake();
+  if (parts_.submissions.let_go()) parts_.transport.wake();
 }
 
 std::optional<Result> Engine::wait(int64_t handle, microseconds timeout) {
-  if (!handles_.has_result(handle)) hurry();
-  return handles_.wait(handle, timeout);
+  if (!parts_.handles.has_result(handle)) hurry();
+  return parts_.handles.wait(handle, timeout);
 }
 
 HandleTable::Seen Engine::wait_for_result(int64_t handle, microseconds timeout, bool in_hurry) {
-  if (in_hurry && !handles_.has_result(handle)) hurry();
-  return handles_.wait_for_result(handle, timeout);
+  if (in_hurry && !parts_.handles.has_result(handle)) hurry();
+  return parts_.handles.wait_for_result(handle, timeout);
 }
 
 void Engine::hurry() {
   caller_is_blocked_ = true;
-  if (submissions_.hurry()) transport_.wake();
+  if (parts_.submissions.hurry()) parts_.transport.wake();
 }
 
 void Engine::note_blocked(int64_t handle, bool may_yield) {
-  submissions_.note_blocked(handle, may_yield);
-  transport_.wake();
+  parts_.submissions.note_blocked(handle, may_yield);
+  parts_.transport.wake();
 }
 
 void Engine::note_pass(bool is_in_pass) {
-  if (passes_.note(is_in_pass)) transport_.wake();
+  if (parts_.passes.note(is_in_pass)) parts_.transport.wake();
 }
 
 void Engine::shutdown() {
@@ -107,7 +109,7 @@ void Engine::shutdown() {
   MutexLock lock(joining_);  // of concurrent calls, one joins
   // Only the first call uses the transport: the engine may be destroyed after MPI's end, which frees its memory.
   if (thread_.joinable()) {
-    transport_.wake();
+    parts_.transport.wake();
     thread_.join();
   }
   if (drive_ == Drive::kManual && !life_.is_over()) end({}, false);
@@ -115,16 +117,16 @@ void Engine::shutdown() {
 
 void Engine::stop_timeline() {
   const auto deadline = steady_clock::now() + time_limits::kTimelineEnd;
-  while (drive_ == Drive::kThread && in_flight_.watched() != 0 && !life_.is_over() && steady_clock::now() < deadline) {
+  while (drive_ == Drive::kThread && parts_.in_flight.watched() != 0 && !life_.is_over() && steady_clock::now() < deadline) {
     std::this_thread::sleep_for(microseconds(500));
   }
-  observers_.stop_timeline();
+  parts_.observers.stop_timeline();
 }
 
 bool Engine::step(microseconds elapsed) {
   manual_now_ += elapsed;
   const bool progressed = !life_.is_over() && round();
-  observers_.on_idle();
+  parts_.observers.on_idle();
   return progressed;
 }
 
@@ -151,7 +153,7 @@ void Engine::run() {
 
 bool Engine::round() {
   bool progressed = negotiation_.receive(now());
-  if (const Failure failure = in_flight_.look(); failure.is_any()) throw InternalError(failure);
+  if (const Failure failure = parts_.in_flight.look(); failure.is_any()) throw InternalError(failure);
   progressed |= carry_out_responses();
   // While responses are left, this rank's cache differs from the coordinator's view of it.
   if (negotiation_.responses().empty() && !life_.is_over())
@@ -164,23 +166,23 @@ bool Engine::round() {
 
 void Engine::sleep() {
   microseconds limit = time_limits::kIdle;
-  if (const std::optional<TimePoint> due = submissions_.due(); due && negotiation_.responses().empty()) {
+  if (const std::optional<TimePoint> due = parts_.submissions.due(); due && negotiation_.responses().empty()) {
     limit = std::max(microseconds(0), std::chrono::duration_cast<microseconds>(*due - now()));
   }
-  limit = std::min(limit, in_flight_.until_next_look());
-  observers_.on_idle();
+  limit = std::min(limit, parts_.in_flight.until_next_look());
+  parts_.observers.on_idle();
   // Staying awake takes a core from the training threads. That pays only if one of them waits, or has just waited.
   bool is_pending = false;
-  for (const auto& [serial, set] : sets_.all()) is_pending |= set->is_waiting();
+  for (const auto& [serial, set] : parts_.sets.all()) is_pending |= set->is_waiting();
   const bool eager = caller_is_blocked_;
   if (!is_pending) caller_is_blocked_ = false;
-  transport_.wait(limit, eager);
+  parts_.transport.wait(limit, eager);
 }
 
 bool Engine::announce() {
   // Read before the submissions are taken, so that these include all that were made before shutdown().
   const bool is_leaving = life_.is(Life::kLeaving);
-  std::vector<Submitted> due = submissions_.take_due(now(), is_leaving);
+  std::vector<Submitted> due = parts_.submissions.take_due(now(), is_leaving);
   if (due.empty() && !is_leaving) return false;
   if (is_leaving) life_.advance(Life::kToldLeaving);
   negotiation_.announce(std::move(due), is_leaving, now());
@@ -188,14 +190,14 @@ bool Engine::announce() {
 }
 
 bool Engine::report_blocked() {
-  const std::map<int64_t, bool> blocked = submissions_.take_blocked();
+  const std::map<int64_t, bool> blocked = parts_.submissions.take_blocked();
   negotiation_.report_blocked(blocked, now());
   return !blocked.empty();
 }
 
 // Only between passes, after everything that was started in them has been announced.
 bool Engine::answer_pass_queries() {
-  return passes_.can_answer() && submissions_.is_empty() && negotiation_.answer_pass_queries(now());
+  return parts_.passes.can_answer() && parts_.submissions.is_empty() && negotiation_.answer_pass_queries(now());
 }
 
 // Called while this rank waits in a collective, so that other ranks can continue with theirs.
@@ -208,7 +210,7 @@ void Engine::coordinate_inside() {
 void Engine::listen_inside() {
   coordinate_inside();
   if (execution_.is_inside_begun()) tell_leaving();
-  if (coordinates_) negotiation_.end_stalled(now(), liveness_);
+  if (coordinates_) negotiation_.end_stalled(now(), parts_.liveness);
   if (const Failure reason = negotiation_.reason_to_end(execution_.is_inside_begun()); reason.is_any()) {
     throw InternalError(reason);
   }
@@ -237,8 +239,8 @@ Failure Engine::reason_heard() {
 
 void Engine::inspect_stalls() {
   if (life_.is_over()) return;
-  if (liveness_.is_due(now())) liveness_.look_between(now(), life_.is(Life::kToldLeaving));
-  if (negotiation_.end_stalled(now(), liveness_)) carry_out_responses();
+  if (parts_.liveness.is_due(now())) parts_.liveness.look_between(now(), life_.is(Life::kToldLeaving));
+  if (negotiation_.end_stalled(now(), parts_.liveness)) carry_out_responses();
 }
 
 // Whether a response must wait for a later round because the GPU has too much to do. Ends the engine if it can never be carried
@@ -257,13 +259,13 @@ bool Engine::carry_out_responses() {
     if (coordinates_ && in_order_) coordinate_inside();  // others may wait for responses, and this rank may wait next
     if (must_wait(responses.front())) break;
     // Other ranks need this rank's messages before it waits for them in a collective.
-    if (coordinates_ || in_order_) transport_.flush();
+    if (coordinates_ || in_order_) parts_.transport.flush();
     const Response response = std::move(responses.front());
     responses.pop_front();
     progressed = true;
     if (response.kind == ResponseKind::kShutdown) {
       end(response.error, false);
-    } else if (const ProcessSets::Pointer set = sets_.by_serial(response.set); set == nullptr) {
+    } else if (const ProcessSets::Pointer set = parts_.sets.by_serial(response.set); set == nullptr) {
       continue;  // an earlier response removed the set, on all ranks
     } else if (!negotiation_.follow(response, *set)) {
       execution_.carry_out(response, *set);
@@ -275,19 +277,19 @@ bool Engine::carry_out_responses() {
 // ---- the end --------------------------------------------------------------------------------------------------------
 
 // Whether to abort the GPU's work: it may wait for a rank that has failed or left.
-bool Engine::must_cut() const { return life_.has_failed() || sets_.by_serial(0)->has_begun(); }
+bool Engine::must_cut() const { return life_.has_failed() || parts_.sets.by_serial(0)->has_begun(); }
 
 // `reason`: no failure if all ranks end here after the same operations, else the reason why the job cannot go on. `must_tell`:
 // the other ranks do not know it, and would wait for this rank.
 void Engine::end(Failure reason, bool must_tell) {
   if (reason.is_any()) life_.advance(Life::kFailing);
   if (!must_cut()) {
-    reason = in_flight_.finish();
+    reason = parts_.in_flight.finish();
     must_tell = reason.is_any();
     if (must_tell) life_.advance(Life::kFailing);
   }
   if (must_tell) {
-    if (settings_.elastic) reason = reason.without_end();
+    if (parts_.settings.elastic) reason = reason.without_end();
     tell_others(reason);
   }
   execution_.stop(reason.is_any() ? reason : Failure(Said::shut_down), must_cut());
@@ -297,15 +299,15 @@ void Engine::end(Failure reason, bool must_tell) {
 
 void Engine::tell_others(const Failure& reason) {
   const auto log = [this](const std::string& text) {
-    if (settings_.elastic) {
-      HVD_LOG(log_, kInfo, text);
+    if (parts_.settings.elastic) {
+      HVD_LOG(parts_.log, kInfo, text);
     } else {
-      HVD_LOG(log_, kError, text);
+      HVD_LOG(parts_.log, kError, text);
     }
   };
-  log((settings_.elastic ? "this world has ended, and hvd.elastic.run() joins the next one: " : "") + reason.text());
+  log((parts_.settings.elastic ? "this world has ended, and hvd.elastic.run() joins the next one: " : "") + reason.text());
   try {
-    transport_.abandon(liveness_.lost());
+    parts_.transport.abandon(parts_.liveness.lost());
   } catch (const std::exception& error) {
     log(std::string("the other ranks could not be told: ") + error.what());
   }

@@ -8,26 +8,41 @@
 #pragma once
 
 #include <atomic>
-#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
 
-#include "base/log.h"
 #include "base/mutex.h"
-#include "base/settings.h"
-#include "observe/observers.h"
-#include "schedule/backward_passes.h"
+#include "schedule/engine_parts.h"
 #include "schedule/execution.h"
-#include "schedule/handles.h"
-#include "schedule/life.h"
-#include "schedule/liveness_monitor.h"
 #include "schedule/negotiation.h"
-#include "schedule/rank_gpu.h"
-#include "schedule/result_memory.h"
-#include "schedule/submissions.h"
 
 namespace hvd {
+
+// The stage of an engine, which only advances. Thread-safe.
+class Life {
+ public:
+  enum Stage {
+    kOpen,
+    kLeaving,      // this rank's script has called shutdown()
+    kToldLeaving,  // this rank has announced that to rank 0
+    kEnded,        // without a failure
+    kFailing,      // no more operations can be carried out; handles fail
+    kFailed,
+  };
+
+  void advance(Stage to) {
+    Stage from = stage_;
+    while (from < to && !stage_.compare_exchange_weak(from, to)) {
+    }
+  }
+  bool is(Stage stage) const { return stage_ == stage; }
+  bool has_failed() const { return stage_ >= kFailing; }
+  bool is_over() const { return is(kEnded) || is(kFailed); }
+
+ private:
+  std::atomic<Stage> stage_{kOpen};
+};
 
 class Engine {
  public:
@@ -40,10 +55,10 @@ class Engine {
   // Returns a handle. Throws InvalidArgument if the process set does not exist, this rank is not in it, or the name is in
   // flight on this rank; InternalError after the engine's end.
   int64_t submit(int process_set, Submission submission);
-  void hold() { submissions_.hold(); }  // hold() and let_go(): see Submissions
+  void hold() { parts_.submissions.hold(); }  // hold() and let_go(): see Submissions
   void let_go();
-  bool is_done(int64_t handle) { return handles_.is_done(handle); }  // this and the next three: see HandleTable
-  bool has_result(int64_t handle) { return handles_.has_result(handle); }
+  bool is_done(int64_t handle) { return parts_.handles.is_done(handle); }  // this and the next three: see HandleTable
+  bool has_result(int64_t handle) { return parts_.handles.has_result(handle); }
   std::optional<Result> wait(int64_t handle, std::chrono::microseconds timeout);
   HandleTable::Seen wait_for_result(int64_t handle, std::chrono::microseconds timeout, bool in_hurry = true);
   // Reports that a caller does nothing until the operation is done or, if it `may_yield`, released. Callers do so after a short
@@ -52,15 +67,15 @@ class Engine {
   void note_pass(bool is_in_pass);  // the training thread enters or leaves a backward pass
 
   std::string tuned() const { return execution_.tuned(); }
-  const ProcessSets& process_sets() const { return sets_; }
-  Observers& observers() { return observers_; }
-  ResultMemory& results() { return *results_; }
+  const ProcessSets& process_sets() const { return parts_.sets; }
+  Observers& observers() { return parts_.observers; }
+  ResultMemory& results() { return *parts_.results; }
   void stop_timeline();                // waits until the timeline has the GPU's work, for kTimelineEnd at most
   void shutdown() EXCLUDES(joining_);  // waits until all ranks have stopped, and fails pending operations; idempotent
-  bool has_failed() const { return life_.has_failed(); }        // it stopped because of a failure on any rank
-  bool has_ended() const { return submissions_.are_closed(); }  // it accepts no more submissions, for any reason
-  bool step(std::chrono::microseconds elapsed);                 // advances the clock and does a round; true on progress
-  std::chrono::microseconds cpu_time();                         // processor time of the engine's thread; 0 without a thread
+  bool has_failed() const { return life_.has_failed(); }              // it stopped because of a failure on any rank
+  bool has_ended() const { return parts_.submissions.are_closed(); }  // it accepts no more submissions, for any reason
+  bool step(std::chrono::microseconds elapsed);                       // advances the clock and does a round; true on progress
+  std::chrono::microseconds cpu_time();  // processor time of the engine's thread; 0 without a thread
 
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -74,21 +89,10 @@ class Engine {
   void end(Failure reason, bool must_tell), tell_others(const Failure& reason);
 
   // Constant after construction.
-  Transport& transport_;
-  Settings settings_;  // the engine's thread changes them; other threads read only settings that never change
-  const Log log_;
+  EngineParts parts_;
   const Drive drive_;
   const bool coordinates_, in_order_;
   const std::optional<int> core_;  // to which the thread is pinned
-  Observers observers_;
-  RankGpu gpu_;
-  InFlight in_flight_;  // the engine's thread only
-  const std::shared_ptr<ResultMemory> results_ = std::make_shared<ResultMemory>();
-  ProcessSets sets_;
-  LivenessMonitor liveness_;  // the engine's thread only
-  HandleTable handles_;
-  Submissions submissions_;
-  BackwardPasses passes_;
   Life life_;
   Negotiation negotiation_;  // this and execution_: the engine's thread only
   Execution execution_;

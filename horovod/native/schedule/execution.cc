@@ -56,7 +56,7 @@ void Execution::fail_all(std::span<const Agreed> together, const Failure& why) {
 Result Execution::run(ProcessSet& set, std::span<Agreed> together) {
   const Request& request = together.front().submission.request;
   if (request.operation == Operation::kRemoveProcessSet) remove_set(static_cast<int>(request.set.at(0)));
-  Result result = set.executor().run(together);
+  Result result = set.executor()->run(together);
   if (request.operation == Operation::kTune) {
     tune(request.text);
     result.bytes = request.text.size();

@@ -7,35 +7,19 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "base/settings.h"
-#include "schedule/handles.h"
-#include "schedule/liveness_monitor.h"
-#include "schedule/process_sets.h"
-#include "schedule/rank_gpu.h"
-#include "schedule/submissions.h"
-#include "transport/transport.h"
+#include "schedule/engine_parts.h"
 
 namespace hvd {
 
 class Execution {
  public:
-  // All of them outlive this object.
-  struct Parts {
-    Transport& transport;
-    Settings& settings;  // changed by kTune
-    ProcessSets& sets;
-    RankGpu& gpu;
-    InFlight& in_flight;
-    LivenessMonitor& liveness;
-    HandleTable& handles;
-    Submissions& submissions;
-  };
   struct Hooks {
     std::function<void()> on_failure;       // an operation has failed; no more can be carried out
     std::function<Failure()> reason_heard;  // then: the coordinator's reason to end the job, if it has sent any
     std::function<void()> on_set_added;
   };
-  Execution(const Parts& parts, Hooks hooks) : parts_(parts), hooks_(std::move(hooks)) {}
+  // The parts outlive this object.
+  Execution(EngineParts& parts, Hooks hooks) : parts_(parts), hooks_(std::move(hooks)) {}
 
   // For kRun, kRefuse, kDecided and kRelease. If the job cannot go on, fails the handles and throws InternalError.
   void carry_out(const Response& response, ProcessSet& set);
@@ -57,7 +41,7 @@ class Execution {
   void remove_set(int id);
   void tune(const std::string& lines) EXCLUDES(mutex_);
 
-  const Parts parts_;
+  EngineParts& parts_;
   const Hooks hooks_;
   bool is_inside_begun_ = false;
   mutable Mutex mutex_;

@@ -1,6 +1,5 @@
 #include "schedule/handles.h"
 
-#include <string>
 #include <utility>
 
 #include "base/error.h"
@@ -11,8 +10,6 @@ namespace {
 // A waiting caller spins as long as an engine, then sleeps without yielding. An engine that shares its core with a yielding
 // caller was measured to take four times as long.
 constexpr Patience kCaller{40, std::chrono::microseconds(0)};
-
-[[noreturn]] void refuse(int64_t handle) { throw InvalidArgument(Said::handle_unknown, {.others = {{"handle", handle}}}); }
 
 }  // namespace
 
@@ -50,11 +47,15 @@ void HandleTable::finish(int64_t handle, Entry entry) {
   advance(finished_);
 }
 
+HandleTable::Entry& HandleTable::known(int64_t handle) {
+  const auto found = entries_.find(handle);
+  if (found == entries_.end()) throw InvalidArgument(Said::handle_unknown, {.others = {{"handle", handle}}});
+  return found->second;
+}
+
 bool HandleTable::has_result(int64_t handle) {
   MutexLock lock(mutex_);
-  const auto found = entries_.find(handle);
-  if (found == entries_.end()) refuse(handle);
-  return found->second.is_done;
+  return known(handle).is_done;
 }
 
 bool HandleTable::is_done(int64_t handle) {
@@ -62,11 +63,10 @@ bool HandleTable::is_done(int64_t handle) {
   Event done;
   {
     MutexLock lock(mutex_);
-    const auto found = entries_.find(handle);
-    if (found == entries_.end()) refuse(handle);
-    if (!found->second.is_done) return false;
-    device = found->second.result.device;
-    done = found->second.result.done;
+    const Entry& entry = known(handle);
+    if (!entry.is_done) return false;
+    device = entry.result.device;
+    done = entry.result.done;
   }
   return device == nullptr || device->is_done(done);
 }
@@ -89,9 +89,7 @@ void HandleTable::sleep_until(int64_t handle, std::chrono::microseconds timeout,
     const uint32_t seen = finished_.count.load(std::memory_order_acquire);
     {
       MutexLock lock(mutex_);
-      const auto found = entries_.find(handle);
-      if (found == entries_.end()) refuse(handle);
-      if (look(found->second)) return;
+      if (look(known(handle))) return;
     }
     const auto left = std::chrono::duration_cast<std::chrono::microseconds>(deadline - steady_clock::now());
     if (left.count() <= 0) return;

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -70,6 +69,7 @@ class HandleTable {
     bool is_released = false;
   };
   void finish(int64_t handle, Entry entry) EXCLUDES(mutex_);
+  Entry& known(int64_t handle) REQUIRES(mutex_);
   // Sleeps until `look` returns true or `timeout` has passed. Calls `look` with the entry while it holds the mutex.
   template <typename Look>
   void sleep_until(int64_t handle, std::chrono::microseconds timeout, Look look) EXCLUDES(mutex_);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "schedule/operations.h"
 
 namespace hvd {
@@ -16,14 +17,15 @@ void LivenessMonitor::look_inside(TimePoint now) {
   if (!is_due(now)) return;
   const SilenceReport report = inspect(now, all_others());
   if (!report.is_due && !report.must_end) return;
-  say(report, under_way_.empty() ? "tells the others what all have agreed on" : "carries out " + description_of(under_way_));
+  warn_or_end(report,
+              under_way_.empty() ? "tells the others what all have agreed on" : "carries out " + description_of(under_way_));
 }
 
 void LivenessMonitor::look_between(TimePoint now, bool is_leaving) {
   // This rank's GPU may wait for another rank's.
   if (const std::string on_gpu = in_flight_.first(); !on_gpu.empty()) {
     const SilenceReport report = inspect(now, all_others());
-    if (report.is_due || report.must_end) say(report, "has on its GPU " + on_gpu);
+    if (report.is_due || report.must_end) warn_or_end(report, "has on its GPU " + on_gpu);
     return;
   }
   if (transport_.rank() == 0) {
@@ -34,7 +36,8 @@ void LivenessMonitor::look_between(TimePoint now, bool is_leaving) {
   const bool is_waiting = is_leaving || !asked_for.empty();
   const SilenceReport report = inspect(now, is_waiting ? std::vector<int>{0} : std::vector<int>{});
   if (!report.is_due && !report.must_end) return;
-  say(report, "waits for rank 0, which coordinates all, to answer for " + (asked_for.empty() ? "its shutdown()" : asked_for));
+  warn_or_end(report,
+              "waits for rank 0, which coordinates all, to answer for " + (asked_for.empty() ? "its shutdown()" : asked_for));
 }
 
 SilenceReport LivenessMonitor::inspect(TimePoint now, const std::vector<int>& awaited) {
@@ -43,7 +46,7 @@ SilenceReport LivenessMonitor::inspect(TimePoint now, const std::vector<int>& aw
   return inspector_.inspect(now, signs, transport_.moved() + in_flight_.ended());
 }
 
-void LivenessMonitor::say(const SilenceReport& report, const std::string& doing) {
+void LivenessMonitor::warn_or_end(const SilenceReport& report, const std::string& doing) {
   const std::string here = "rank " + std::to_string(transport_.rank()), silent = described(report.silent);
   const std::string time = std::to_string(std::llround(report.longest.count())) + " s";
   if (!report.must_end) {
@@ -75,10 +78,7 @@ std::string LivenessMonitor::accuse(std::span<const StalledOperation> incomplete
 }
 
 std::string LivenessMonitor::described(std::span<const int> ranks) const {
-  constexpr size_t kShown = 6;
-  std::string text;
-  for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) text += (i == 0 ? "" : ", ") + transport_.describe(ranks[i]);
-  return ranks.size() <= kShown ? text : text + " and " + std::to_string(ranks.size() - kShown) + " others";
+  return first_few(ranks, 6, "others", [this](int rank) { return transport_.describe(rank); });
 }
 
 // Not only the ranks of the operation, since they may themselves wait for others.
@@ -105,8 +105,8 @@ std::string LivenessMonitor::announced() const {
   std::vector<std::string> names;
   for (const auto& [serial, set] : sets_.all()) set->add_announced(&names);
   if (names.empty()) return "";
-  const std::string first = "'" + *std::min_element(names.begin(), names.end()) + "'";
-  return names.size() == 1 ? first : first + " and " + std::to_string(names.size() - 1) + " others";
+  std::swap(names.front(), *std::min_element(names.begin(), names.end()));
+  return first_few(names, 1, "others", [](const std::string& name) { return "'" + name + "'"; });
 }
 
 }  // namespace hvd

@@ -47,7 +47,7 @@ class LivenessMonitor {
 
  private:
   SilenceReport inspect(TimePoint now, const std::vector<int>& awaited);
-  void say(const SilenceReport& report, const std::string& doing);
+  void warn_or_end(const SilenceReport& report, const std::string& doing);
   std::string described(std::span<const int> ranks) const;
   std::vector<int> all_others() const;
   std::vector<int> missing(TimePoint now) const;

@@ -1,6 +1,5 @@
 #include "schedule/negotiation.h"
 
-#include <algorithm>
 #include <string>
 
 #include "base/error.h"
@@ -20,13 +19,14 @@ bool Negotiation::receive(TimePoint now) {
       on_responses(*message);
       continue;
     }
-    for (const Announcement& one : read_announcements(message->bytes, message->from)) on_announcement(message->from, one, now);
+    const auto announcements = read_message<std::vector<Announcement>>(message->bytes, message->from);
+    for (const Announcement& one : announcements) on_announcement(message->from, one, now);
   }
   return has_heard;
 }
 
 void Negotiation::on_responses(const Message& message) {
-  for (Response& response : read_responses(message.bytes, message.from)) {
+  for (Response& response : read_message<std::vector<Response>>(message.bytes, message.from)) {
     if (message.from != 0) {
       throw InternalError(Said::not_to_say, {.ranks = {message.from}, .others = {{"who", transport_.describe(message.from)}}});
     }
@@ -51,7 +51,7 @@ void Negotiation::on_announcement(int from, const Announcement& announcement, Ti
   if (!unknown.empty()) post(from, {announcement.set, ResponseKind::kAskInFull, {}, std::move(unknown), {}});
 }
 
-void Negotiation::hear_early(TimePoint now) {
+void Negotiation::receive_early(TimePoint now) {
   for (const auto& [from, announcement] : std::exchange(early_, {})) on_announcement(from, announcement, now);
 }
 
@@ -73,15 +73,14 @@ void Negotiation::announce(std::vector<Submitted> submitted, bool is_leaving, Ti
     // Rank 0's mirror equals its cache, so all ids are known.
     for (const Announcement& one : announcements) sets_.by_serial(one.set)->on_announcement(0, one, now);
   } else {
-    ByteWriter writer;
-    transport_.post(0, write(announcements, &writer));
+    transport_.post(0, to_bytes(announcements));
   }
 }
 
 void Negotiation::announce_leaving(TimePoint now) {
   Announcement last;
   last.is_leaving = true;
-  say(last, now);
+  send(last, now);
 }
 
 void Negotiation::report_blocked(const std::map<int64_t, bool>& blocked, TimePoint now) {
@@ -93,21 +92,20 @@ void Negotiation::report_blocked(const std::map<int64_t, bool>& blocked, TimePoi
       report.set = serial;
       report.blocked_on = *name;
       report.may_yield = may_yield;
-      say(report, now);
+      send(report, now);
     }
   }
 }
 
 bool Negotiation::answer_pass_queries(TimePoint now) {
   if (!passes_.can_answer()) return false;
-  for (const Announcement& answer : passes_.take_answers()) say(answer, now);
+  for (const Announcement& answer : passes_.take_answers()) send(answer, now);
   return true;
 }
 
-void Negotiation::say(const Announcement& announcement, TimePoint now) {
+void Negotiation::send(const Announcement& announcement, TimePoint now) {
   if (coordinates_) return on_announcement(0, announcement, now);
-  ByteWriter writer;
-  transport_.post(0, write({announcement}, &writer));
+  transport_.post(0, to_bytes(std::vector{announcement}));
 }
 
 bool Negotiation::follow(const Response& response, ProcessSet& set) {
@@ -116,8 +114,7 @@ bool Negotiation::follow(const Response& response, ProcessSet& set) {
   } else if (response.kind == ResponseKind::kAskOfPass) {
     passes_.ask(response.set, response.items.front().name);
   } else if (response.kind == ResponseKind::kAskInFull) {
-    ByteWriter writer;
-    transport_.post(0, write({set.announce_in_full(response.ids)}, &writer));
+    transport_.post(0, to_bytes(std::vector{set.announce_in_full(response.ids)}));
   } else {
     return false;
   }
@@ -140,8 +137,7 @@ bool Negotiation::issue() {
     const std::vector<Response> responses = set->decide();
     if (responses.empty()) continue;
     has_responded = true;
-    ByteWriter writer;
-    const std::span<const std::byte> bytes = write(responses, &writer);
+    const std::vector<std::byte> bytes = to_bytes(responses);
     for (const int rank : set->ranks()) {
       if (rank != 0) transport_.post(rank, bytes);
     }
@@ -152,8 +148,7 @@ bool Negotiation::issue() {
 
 void Negotiation::post(int rank, Response response) {
   if (rank == 0) return responses_.push_back(std::move(response));
-  ByteWriter writer;
-  transport_.post(rank, write({std::move(response)}, &writer));
+  transport_.post(rank, to_bytes(std::vector{std::move(response)}));
 }
 
 void Negotiation::ask_of_passes() {
@@ -192,9 +187,8 @@ bool Negotiation::end_stalled(TimePoint now, const LivenessMonitor& liveness) {
   if (!report.must_shut_down) return false;
   const std::string text = report.warning + liveness.accuse(incomplete);
   const Failure reason{Said::stalled, {.ranks = report.missing, .values = report.names, .others = {{"report", text}}}};
-  ByteWriter writer;
   const std::vector<Response> responses = {{0, ResponseKind::kShutdown, {}, {}, reason}};
-  const std::span<const std::byte> bytes = write(responses, &writer);
+  const std::vector<std::byte> bytes = to_bytes(responses);
   for (int rank = 1; rank < transport_.size(); ++rank) transport_.post(rank, bytes);
   transport_.flush();
   responses_.assign(responses.begin(), responses.end());

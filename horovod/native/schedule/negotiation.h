@@ -30,7 +30,7 @@ class Negotiation {
   // Handles the messages of other ranks. True if there were any.
   bool receive(TimePoint now);
   // Handles announcements that came before their process set was added here.
-  void hear_early(TimePoint now);
+  void receive_early(TimePoint now);
 
   void announce(std::vector<Submitted> submitted, bool is_leaving, TimePoint now);
   void announce_leaving(TimePoint now);
@@ -55,7 +55,7 @@ class Negotiation {
  private:
   void on_responses(const Message& message);
   void on_announcement(int from, const Announcement& announcement, TimePoint now);
-  void say(const Announcement& announcement, TimePoint now);
+  void send(const Announcement& announcement, TimePoint now);
   void post(int rank, Response response);
   bool issue();
   void ask_of_passes();

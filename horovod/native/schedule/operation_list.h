@@ -39,6 +39,7 @@ enum class Operation : uint8_t {
 #undef HVD_VALUE
 };
 const OperationKind& kind_of(Operation operation);
+Operation last_of(Operation);
 inline std::string_view name_of(Operation operation) { return kind_of(operation).name; }
 // Whether scripts repeat it under one name, so that the response cache remembers it.
 inline bool is_repeated(Operation operation) { return kind_of(operation).tensors != OperationKind::Tensors::kNone; }

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
-#include <new>
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "collective/integer_average.h"
 
 namespace hvd {
@@ -153,9 +153,8 @@ void note_route(std::span<ObservedOperation> operations, DType dtype, const Plan
 std::string description_of(std::span<const Agreed> together) {
   int64_t bytes = 0;
   for (const Agreed& agreed : together) bytes += agreed.submission.request.bytes();
-  std::string text = "'" + together.front().submission.request.name + "'";
-  if (together.size() > 1) text += " and " + std::to_string(together.size() - 1) + " others";
-  return text + ", " + std::to_string(bytes) + " bytes";
+  const auto name = [](const Agreed& agreed) { return "'" + agreed.submission.request.name + "'"; };
+  return first_few(together, 1, "others", name) + ", " + std::to_string(bytes) + " bytes";
 }
 
 Failure failed(const std::string& tensor, const std::string& description, int rank, const Failure& cause) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "schedule/fusion.h"
 
 namespace hvd {
@@ -36,24 +37,14 @@ ProcessSet::ProcessSet(const EngineContext& s, int id, uint32_t serial, std::vec
   }
 }
 
-void ProcessSet::abort_gpu() {
-  if (executor_ != nullptr) executor_->abort_gpu();
-}
-
 void ProcessSet::tune(const std::string& lines) {
   fusion_.tune(lines);
   if (coordinator_ != nullptr && id_ != 0) coordinator_->tune(lines);  // set 0's did so when it responded
   if (executor_ != nullptr) executor_->tune();
 }
 
-void ProcessSet::close_gpu() {
-  if (executor_ != nullptr) executor_->close_gpu();
-}
-
 std::string ProcessSet::to_text() const {
-  std::string text = "process set " + std::to_string(id_) + " (ranks ";
-  for (size_t i = 0; i < ranks_.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks_[i]);
-  return text + ")";
+  return "process set " + std::to_string(id_) + " (ranks " + joined(ranks_, ", ", number_text) + ")";
 }
 
 // Begins nothing in a set with rounds: inside a begun operation this rank could not take part in the others' rounds.

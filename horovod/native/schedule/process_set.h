@@ -62,9 +62,7 @@ class ProcessSet {
   void keep_begun(CarriedOut done) { begun_.push_back(std::move(done)); }
   CarriedOut take_begun(const std::vector<Item>& items);
 
-  Executor& executor() { return *executor_; }  // of members
-  void abort_gpu();                            // after a failure: lets this set's streams continue
-  void close_gpu();                            // at the end: frees this set's objects on the GPU
+  Executor* executor() { return executor_.get(); }  // null unless this rank is a member
   // Applies changed settings of the engine, between the same two operations on all ranks.
   void tune(const std::string& lines);
   void count_refusals(size_t count) { counters_.refusals += static_cast<int64_t>(count); }

@@ -52,10 +52,11 @@ ProcessSets::Pointer ProcessSets::remove(int id) {
 // other communicators.
 void ProcessSets::abort_gpu() {
   std::vector<std::thread> threads;
-  for (const auto& entry : by_serial_) {
-    threads.emplace_back([this, set = entry.second] {
+  for (const auto& [serial, set] : by_serial_) {
+    if (!set->is_member()) continue;
+    threads.emplace_back([this, executor = set->executor()] {
       try {
-        set->abort_gpu();
+        executor->abort_gpu();
       } catch (const std::exception& error) {
         HVD_LOG(engine_.log, kError, "what is under way on the GPU could not be ended: " << error.what());
       }
@@ -66,7 +67,9 @@ void ProcessSets::abort_gpu() {
 }
 
 void ProcessSets::close_gpu() {
-  for (const auto& [serial, set] : by_serial_) set->close_gpu();
+  for (const auto& [serial, set] : by_serial_) {
+    if (set->is_member()) set->executor()->close_gpu();
+  }
 }
 
 ProcessSets::Pointer ProcessSets::by_serial(uint32_t serial) const {

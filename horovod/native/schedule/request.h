@@ -1,9 +1,8 @@
 // Requests, and the messages about them: ranks send Announcement[], the coordinator Response[]. `set` is the serial number of a
-// process set.
+// process set. Each message lists its members in the order on the wire (see base/bytes.h).
 #pragma once
 
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -35,6 +34,12 @@ struct Request {
   int64_t bytes() const, bytes_of(size_t tensor) const;  // of all tensors on this rank, and of one tensor
   int64_t row_bytes_of(size_t tensor) const;             // of one index of the first dimension
   bool has_one_dtype() const;
+
+  static void members(auto& r, auto visit) {
+    visit(r.operation, r.op, r.prescale, r.postscale, r.root, r.follows, r.on_gpu, r.name, r.codec, r.dtypes, r.shapes, r.set,
+          r.text);
+  }
+  void check(const ByteReader& in) const;  // the properties of tensors on which all code relies
 };
 
 struct Announcement {
@@ -50,6 +55,12 @@ struct Announcement {
   bool may_yield = false;         // that caller can be released, see deadlocks.h
   uint32_t pass = 0;              // number of backward passes that the rank had begun at the last of these requests
   std::string no_pass_at;         // if not empty, the only content: the answer to kAskOfPass about this question
+
+  static void members(auto& a, auto visit) {
+    visit(a.set, a.is_leaving, a.answers, a.ids, a.requests, a.places, a.is_begun, a.batches, a.blocked_on, a.may_yield, a.pass,
+          a.no_pass_at);
+  }
+  void check(const ByteReader& in) const;
 };
 
 // One request in a response, by id if the ranks know it, else by name.
@@ -60,6 +71,11 @@ struct Item {
   std::vector<int64_t> rows;       // allgather: first dimensions, by tensor, then by rank; join: the last rank
   std::optional<Request> request;  // for the stand-ins of ranks that have joined; tune: rank 0's request
   bool is_completed = false;       // some rank lacked that gradient, and takes part because of a kStart
+
+  static void members(auto& item, auto visit) {
+    visit(item.id, item.name, item.assigned_id, item.rows, item.is_completed, item.request);
+  }
+  void check(const ByteReader& in) const;
 };
 
 enum class ResponseKind : uint8_t {
@@ -72,6 +88,7 @@ enum class ResponseKind : uint8_t {
   kAskOfPass,  // to one rank: answer when you are in no backward pass; the item is the question that needs this
   kShutdown,   // no more operations: some rank has left, or, with an `error`, the job cannot go on
 };
+constexpr ResponseKind last_of(ResponseKind) { return ResponseKind::kShutdown; }
 
 struct Response {
   uint32_t set = 0;  // serial
@@ -80,12 +97,9 @@ struct Response {
   std::vector<uint32_t> ids;
   Failure error;
   bool begins = false;  // not serialized: the rank's own response, by which it begins operations
-};
 
-// Reading a message `from` a rank throws InternalError if it is malformed, or a request lacks its operation's tensors.
-std::span<const std::byte> write(const std::vector<Announcement>& announcements, ByteWriter* writer);
-std::vector<Announcement> read_announcements(std::span<const std::byte> bytes, int from);
-std::span<const std::byte> write(const std::vector<Response>& responses, ByteWriter* writer);
-std::vector<Response> read_responses(std::span<const std::byte> bytes, int from);
+  static void members(auto& r, auto visit) { visit(r.set, r.kind, r.items, r.ids, r.error); }
+  void check(const ByteReader& in) const;
+};
 
 }  // namespace hvd

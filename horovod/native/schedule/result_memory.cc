@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,20 @@ namespace {
 constexpr size_t kSmall = size_t{1} << 20;  // blocks up to this size serve any smaller result
 // Most idle blocks. Hosts run ahead of GPUs and have many small results in flight, as of SyncBatchNorm.
 constexpr size_t kMostSmallIdle = 128, kMostLargeIdle = 4;
+
+// Removes the smallest block that fits, of equal ones the `latest` or the earliest given back. Nothing if none fits.
+template <typename Blocks, typename Fits>
+auto take_smallest(Blocks& idle, bool latest, Fits fits) -> std::optional<typename Blocks::value_type> {
+  auto best = idle.end();
+  for (auto block = idle.begin(); block != idle.end(); ++block) {
+    const bool is_better = best == idle.end() || block->bytes < best->bytes || (latest && block->bytes == best->bytes);
+    if (is_better && fits(block->bytes)) best = block;
+  }
+  if (best == idle.end()) return std::nullopt;
+  auto block = std::move(*best);
+  idle.erase(best);
+  return block;
+}
 
 }  // namespace
 
@@ -32,16 +47,10 @@ std::shared_ptr<std::byte[]> ResultMemory::take(size_t bytes) {
 // The smallest block that is large enough, at most by a quarter larger, so that small results do not hold large blocks.
 ResultMemory::Block ResultMemory::found(size_t bytes) {
   MutexLock lock(mutex_);
-  auto best = idle_.end();
-  for (auto block = idle_.begin(); block != idle_.end(); ++block) {
-    const bool fits = block->bytes >= bytes && block->bytes - bytes <= bytes / 4;
-    if (fits && (best == idle_.end() || block->bytes <= best->bytes)) best = block;
-  }
-  if (best == idle_.end()) return {};
-  Block block = std::move(*best);
-  idle_.erase(best);
-  idle_bytes_ -= block.bytes;
-  return block;
+  auto block = take_smallest(idle_, true, [bytes](size_t its) { return its >= bytes && its - bytes <= bytes / 4; });
+  if (!block) return {};
+  idle_bytes_ -= block->bytes;
+  return std::move(*block);
 }
 
 void ResultMemory::give_back(Block block) {
@@ -64,16 +73,8 @@ DeviceMemory LentMemory::take(Device& device, size_t bytes) {
   if (bytes == 0) return nullptr;
   {
     MutexLock lock(mutex_);
-    auto best = idle_.end();
-    for (auto block = idle_.begin(); block != idle_.end(); ++block) {
-      const bool fits = block->bytes >= bytes && block->bytes <= 2 * bytes + kSmall;
-      if (fits && (best == idle_.end() || block->bytes < best->bytes)) best = block;
-    }
-    if (best != idle_.end()) {
-      Block block = std::move(*best);
-      idle_.erase(best);
-      return lend(std::move(block));
-    }
+    auto block = take_smallest(idle_, false, [bytes](size_t its) { return its >= bytes && its <= 2 * bytes + kSmall; });
+    if (block) return lend(std::move(*block));
   }
   return lend({device.allocate(bytes), bytes});
 }

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/settings.h"
+#include "base/text.h"
 #include "schedule/missing_gradients.h"
 
 namespace hvd {
@@ -70,6 +71,22 @@ int common_device(const std::string& name, const std::vector<TensorRef>& tensors
   return device;
 }
 
+// Without options.
+Submission submission_of(Operation operation, std::string name, std::vector<TensorRef> tensors) {
+  if (tensors.empty()) refuse(name, Said::group_empty);
+  Submission submission;
+  submission.request.operation = operation;
+  for (const TensorRef& tensor : tensors) {
+    submission.request.dtypes.push_back(tensor.dtype);
+    submission.request.shapes.push_back(tensor.shape);
+  }
+  submission.device = common_device(name, tensors);
+  submission.request.on_gpu = submission.device != kCpu;
+  submission.request.name = std::move(name);
+  submission.tensors = std::move(tensors);
+  return submission;
+}
+
 Submission reduction_submission(Operation operation, std::string name, std::vector<TensorRef> tensors,
                                 const Reduction& reduction) {
   Submission submission = submission_of(operation, std::move(name), std::move(tensors));
@@ -118,21 +135,6 @@ void settle_splits(Submission* submission, size_t ranks) {
 
 }  // namespace
 
-Submission submission_of(Operation operation, std::string name, std::vector<TensorRef> tensors) {
-  if (tensors.empty()) refuse(name, Said::group_empty);
-  Submission submission;
-  submission.request.operation = operation;
-  for (const TensorRef& tensor : tensors) {
-    submission.request.dtypes.push_back(tensor.dtype);
-    submission.request.shapes.push_back(tensor.shape);
-  }
-  submission.device = common_device(name, tensors);
-  submission.request.on_gpu = submission.device != kCpu;
-  submission.request.name = std::move(name);
-  submission.tensors = std::move(tensors);
-  return submission;
-}
-
 Submission allreduce_submission(std::string name, std::vector<TensorRef> tensors, const Reduction& reduction) {
   return reduction_submission(Operation::kAllreduce, std::move(name), std::move(tensors), reduction);
 }
@@ -145,8 +147,12 @@ Submission reducescatter_submission(std::string name, std::vector<TensorRef> ten
   return reduction_submission(Operation::kReducescatter, std::move(name), std::move(tensors), reduction);
 }
 
-Submission rooted_submission(Operation operation, std::string name, TensorRef tensor, int root) {
-  Submission submission = submission_of(operation, std::move(name), {std::move(tensor)});
+Submission allgather_submission(std::string name, std::vector<TensorRef> tensors) {
+  return submission_of(Operation::kAllgather, std::move(name), std::move(tensors));
+}
+
+Submission broadcast_submission(std::string name, TensorRef tensor, int root) {
+  Submission submission = submission_of(Operation::kBroadcast, std::move(name), {std::move(tensor)});
   submission.request.root = root;
   return submission;
 }

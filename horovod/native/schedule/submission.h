@@ -57,10 +57,10 @@ struct Submission {
 };
 
 // Each throws InvalidArgument for arguments that are wrong on this rank, independent of other ranks.
-Submission submission_of(Operation operation, std::string name, std::vector<TensorRef> tensors);  // without options
 Submission allreduce_submission(std::string name, std::vector<TensorRef> tensors, const Reduction& reduction);
 Submission reducescatter_submission(std::string name, std::vector<TensorRef> tensors, const Reduction& reduction);
-Submission rooted_submission(Operation operation, std::string name, TensorRef tensor, int root);
+Submission allgather_submission(std::string name, std::vector<TensorRef> tensors);
+Submission broadcast_submission(std::string name, TensorRef tensor, int root);
 Submission alltoall_submission(std::string name, TensorRef tensor, std::vector<int64_t> splits);
 Submission barrier_submission(std::string name);
 Submission join_submission();

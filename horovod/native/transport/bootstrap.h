@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
+#include "base/error.h"
 #include "transport/transport.h"
 
 namespace hvd {
@@ -34,6 +36,23 @@ class Bootstrap {
   // Returns the transport between all ranks. Call it once.
   virtual std::unique_ptr<Transport> make_transport() = 0;
 };
+
+// Failures as texts for gather(). throw_packed() throws StartupError; its ranks default to `rank`.
+inline std::string packed(const Failure& failure) {
+  const std::vector<std::byte> bytes = to_bytes(failure);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+[[noreturn]] inline void throw_packed(const std::string& text, int rank) {
+  Failure failure;
+  try {
+    failure = read_message<Failure>(std::as_bytes(std::span(text)), rank);
+  } catch (const InternalError& error) {
+    failure = error.failure();
+  }
+  if (failure.facts.ranks.empty()) failure.facts.ranks = {rank};
+  throw StartupError(failure.at_start());
+}
 
 // The core's interface to an MPI library. Implemented in libhorovod_mpi*.so (transport/mpi/), which is the only user of libmpi
 // and is opened on demand. The two share this header only.

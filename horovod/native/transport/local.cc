@@ -1,10 +1,11 @@
 #include "transport/local.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <new>
 
+#include "base/futex.h"
 #include "transport/shared_memory.h"
 #include "transport/window.h"
 
@@ -28,36 +29,54 @@ Region make_region(size_t count, size_t bytes) {
 void add_host_windows(const std::vector<std::vector<int>>& hosts, std::vector<std::unique_ptr<Transport>>& transports) {
   for (const std::vector<int>& host : hosts) {
     const Region region = make_region(host.size(), host_window_bytes());
-    for (std::byte* segment : region.segments) SharedWindow::prepare(segment);
+    for (std::byte* segment : region.segments) prepare_window(segment);
     for (const int rank : host) add_host_window(*transports[static_cast<size_t>(rank)], region.segments, region.memory);
   }
 }
 
+// The transport of a world of one.
+class SelfTransport final : public Transport {
+ public:
+  const char* name() const override { return "self"; }
+  const Topology& topology() const override { return topology_; }
+  void post(int, std::span<const std::byte> message) override { mail_.push_back({0, {message.begin(), message.end()}}); }
+
+  std::optional<Message> receive() override { return take_first(mail_); }
+  void flush() override {}
+
+  void wait(std::chrono::microseconds timeout, bool) override {
+    if (mail_.empty()) heard_ = wait_for_change(doorbell_, heard_, timeout);
+  }
+
+  void wake() override { advance(doorbell_); }
+  void abandon(int) override {}
+
+  // A transfer to oneself is complete at once.
+  Ticket start(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming, const std::shared_ptr<void>&) override {
+    for (size_t i = 0; i < outgoing.size(); ++i) {
+      if (outgoing[i].bytes != 0) std::memcpy(incoming[i].data, outgoing[i].data, outgoing[i].bytes);
+    }
+    return 0;
+  }
+
+  void progress() override {}
+  void finish(Ticket) override {}
+  void cancel() override {}
+  uint64_t sign_of_life(int) override { return 0; }
+
+ private:
+  uint64_t transferred() override { return 0; }
+
+  const Topology topology_{.hosts = {{0}}};
+  FutexCounter doorbell_;
+  // Engine thread only.
+  std::deque<Message> mail_;
+  uint32_t heard_ = 0;
+};
+
 }  // namespace
 
-void SelfTransport::post(int, std::span<const std::byte> message) { mail_.push_back({0, {message.begin(), message.end()}}); }
-
-std::optional<Message> SelfTransport::receive() {
-  if (mail_.empty()) return std::nullopt;
-  Message message = std::move(mail_.front());
-  mail_.pop_front();
-  return message;
-}
-
-void SelfTransport::wait(std::chrono::microseconds timeout, bool) {
-  if (mail_.empty()) heard_ = wait_for_change(doorbell_, heard_, timeout);
-}
-
-void SelfTransport::wake() { advance(doorbell_); }
-
-// A transfer to oneself is complete at once.
-Ticket SelfTransport::start(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
-                            const std::shared_ptr<void>&) {
-  for (size_t i = 0; i < outgoing.size(); ++i) {
-    if (outgoing[i].bytes != 0) std::memcpy(incoming[i].data, outgoing[i].data, outgoing[i].bytes);
-  }
-  return 0;
-}
+std::unique_ptr<Transport> make_self_transport() { return std::make_unique<SelfTransport>(); }
 
 std::vector<std::unique_ptr<Transport>> make_local_transports(int size, bool with_windows, const std::vector<int>& host_of) {
   std::vector<std::vector<int>> hosts(1);
@@ -67,12 +86,12 @@ std::vector<std::unique_ptr<Transport>> make_local_transports(int size, bool wit
     hosts[host].push_back(rank);
   }
   const bool one_host = hosts.size() == 1;
-  const Region region = make_region(static_cast<size_t>(size), SharedMemoryTransport::segment_bytes(size));
-  for (std::byte* segment : region.segments) SharedMemoryTransport::prepare(segment, size);
+  const Region region = make_region(static_cast<size_t>(size), shared_memory_bytes(size));
+  for (std::byte* segment : region.segments) prepare_shared_memory(segment, size);
   std::vector<std::unique_ptr<Transport>> transports;
   for (int rank = 0; rank < size; ++rank) {
-    transports.push_back(std::make_unique<SharedMemoryTransport>("local", topology_of(rank, hosts), region.segments,
-                                                                 region.memory, with_windows && one_host));
+    transports.push_back(make_shared_memory_transport("local", topology_of(rank, hosts), region.segments, region.memory,
+                                                      with_windows && one_host));
   }
   if (with_windows && !one_host && static_cast<int>(hosts.size()) < size) add_host_windows(hosts, transports);
   return transports;

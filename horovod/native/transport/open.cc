@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/process.h"
+#include "base/text.h"
 #include "transport/local.h"
 #include "transport/shared_memory.h"
 #include "transport/window.h"
@@ -27,9 +28,12 @@ constexpr const char* kMpichPlugin = "libhorovod_mpi_mpich.so";
 
 fs::path plugin_path(const char* file) {
   Dl_info info{};
-  dladdr(reinterpret_cast<void*>(&open_mpi_library), &info);
+  dladdr(reinterpret_cast<void*>(&close_mpi), &info);
   return fs::path(info.dli_fname).parent_path() / file;
 }
+
+// False if this build has no MPI part (HOROVOD_WITHOUT_MPI=1).
+bool mpi_library_is_installed() { return fs::exists(plugin_path(kLinkedPlugin)) || fs::exists(plugin_path(kOpenMpiPlugin)); }
 
 // All libmpi files that this process has mapped, including mpi4py's.
 std::set<std::string> loaded_mpi_libraries() {
@@ -43,12 +47,6 @@ std::set<std::string> loaded_mpi_libraries() {
     if (file.rfind("libmpi.so", 0) == 0 || file.rfind("libmpich.so", 0) == 0) found.insert(path);
   }
   return found;
-}
-
-std::string joined(const std::set<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " and ") + word;
-  return text;
 }
 
 // Makes libmpi's symbols global for the plugin, and returns the plugin for its family: Open MPI's handles are addresses of its
@@ -82,14 +80,27 @@ void* open_plugin(const std::string& libmpi, const std::string& launch_evidence)
   return handle;
 }
 
+// ": started by /usr/bin/orted" if the parent process is known, else "".
+std::string launcher_path_hint() {
+  std::string hint;
+  for (const char* variable : {"PMIX_VERSION", "OPAL_PREFIX", "OMPI_MCA_orte_launch"}) {
+    if (const char* value = std::getenv(variable)) hint += (hint.empty() ? " (" : ", ") + std::string(variable) + "=" + value;
+  }
+  char path[PATH_MAX];
+  const std::string link = "/proc/" + std::to_string(getppid()) + "/exe";
+  const ssize_t length = readlink(link.c_str(), path, sizeof path);
+  if (length > 0) hint += (hint.empty() ? " (" : ", ") + ("parent process " + std::string(path, static_cast<size_t>(length)));
+  return hint.empty() ? hint : hint + ")";
+}
+
 std::unique_ptr<Transport> make_shared_memory_transport(Bootstrap& job) {
   const Topology& topology = job.topology();
-  SharedSegments segments = job.share(SharedMemoryTransport::segment_bytes(topology.size));
+  SharedSegments segments = job.share(shared_memory_bytes(topology.size));
   job.barrier();  // no rank uses the segments of an earlier initialisation any more
-  SharedMemoryTransport::prepare(segments.by_local_rank[static_cast<size_t>(topology.rank)], topology.size);
+  prepare_shared_memory(segments.by_local_rank[static_cast<size_t>(topology.rank)], topology.size);
   job.barrier();
-  return std::make_unique<SharedMemoryTransport>("shared_memory", topology, std::move(segments.by_local_rank),
-                                                 std::move(segments.keep_alive));
+  return hvd::make_shared_memory_transport("shared_memory", topology, std::move(segments.by_local_rank),
+                                           std::move(segments.keep_alive));
 }
 
 // Messages carry bytes between hosts; the ranks of each host also share memory.
@@ -99,7 +110,7 @@ std::unique_ptr<Transport> make_transport_between_hosts(Bootstrap& job, bool wit
   if (!with_host_windows || static_cast<int>(topology.hosts.size()) == topology.size) return transport;
   SharedSegments segments = job.share(host_window_bytes());
   job.barrier();  // as above
-  SharedWindow::prepare(segments.by_local_rank[static_cast<size_t>(topology.local_rank)]);
+  prepare_window(segments.by_local_rank[static_cast<size_t>(topology.local_rank)]);
   job.barrier();
   add_host_window(*transport, std::move(segments.by_local_rank), std::move(segments.keep_alive));
   return transport;
@@ -120,34 +131,6 @@ void check_agreement(Bootstrap& job, const Settings& settings) {
 }
 
 }  // namespace
-
-bool mpi_library_is_installed() { return fs::exists(plugin_path(kLinkedPlugin)) || fs::exists(plugin_path(kOpenMpiPlugin)); }
-
-MpiLibrary open_mpi_library(const std::string& libmpi, const std::string& launch_evidence, const MpiWish& wish) {
-  void* plugin = open_plugin(libmpi, launch_evidence);
-  const std::set<std::string> libraries = loaded_mpi_libraries();
-  if (libraries.size() > 1) {
-    throw StartupError(Said::two_mpis, {.others = {{"libraries", joined(libraries)}}});
-  }
-  const auto open_job = reinterpret_cast<OpenMpiJob>(dlsym(plugin, kOpenMpiJob));
-  if (open_job == nullptr) throw StartupError(Said::mpi_part_damaged, {.others = {{"symbol", kOpenMpiJob}}});
-  std::string error;
-  MpiJob* job = open_job(wish.ranks, wish.threads_multiple, &error);
-  if (job == nullptr) throw StartupError(Said::mpi_not_started, {.others = {{"why", error}}});
-  return {joined(libraries), job};
-}
-
-std::string launcher_path_hint() {
-  std::string hint;
-  for (const char* variable : {"PMIX_VERSION", "OPAL_PREFIX", "OMPI_MCA_orte_launch"}) {
-    if (const char* value = std::getenv(variable)) hint += (hint.empty() ? " (" : ", ") + std::string(variable) + "=" + value;
-  }
-  char path[PATH_MAX];
-  const std::string link = "/proc/" + std::to_string(getppid()) + "/exe";
-  const ssize_t length = readlink(link.c_str(), path, sizeof path);
-  if (length > 0) hint += (hint.empty() ? " (" : ", ") + ("parent process " + std::string(path, static_cast<size_t>(length)));
-  return hint.empty() ? hint : hint + ")";
-}
 
 void close_mpi() {
   for (const char* file : {kLinkedPlugin, kOpenMpiPlugin, kMpichPlugin}) {
@@ -195,8 +178,18 @@ std::unique_ptr<Transport> open_transport_of(Bootstrap& job, const Settings& set
 }
 
 MpiLibrary join_mpi(const Settings& settings, const std::string& libmpi, const Launch& launch, const std::vector<int>& ranks) {
-  MpiLibrary library = open_mpi_library(libmpi, launch.evidence, {ranks, !settings.mpi_threads_disable});
-  if (launch.size != 1 && library.job().topology().size == 1 && ranks.empty()) {
+  void* plugin = open_plugin(libmpi, launch.evidence);
+  const std::set<std::string> libraries = loaded_mpi_libraries();
+  if (libraries.size() > 1) {
+    throw StartupError(Said::two_mpis, {.others = {{"libraries", joined(libraries, " and ")}}});
+  }
+  const auto open_job = reinterpret_cast<OpenMpiJob>(dlsym(plugin, kOpenMpiJob));
+  if (open_job == nullptr) throw StartupError(Said::mpi_part_damaged, {.others = {{"symbol", kOpenMpiJob}}});
+  std::string error;
+  MpiJob* job = open_job(ranks, !settings.mpi_threads_disable, &error);
+  if (job == nullptr) throw StartupError(Said::mpi_not_started, {.others = {{"why", error}}});
+  MpiLibrary library{joined(libraries, " and "), *job};
+  if (launch.size != 1 && job->topology().size == 1 && ranks.empty()) {
     const std::string several = launch.size == 0 ? "several" : std::to_string(launch.size);
     throw StartupError(Said::mpi_found_itself_alone, {.others = {{"several", several},
                                                                  {"evidence", launch.evidence},
@@ -212,11 +205,10 @@ OpenedTransport open_transport(const Settings& settings, const std::string& libm
     if (!ranks.empty() && ranks != std::vector<int>{0}) {
       throw StartupError(Said::comm_without_launcher);
     }
-    return {std::make_unique<SelfTransport>(), "", false};
+    return {make_self_transport(), "", false};
   }
   const MpiLibrary library = join_mpi(settings, libmpi, launch, ranks);
-  MpiJob& job = library.job();
-  return {open_transport_of(job, settings), library.description(), job.threads_multiple()};
+  return {open_transport_of(library.job, settings), library.description(), library.job.threads_multiple()};
 }
 
 }  // namespace hvd

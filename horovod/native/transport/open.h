@@ -15,27 +15,9 @@ namespace hvd {
 // A loaded libmpi, and our library compiled for it. A process may have one MPI only; a second one is an error that names both.
 struct MpiLibrary {
   std::string path;  // of libmpi
-  MpiJob* opened_job;
-  MpiJob& job() const { return *opened_job; }
-  std::string description() const { return path + " (" + job().version() + ")"; }
+  MpiJob& job;
+  std::string description() const { return path + " (" + job.version() + ")"; }
 };
-
-// False if this build has no MPI part (HOROVOD_WITHOUT_MPI=1).
-bool mpi_library_is_installed();
-
-// How to start MPI: the ranks of MPI_COMM_WORLD that form the job (empty: all), and the thread level.
-struct MpiWish {
-  std::vector<int> ranks;
-  bool threads_multiple = true;
-};
-
-// Loads `libmpi`, a path from horovod/common/mpi_here.py, before our library. If it is empty, a build for one MPI uses the
-// libmpi of its build. A build for every MPI prefers the libmpi that the process has already loaded (such as mpi4py's), and
-// fails without either. Throws StartupError.
-MpiLibrary open_mpi_library(const std::string& libmpi, const std::string& launch_evidence, const MpiWish& wish);
-
-// ": started by /usr/bin/orted" if the parent process is known, else "".
-std::string launcher_path_hint();
 
 // ---- transports -----------------------------------------------------------------------------------------------------
 
@@ -45,8 +27,10 @@ struct Launch {
   std::string evidence;  // such as "OMPI_COMM_WORLD_SIZE=4"; empty: no launcher
 };
 
-// Joins the mpirun job that started this process. `libmpi`: see open_mpi_library. `ranks` are the launched ranks that form the
-// job, in its order; empty: all. Collective over them; throws StartupError.
+// Joins the mpirun job that started this process. Loads `libmpi`, a path from horovod/common/mpi_here.py, before our library. If
+// it is empty, a build for one MPI uses the libmpi of its build. A build for every MPI prefers the libmpi that the process has
+// already loaded (such as mpi4py's), and fails without either. `ranks` are the launched ranks that form the job, in its order;
+// empty: all. Collective over them; throws StartupError.
 MpiLibrary join_mpi(const Settings& settings, const std::string& libmpi, const Launch& launch, const std::vector<int>& ranks);
 
 // The meaning of HOROVOD_TRANSPORT: MPI, for ranks that MPI has started; TCP connections between any ranks; or shared memory on

@@ -20,28 +20,22 @@ RankGroup::RankGroup(Transport& transport, std::vector<int> ranks)
   }
 }
 
+template <typename Transfer>
+std::vector<Transfer> RankGroup::in_job(std::span<const Transfer> transfers, int Transfer::* rank) const {
+  std::vector<Transfer> all(transfers.begin(), transfers.end());
+  for (Transfer& one : all) one.*rank = ranks_[static_cast<size_t>(one.*rank)];
+  return all;
+}
+
 Ticket RankGroup::start(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
                         const std::shared_ptr<void>& keep_alive) const {
   if (is_all_) return transport_.start(outgoing, incoming, keep_alive);
-  return transport_.start(in_job(outgoing), in_job(incoming), keep_alive);
+  return transport_.start(in_job(outgoing, &Outgoing::to), in_job(incoming, &Incoming::from), keep_alive);
 }
 
 void RankGroup::exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) const {
   if (is_all_) return transport_.exchange(outgoing, incoming);
-  transport_.exchange(in_job(outgoing), in_job(incoming));
-}
-
-// Ranks as the job numbers them.
-std::vector<Outgoing> RankGroup::in_job(std::span<const Outgoing> outgoing) const {
-  std::vector<Outgoing> out(outgoing.begin(), outgoing.end());
-  for (Outgoing& one : out) one.to = ranks_[static_cast<size_t>(one.to)];
-  return out;
-}
-
-std::vector<Incoming> RankGroup::in_job(std::span<const Incoming> incoming) const {
-  std::vector<Incoming> in(incoming.begin(), incoming.end());
-  for (Incoming& one : in) one.from = ranks_[static_cast<size_t>(one.from)];
-  return in;
+  transport_.exchange(in_job(outgoing, &Outgoing::to), in_job(incoming, &Incoming::from));
 }
 
 }  // namespace hvd

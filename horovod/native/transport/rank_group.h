@@ -36,8 +36,9 @@ class RankGroup {
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) const;
 
  private:
-  std::vector<Outgoing> in_job(std::span<const Outgoing> outgoing) const;
-  std::vector<Incoming> in_job(std::span<const Incoming> incoming) const;
+  // Transfers with ranks as the job numbers them.
+  template <typename Transfer>
+  std::vector<Transfer> in_job(std::span<const Transfer> transfers, int Transfer::* rank) const;
 
   // Constant after construction.
   Transport& transport_;

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
+#include <deque>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -16,6 +18,14 @@ struct Message {
   int from = 0;
   std::vector<std::byte> bytes;
 };
+
+// Removes the first message. Nothing if there is none.
+inline std::optional<Message> take_first(std::deque<Message>& messages) {
+  if (messages.empty()) return std::nullopt;
+  Message first = std::move(messages.front());
+  messages.pop_front();
+  return first;
+}
 
 // A transfer of bulk data. Zero bytes are not transferred.
 struct Outgoing {

@@ -17,8 +17,8 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
+#include "base/time_limits.h"
 #include "transport/topology.h"
 #include "transport/transfer.h"
 #include "transport/window.h"
@@ -69,7 +69,11 @@ class Transport {
   // Signs of life. sign_of_life() changes when the rank's engine has been alive since the last call; the call itself may
   // request a sign. moved() changes when bytes have been received or sent.
   virtual uint64_t sign_of_life(int rank) = 0;
-  virtual uint64_t moved() = 0;
+  uint64_t moved() {
+    uint64_t count = transferred();
+    for (const Window* each : {window(), host_window()}) count += each != nullptr ? each->counted() : 0;
+    return count;
+  }
   // Whether the rank has said that it sends nothing more. Ranks of transports without this do not leave before the others.
   virtual bool has_left(int) const { return false; }
   // In a forked child: closes what would keep other ranks from noticing the parent's end.
@@ -86,9 +90,19 @@ class Transport {
   int size() const { return topology().size; }
 
  protected:
+  virtual uint64_t transferred() = 0;  // changes when messages or bulk data have moved
+
+  void inspect_now_and_then() {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_inspection_ < time_limits::kBetweenInspections) return;
+    last_inspection_ = now;
+    inspect_();
+  }
+
   std::function<void()> serve_ = [] {}, inspect_ = [] {};
 
  private:
+  std::chrono::steady_clock::time_point last_inspection_{};
   std::unique_ptr<Window> host_window_;
   LinkCosts links_;
 };

@@ -45,39 +45,12 @@ struct WindowWait {
   std::function<void()> meanwhile;  // called before each sleep; may throw
 };
 
-// The window of processes of one host, or of threads of one process.
-//
-// Each rank owns one segment, and writes only there:
-//
-//   segment := counter[kCounters] padding area
-//
-// Processes map a segment at the same offset in a page, so the padding is the same for all.
-class SharedWindow final : public Window {
- public:
-  static size_t segment_bytes(size_t area_bytes);
-  // Initialises a segment. Every rank prepares its own, and all must be prepared before any is used.
-  static void prepare(std::byte* segment);
-
-  // `segments`, by rank, are aligned to 64 bytes and must outlive the window; `keep_alive` may own them.
-  SharedWindow(int rank, std::vector<std::byte*> segments, size_t area_bytes, WindowWait wait,
-               std::shared_ptr<void> keep_alive);
-
-  std::byte* area(int rank) override;
-  size_t area_bytes() const override { return area_bytes_; }
-  void advance(int index) override;
-  void await(int rank, int index, uint32_t target) override;
-  uint64_t counted() const override;
-
- private:
-  FutexCounter& counter(int rank, int index) const;
-
-  // Constant after construction.
-  const int rank_;
-  const std::vector<std::byte*> segments_;
-  const size_t area_bytes_;
-  const WindowWait wait_;
-  const std::shared_ptr<void> keep_alive_;
-};
+// The window of processes of one host, or of threads of one process. Every rank owns one segment, and prepares it before any is
+// used. `segments`, by rank, are aligned to 64 bytes and must outlive the window; `keep_alive` may own them.
+size_t window_segment_bytes(size_t area_bytes);
+void prepare_window(std::byte* segment);
+std::unique_ptr<Window> make_shared_window(int rank, std::vector<std::byte*> segments, size_t area_bytes, WindowWait wait,
+                                           std::shared_ptr<void> keep_alive);
 
 // ---- windows of each host, for jobs with several hosts -----------------------------------------------------------------
 

@@ -145,7 +145,7 @@ class TestProcessSets:
         ranks.ask(2, allreduce("early"), process_set=1)
         assert ranks.heard() == [[], [], []]
         ranks.ranks[0].add_process_set([0, 2])
-        ranks.parts[0].hear_early(0.0)
+        ranks.parts[0].receive_early(0.0)
         ranks.ask(0, allreduce("early"), process_set=1)
         of_0, of_1, of_2 = ranks.heard()
         assert of_1 == [], "it is not in the set"

@@ -16,10 +16,9 @@ namespace {
 struct BoundExecution {
   explicit BoundExecution(Rank& of)
       : rank(of),
-        execution({of.transport, of.settings, of.sets, of.gpu, of.in_flight, of.liveness, of.handles, of.submissions},
-                  {.on_failure = [this] { ++failures; },
-                   .reason_heard = [this] { return heard.empty() ? Failure() : failure_of(heard); },
-                   .on_set_added = [this] { ++sets_added; }}) {}
+        execution(of, {.on_failure = [this] { ++failures; },
+                       .reason_heard = [this] { return heard.empty() ? Failure() : failure_of(heard); },
+                       .on_set_added = [this] { ++sets_added; }}) {}
   Rank& rank;
   int failures = 0, sets_added = 0;
   std::string heard;  // the reason for which other ranks end the job

@@ -12,10 +12,9 @@ namespace {
 constexpr int kSender = 1;
 
 // Parses the message and serializes the result.
-template <auto kRead>
+template <typename T>
 nb::bytes rewritten(const nb::bytes& message) {
-  ByteWriter writer;
-  const std::span<const std::byte> bytes = write(kRead(bytes_of(message), kSender), &writer);
+  const std::vector<std::byte> bytes = to_bytes(read_message<T>(bytes_of(message), kSender));
   return nb::bytes(bytes.data(), bytes.size());
 }
 
@@ -25,9 +24,9 @@ nb::bytes to_python(const Digest& digest) { return nb::bytes(digest.data(), dige
 
 void register_messages(nb::module_& m) {
   using namespace nb::literals;
-  m.def("rewritten_announcements", rewritten<read_announcements>, "message"_a);
-  m.def("rewritten_responses", rewritten<read_responses>, "message"_a);
-  m.def("rewritten_device_peer", rewritten<read_peer>, "message"_a);
+  m.def("rewritten_announcements", rewritten<std::vector<Announcement>>, "message"_a);
+  m.def("rewritten_responses", rewritten<std::vector<Response>>, "message"_a);
+  m.def("rewritten_device_peer", rewritten<DevicePeer>, "message"_a);
   m.def("sha256", [](const nb::bytes& data) { return to_python(sha256({bytes_of(data)})); }, "data"_a);
   m.def(
       "hmac_sha256",

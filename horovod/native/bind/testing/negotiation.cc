@@ -52,7 +52,7 @@ void register_negotiation(nb::module_& m) {
       .def(
           "receive", [](Self& self, double now) { return self.negotiation.receive(at(now)); }, "now"_a)
       .def(
-          "hear_early", [](Self& self, double now) { self.negotiation.hear_early(at(now)); }, "now"_a)
+          "receive_early", [](Self& self, double now) { self.negotiation.receive_early(at(now)); }, "now"_a)
       .def(
           "report_blocked",
           [](Self& self, double now, const std::map<int64_t, bool>& blocked) {

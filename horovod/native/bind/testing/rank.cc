@@ -6,7 +6,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <array>
-#include <optional>
 #include <string_view>
 
 namespace nb = nanobind;
@@ -63,12 +62,7 @@ void bind_submission(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<Submission>(m, "Submission")
       .def_static("allreduce", allreduce_submission, "name"_a, "tensors"_a, "reduction"_a)
-      .def_static(
-          "allgather",
-          [](std::string name, std::vector<TensorRef> tensors) {
-            return submission_of(Operation::kAllgather, std::move(name), std::move(tensors));
-          },
-          "name"_a, "tensors"_a)
+      .def_static("allgather", allgather_submission, "name"_a, "tensors"_a)
       .def_static("barrier", barrier_submission, "name"_a)
       .def_static("missing", missing_submission, "name"_a, "gradients"_a, "has_part"_a, "ends"_a = false, "anchor"_a = "")
       .def_static("tune", tune_submission, "name"_a, "settings"_a)
@@ -95,18 +89,6 @@ void bind_response(nb::module_& m) {
 }
 
 }  // namespace
-
-Rank::Rank(World& world, const Settings& given)
-    : transport(*world.opened.transport),
-      settings(given),
-      log(settings, transport.rank()),
-      observers(settings, transport.rank(), log),
-      gpu(transport.rank(), transport.topology().local_rank, [this] { transport.attend(); }),
-      in_flight(transport.rank()),
-      sets({transport, settings, log, observers.listeners(), resolve_simd_level(settings.simd), gpu, in_flight, *results,
-            false}),
-      liveness(transport, sets, in_flight, observers.stall_limits(), log),
-      submissions(settings, handles) {}
 
 void register_rank(nb::module_& m) {
   using namespace nb::literals;

@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "collective/allreduce.h"
-#include "collective/device/host_backend.h"
 #include "collective/device/nccl_backend.h"
 
 namespace hvd {
@@ -124,35 +123,16 @@ std::vector<std::string> exchange_texts(const CollectiveContext& context, const 
   return texts;
 }
 
-std::span<const std::byte> write(const DevicePeer& peer, ByteWriter* writer) {
-  writer->put(static_cast<int32_t>(peer.nccl_version));
-  writer->put(peer.gpu);
-  writer->put(peer.why_no_nccl);
-  writer->put(peer.transport);
-  return writer->bytes();
-}
-
-DevicePeer read_peer(std::span<const std::byte> bytes, int rank) {
-  ByteReader reader(bytes, rank);
-  DevicePeer peer;
-  peer.rank = rank;
-  peer.nccl_version = reader.get<int32_t>();
-  reader.get(&peer.gpu);
-  reader.get(&peer.why_no_nccl);
-  reader.get(&peer.transport);
-  reader.end();
-  return peer;
-}
-
 std::vector<DevicePeer> exchange_peers(DeviceLibrary& library, Device& device, const CollectiveContext& context,
                                        const std::string& gpu_transport) {
   const int version = library.nccl_version();
-  ByteWriter own;
   const std::string why_no_nccl = version == 0 ? library.why_no_nccl() : "";
-  const std::span<const std::byte> bytes = write({0, device.identity(), version, why_no_nccl, gpu_transport, ""}, &own);
+  const std::vector<std::byte> own = to_bytes(DevicePeer{0, device.identity(), version, why_no_nccl, gpu_transport, ""});
   std::vector<DevicePeer> peers;
-  for (const std::string& text : exchange_texts(context, {reinterpret_cast<const char*>(bytes.data()), bytes.size()})) {
-    peers.push_back(read_peer(std::as_bytes(std::span(text)), context.group.ranks()[peers.size()]));
+  for (const std::string& text : exchange_texts(context, {reinterpret_cast<const char*>(own.data()), own.size()})) {
+    const int rank = context.group.ranks()[peers.size()];
+    peers.push_back(read_message<DevicePeer>(std::as_bytes(std::span(text)), rank));
+    peers.back().rank = rank;
   }
   std::string out_of_reach;
   for (const DevicePeer& peer : peers) {
@@ -179,8 +159,8 @@ std::unique_ptr<GpuBackend> open_gpu_backend(DeviceLibrary& library, std::shared
   const bool has_nccl = agreement.has_nccl;
   GpuBackend::Common common{std::move(workspace), context, rules, std::move(agreement)};
   if (context.group.size() == 1) return std::make_unique<LoneGpuBackend>(std::move(common));
-  if (has_nccl) return std::make_unique<NcclBackend>(std::move(common), library);
-  return std::make_unique<HostBackend>(std::move(common));
+  if (has_nccl) return make_nccl_backend(std::move(common), library);
+  return make_host_backend(std::move(common));
 }
 
 }  // namespace hvd

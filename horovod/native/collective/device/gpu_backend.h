@@ -28,6 +28,8 @@ struct DevicePeer {
   std::string out_of_reach;  // a peer's GPU that this GPU sees but cannot access; empty: none
 
   bool operator==(const DevicePeer&) const = default;
+  // The rank's message about itself.
+  static void members(auto& peer, auto visit) { visit(peer.nccl_version, peer.gpu, peer.why_no_nccl, peer.transport); }
 };
 
 struct DeviceAgreement {
@@ -38,10 +40,6 @@ struct DeviceAgreement {
 
 // A pure function of all ranks of the set, by rank.
 DeviceAgreement agree_on_transport(const std::vector<DevicePeer>& peers);
-
-// A rank's message about itself, without `out_of_reach`. Reading throws InternalError for a malformed message.
-std::span<const std::byte> write(const DevicePeer& peer, ByteWriter* writer);
-DevicePeer read_peer(std::span<const std::byte> bytes, int rank);
 
 // Collective over the group.
 std::vector<DevicePeer> exchange_peers(DeviceLibrary& library, Device& device, const CollectiveContext& context,
@@ -96,6 +94,12 @@ class GpuBackend : public Backend {
   PlanRules rules_;
   const DeviceAgreement agreement_;
 };
+
+// Bytes go through pinned host memory and the CPU's transports; the CPU sums.
+std::unique_ptr<GpuBackend> make_host_backend(GpuBackend::Common common);
+// NCCL carries bytes. Collective: joins the GPUs, and measures the costs of moving bytes. The library is used only during this
+// call.
+std::unique_ptr<GpuBackend> make_nccl_backend(GpuBackend::Common common, DeviceLibrary& library);
 
 // Collective over the context's group: ranks exchange facts about their GPUs, and agree on the carrier of their bytes.
 // `gpu_transport` is HOROVOD_GPU_TRANSPORT: "auto", "nccl" or "host"; throws InternalError on every rank if it is not possible.

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "collective/allreduce.h"
 #include "collective/allreduce_patterns.h"
+#include "collective/device/gpu_backend.h"
 #include "collective/device/gpu_tensors.h"
 #include "collective/device/nccl_wire.h"
 #include "collective/device/piece_tables.h"
@@ -31,19 +32,9 @@ struct Terms {
 
 Terms terms_of(const BucketReduction& reduction) {
   Terms terms{reduction.dtype, DeviceSum::kSum, reduction.prescale, reduction.scale};
-  switch (reduction.op) {
-    case ReduceOp::kMin:
-      terms.sum = DeviceSum::kMin;
-      break;
-    case ReduceOp::kMax:
-      terms.sum = DeviceSum::kMax;
-      break;
-    case ReduceOp::kProduct:
-      terms.sum = DeviceSum::kProduct;
-      break;
-    default:
-      break;
-  }
+  if (reduction.op == ReduceOp::kMin) terms.sum = DeviceSum::kMin;
+  if (reduction.op == ReduceOp::kMax) terms.sum = DeviceSum::kMax;
+  if (reduction.op == ReduceOp::kProduct) terms.sum = DeviceSum::kProduct;
   if (reduction.dtype == DType::kBool) {  // 0 and 1: "any" is Max, "all" is Min
     const bool is_any = reduction.op == ReduceOp::kSum || reduction.op == ReduceOp::kMax;
     terms.dtype = DType::kUInt8;
@@ -157,6 +148,138 @@ BucketReduction without_codec(BucketReduction reduction) {
   return reduction;
 }
 
+// reducescatter() of collective/allreduce.h, by an NCCL allreduce of everything.
+void reducescatter_by_sums_of_all(const NcclContext& nccl, std::vector<std::vector<BucketTensor>> by_rank,
+                                  const BucketReduction& reduction) {
+  const BucketReduction elements = without_codec(reduction);
+  const Steps steps(layouts_of(std::move(by_rank), elements), nccl.size(), false,
+                    elements_of(kNcclStepBytes / nccl.size(), elements));
+  reduce_packed(nccl, steps, static_cast<size_t>(nccl.rank()), 1, reduction.dtype, terms_of(reduction));
+}
+
+// GPU tensors whose bytes NCCL carries. Operations that NCCL and the kernels do not support go through the host.
+class NcclBackend final : public GpuBackend {
+ public:
+  // Collective: joins the GPUs, and measures the costs of moving bytes. The library is used only during this call.
+  NcclBackend(Common common, DeviceLibrary& library) : GpuBackend(std::move(common)), communicator_(join(library)) {
+    if (rules_.is_deterministic) return;
+    try {
+      rules_.costs.gpu = measure_gpu(nccl());
+    } catch (...) {
+      communicator_->abort();  // a peer may be lost: abort, so that no rank waits for it
+      throw;
+    }
+  }
+
+  void allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) override {
+    if (route.is_staged) return host().allreduce(tensors, reduction, route);
+    const AllreducePattern& pattern = pattern_of(route);
+    if (pattern.run_by_nccl != nullptr) return pattern.run_by_nccl(nccl(), tensors, reduction);
+    const auto memory = make_gpu_tensors(*workspace_);
+    const auto wire = make_nccl_wire(nccl());
+    const auto level = make_nccl_level(*wire);
+    pattern.run({context_, *memory, *wire, level.get()}, tensors, reduction, route.gathers());
+  }
+
+  void adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) override {
+    host().adasum(tensors, reduction);
+  }
+
+  void average_integers(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                        const std::function<void(const Plan&)>& on_plan) override {
+    host().average_integers(tensors, reduction, on_plan);
+  }
+
+  void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction,
+                     const Route& route) override {
+    if (route.is_staged) return host().reducescatter(std::move(by_rank), reduction, route);
+    if (route.pattern == Pattern::kLibrary) return reducescatter_by_sums_of_all(nccl(), std::move(by_rank), reduction);
+    const auto memory = make_gpu_tensors(*workspace_);
+    const auto wire = make_nccl_wire(nccl());
+    hvd::reducescatter({context_, *memory, *wire}, layouts_of(std::move(by_rank), reduction));
+  }
+
+  void broadcast(int root, void* data, size_t bytes) override {
+    if (bytes == 0) return;
+    const NcclContext by = nccl();
+    workspace_->to_wire();
+    by.communicator.broadcast(data, bytes, root);
+    workspace_->from_wire(workspace_->on_wire());
+    // As in a ring, whose last rank sends nothing.
+    const int place = (by.rank() - root + by.size()) % by.size();
+    if (place != by.size() - 1) context_.wire_bytes += static_cast<int64_t>(bytes);
+  }
+
+  void move(const Movement& movement) override {
+    std::vector<DeviceTransfer> outgoing, incoming;
+    for (int r = 0; r < context_.group.size(); ++r) {
+      const auto [from, bytes] = movement.sent[static_cast<size_t>(r)];
+      const auto [to, coming] = movement.received[static_cast<size_t>(r)];
+      if (r == context_.group.rank()) {
+        copy(movement.destination + to, movement.source + from, bytes);
+      } else {
+        outgoing.push_back({r, const_cast<std::byte*>(movement.source) + from, bytes});
+        incoming.push_back({r, movement.destination + to, coming});
+      }
+    }
+    workspace_->to_wire();
+    nccl().exchange(std::move(outgoing), std::move(incoming));
+    workspace_->from_wire(workspace_->on_wire());
+  }
+
+  int64_t take_saturated() override {
+    return host_ ? host_->take_saturated() : GpuBackend::take_saturated();  // includes the kernels' count
+  }
+
+  HostTimes take_host_times() override { return host_ ? host_->take_host_times() : HostTimes(); }
+  std::string failure() override { return communicator_->failure(); }
+  void abort() override { communicator_->abort(); }
+
+ private:
+  NcclContext nccl() { return {context_, *workspace_, *communicator_}; }
+
+  // made when first needed
+  GpuBackend& host() {
+    if (host_ == nullptr) host_ = make_host_backend(Common{workspace_, context_, rules_, agreement_});
+    return *host_;
+  }
+
+  // Rank 0 makes the id, or sends the reason why it cannot. Afterwards a rank that fails gives up, and the others notice while
+  // they wait for it in NCCL.
+  std::unique_ptr<Communicator> join(DeviceLibrary& library) const {
+    const RankGroup& group = context_.group;
+    const auto fail = [&] [[noreturn]] (int position, const Failure& cause) {
+      const int rank = group.ranks()[static_cast<size_t>(position)];
+      Failure failure(Said::nccl_cannot_join, {.others = {{"rank", rank}}}, cause);
+      if (failure.facts.ranks.empty()) failure.facts.ranks = {rank};
+      throw InternalError(failure);
+    };
+    CommunicatorId id{};
+    std::string failed;
+    if (group.rank() == 0) {
+      try {
+        id = library.make_communicator_id();
+      } catch (const InternalError& error) {
+        failed = error.what();
+      }
+    }
+    if (const std::string why = exchange_texts(context_, failed).front(); !why.empty()) {
+      fail(0, {Said::gpu_failed, {.others = {{"why", why}}}});
+    }
+    const std::string id_text = exchange_texts(context_, {reinterpret_cast<const char*>(id.data()), id.size()}).front();
+    std::memcpy(id.data(), id_text.data(), id.size());
+    try {
+      return library.make_communicator(device(), workspace_->wire(), id, group.rank(), group.size(),
+                                       workspace_->progress_callback());
+    } catch (const InternalError& error) {
+      fail(group.rank(), error.failure());
+    }
+  }
+
+  const std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<GpuBackend> host_;
+};
+
 }  // namespace
 
 void allreduce_alone(DeviceWorkspace& workspace, std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
@@ -198,134 +321,12 @@ void allreduce_by_nccl(const NcclContext& nccl, std::span<const BucketTensor> te
     return reduce_in_place(nccl, tensors.front(), reduction.dtype, terms);
   }
   const BucketReduction elements = without_codec(reduction);
-  std::vector<Layout> buckets;
-  buckets.emplace_back(std::vector<BucketTensor>(tensors.begin(), tensors.end()), elements);
-  const Steps steps(std::move(buckets), 1, false, elements_of(kNcclStepBytes, elements));
+  const Steps steps({Layout({tensors.begin(), tensors.end()}, elements)}, 1, false, elements_of(kNcclStepBytes, elements));
   reduce_packed(nccl, steps, 0, 1, reduction.dtype, terms);
 }
 
-void reducescatter_by_sums_of_all(const NcclContext& nccl, std::vector<std::vector<BucketTensor>> by_rank,
-                                  const BucketReduction& reduction) {
-  const BucketReduction elements = without_codec(reduction);
-  std::vector<Layout> buckets;
-  for (std::vector<BucketTensor>& parts : by_rank) buckets.emplace_back(std::move(parts), elements);
-  const Steps steps(std::move(buckets), nccl.size(), false, elements_of(kNcclStepBytes / nccl.size(), elements));
-  reduce_packed(nccl, steps, static_cast<size_t>(nccl.rank()), 1, reduction.dtype, terms_of(reduction));
+std::unique_ptr<GpuBackend> make_nccl_backend(GpuBackend::Common common, DeviceLibrary& library) {
+  return std::make_unique<NcclBackend>(std::move(common), library);
 }
-
-NcclBackend::NcclBackend(Common common, DeviceLibrary& library) : GpuBackend(std::move(common)), communicator_(join(library)) {
-  if (rules_.is_deterministic) return;
-  try {
-    rules_.costs.gpu = measure_gpu(nccl());
-  } catch (...) {
-    communicator_->abort();  // a peer may be lost: abort, so that no rank waits for it
-    throw;
-  }
-}
-
-void NcclBackend::allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) {
-  if (route.is_staged) return host().allreduce(tensors, reduction, route);
-  const AllreducePattern& pattern = pattern_of(route);
-  if (pattern.run_by_nccl != nullptr) return pattern.run_by_nccl(nccl(), tensors, reduction);
-  GpuTensors memory(*workspace_);
-  NcclWire wire(nccl());
-  NcclLevel level(wire);
-  pattern.run({context_, memory, wire, &level}, tensors, reduction, route.gathers());
-}
-
-void NcclBackend::adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
-  host().adasum(tensors, reduction);
-}
-
-void NcclBackend::average_integers(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
-                                   const std::function<void(const Plan&)>& on_plan) {
-  host().average_integers(tensors, reduction, on_plan);
-}
-
-void NcclBackend::reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction,
-                                const Route& route) {
-  if (route.is_staged) return host().reducescatter(std::move(by_rank), reduction, route);
-  if (route.pattern == Pattern::kLibrary) return reducescatter_by_sums_of_all(nccl(), std::move(by_rank), reduction);
-  std::vector<Layout> slices;
-  for (std::vector<BucketTensor>& parts : by_rank) slices.emplace_back(std::move(parts), reduction);
-  GpuTensors memory(*workspace_);
-  NcclWire wire(nccl());
-  hvd::reducescatter({context_, memory, wire}, std::move(slices));
-}
-
-void NcclBackend::broadcast(int root, void* data, size_t bytes) {
-  if (bytes == 0) return;
-  const NcclContext by = nccl();
-  workspace_->to_wire();
-  by.communicator.broadcast(data, bytes, root);
-  workspace_->from_wire(workspace_->on_wire());
-  // As in a ring, whose last rank sends nothing.
-  const int place = (by.rank() - root + by.size()) % by.size();
-  if (place != by.size() - 1) context_.wire_bytes += static_cast<int64_t>(bytes);
-}
-
-void NcclBackend::move(const Movement& movement) {
-  std::vector<DeviceTransfer> outgoing, incoming;
-  for (int r = 0; r < context_.group.size(); ++r) {
-    const auto [from, bytes] = movement.sent[static_cast<size_t>(r)];
-    const auto [to, coming] = movement.received[static_cast<size_t>(r)];
-    if (r == context_.group.rank()) {
-      copy(movement.destination + to, movement.source + from, bytes);
-    } else {
-      outgoing.push_back({r, const_cast<std::byte*>(movement.source) + from, bytes});
-      incoming.push_back({r, movement.destination + to, coming});
-    }
-  }
-  workspace_->to_wire();
-  nccl().exchange(std::move(outgoing), std::move(incoming));
-  workspace_->from_wire(workspace_->on_wire());
-}
-
-HostBackend& NcclBackend::host() {
-  if (host_ == nullptr) host_ = std::make_unique<HostBackend>(Common{workspace_, context_, rules_, agreement_});
-  return *host_;
-}
-
-// Rank 0 makes the id, or sends the reason why it cannot. Afterwards a rank that fails gives up, and the others notice while
-// they wait for it in NCCL.
-std::unique_ptr<Communicator> NcclBackend::join(DeviceLibrary& library) const {
-  const RankGroup& group = context_.group;
-  const auto fail = [&] [[noreturn]] (int position, const Failure& cause) {
-    const int rank = group.ranks()[static_cast<size_t>(position)];
-    Failure failure(Said::nccl_cannot_join, {.others = {{"rank", rank}}}, cause);
-    if (failure.facts.ranks.empty()) failure.facts.ranks = {rank};
-    throw InternalError(failure);
-  };
-  CommunicatorId id{};
-  std::string failed;
-  if (group.rank() == 0) {
-    try {
-      id = library.make_communicator_id();
-    } catch (const InternalError& error) {
-      failed = error.what();
-    }
-  }
-  if (const std::string why = exchange_texts(context_, failed).front(); !why.empty()) {
-    fail(0, {Said::gpu_failed, {.others = {{"why", why}}}});
-  }
-  const std::string id_text = exchange_texts(context_, {reinterpret_cast<const char*>(id.data()), id.size()}).front();
-  std::memcpy(id.data(), id_text.data(), id.size());
-  try {
-    return library.make_communicator(device(), workspace_->wire(), id, group.rank(), group.size(),
-                                     workspace_->progress_callback());
-  } catch (const InternalError& error) {
-    fail(group.rank(), error.failure());
-  }
-}
-
-int64_t NcclBackend::take_saturated() {
-  return host_ ? host_->take_saturated() : GpuBackend::take_saturated();  // includes the kernels' count
-}
-
-HostTimes NcclBackend::take_host_times() { return host_ ? host_->take_host_times() : HostTimes(); }
-
-std::string NcclBackend::failure() { return communicator_->failure(); }
-
-void NcclBackend::abort() { communicator_->abort(); }
 
 }  // namespace hvd

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -88,6 +90,156 @@ class GpuMeasurement {
   std::byte *out_, *in_;
 };
 
+class NcclWire final : public Wire {
+ public:
+  explicit NcclWire(const NcclContext& nccl) : nccl_(nccl) {}
+
+  Ticket start(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming, const std::shared_ptr<void>&) override {
+    std::vector<DeviceTransfer> out, in;
+    for (const Outgoing& each : outgoing) out.push_back({each.to, const_cast<void*>(each.data), each.bytes});
+    for (const Incoming& each : incoming) in.push_back({each.from, each.data, each.bytes});
+    nccl_.workspace.to_wire();
+    nccl_.exchange(std::move(out), std::move(in));
+    arrived_[next_] = nccl_.workspace.on_wire();
+    return next_++;
+  }
+
+  void finish(Ticket ticket) override { nccl_.workspace.from_wire(arrived_.extract(ticket).mapped()); }
+  void progress() override {}
+  uint32_t lag() const override { return 1; }
+
+  // All parties together: enough for the full speed of a wire, and small beside a GPU's memory.
+  int64_t message_bytes(int parties) const override {
+    constexpr int64_t kAll = int64_t{8} << 20;
+    return kAll / parties;
+  }
+
+ private:
+  const NcclContext nccl_;
+  std::unordered_map<Ticket, Event> arrived_;
+  Ticket next_ = 0;
+};
+
+// Each step under way has a slot:
+//
+//   slot := own send buffer, of the other carriers' slices; those of [locals], of the own slice; receive_buffer[carriers]
+class NcclLevel final : public HostLevel {
+ public:
+  explicit NcclLevel(Wire& wire) : wire_(wire) {}
+
+  // Limits the bytes of elements and of messages in a step to sizes that GPUs of a host exchange well.
+  int64_t elements_per_bucket(const HostRole& role, const TensorMemory&, const BucketReduction& reduction,
+                              bool gather) const override {
+    constexpr int64_t kStepElementBytes = int64_t{16} << 20, kRun = Layout::kRun;
+    const int64_t buckets = int64_t{role.carriers} * (gather ? 1 : role.hosts);
+    const int64_t elements = kStepElementBytes / static_cast<int64_t>(size_of(reduction.dtype)) / buckets;
+    const int64_t by_messages = elements_of(wire_.message_bytes(role.carriers * role.hosts), reduction);
+    return std::max(kRun, std::min(elements / kRun * kRun, by_messages));
+  }
+
+  bool begin(const HostSteps& steps) override {
+    steps_.emplace(steps);
+    const HostRole& role = steps.role;
+    receive_offsets_.resize(static_cast<size_t>(role.carriers));
+    std::vector<size_t> receive_buffers(receive_offsets_.size());
+    for (uint32_t step = 0; step < steps.count; ++step) {
+      inputs_offset_ = std::max(inputs_offset_, steps.send_offset(step, role.carriers, role.local_rank));
+      if (role.carries()) own_bytes_ = std::max(own_bytes_, steps.slice_bytes(step, role.local_rank));
+      for (size_t carrier = 0; carrier < receive_buffers.size(); ++carrier) {
+        receive_buffers[carrier] = std::max(receive_buffers[carrier], steps.receive_bytes(step, static_cast<int>(carrier)));
+      }
+    }
+    inputs_offset_ = padded_for_gpu(inputs_offset_);
+    own_bytes_ = padded_for_gpu(own_bytes_);
+    slot_bytes_ = inputs_offset_ + role.locals.size() * own_bytes_;
+    for (size_t carrier = 0; carrier < receive_buffers.size(); ++carrier) {
+      receive_offsets_[carrier] = slot_bytes_;
+      slot_bytes_ += padded_for_gpu(receive_buffers[carrier]);
+    }
+    memory_ = steps.memory.memory(std::min(steps.count, kSlots) * slot_bytes_);
+    return true;
+  }
+
+  void end() override {}
+
+  void await_room(uint32_t) override {}
+
+  std::byte* send_buffer(uint32_t step, int slice) override {
+    return slot(step) + steps_->send_offset(step, slice, steps_->role.local_rank);
+  }
+
+  void sent(uint32_t step) override {
+    const HostRole& role = steps_->role;
+    std::vector<Outgoing> outgoing;
+    std::vector<Incoming> incoming;
+    for (int carrier = 0; carrier < role.carriers; ++carrier) {
+      if (carrier == role.local_rank) continue;
+      outgoing.push_back(
+          {role.locals[static_cast<size_t>(carrier)], send_buffer(step, carrier), steps_->slice_bytes(step, carrier)});
+    }
+    for (size_t r = 0; role.carries() && r < role.locals.size(); ++r) {
+      const int local = static_cast<int>(r);
+      if (local == role.local_rank) continue;
+      incoming.push_back({role.locals[r], send_buffer_of(local, step), steps_->slice_bytes(step, role.local_rank)});
+    }
+    sent_[step % kSlots] = wire_.start(outgoing, incoming, memory_);
+  }
+
+  void await_sent(uint32_t step) override { wire_.finish(*std::exchange(sent_[step % kSlots], std::nullopt)); }
+
+  std::byte* send_buffer_of(int local_rank, uint32_t step) override {
+    return slot(step) + inputs_offset_ + static_cast<size_t>(local_rank) * own_bytes_;
+  }
+
+  void taken() override {}
+  void await_receive_buffer(uint32_t) override {}
+
+  std::byte* receive_buffer(int carrier, uint32_t step) override {
+    return slot(step) + receive_offsets_[static_cast<size_t>(carrier)];
+  }
+
+  void publish(uint32_t step) override {
+    const HostRole& role = steps_->role;
+    std::vector<Outgoing> outgoing;
+    std::vector<Incoming> incoming;
+    for (int carrier = 0; carrier < role.carriers; ++carrier) {
+      const Steps& slice = steps_->slices[static_cast<size_t>(carrier)];
+      for (int party = 0; party < slice.parties(); ++party) {
+        std::byte* const message = receive_buffer(carrier, step) + slice.offset(step, party);
+        const size_t bytes = slice.bytes(step, party);
+        if (carrier != role.local_rank) {
+          incoming.push_back({role.locals[static_cast<size_t>(carrier)], message, bytes});
+          continue;
+        }
+        for (size_t r = 0; r < role.locals.size(); ++r) {
+          if (static_cast<int>(r) != role.local_rank) outgoing.push_back({role.locals[r], message, bytes});
+        }
+      }
+    }
+    published_[step % kSlots] = wire_.start(outgoing, incoming, memory_);
+  }
+
+  void await_published(uint32_t step, int) override {
+    if (auto& ticket = published_[step % kSlots]) wire_.finish(*std::exchange(ticket, std::nullopt));
+  }
+
+  void collected() override {}
+
+ private:
+  // More than the last stage lags behind the first, so a slot is free when it is used again.
+  static constexpr uint32_t kSlots = 6;
+
+  std::byte* slot(uint32_t step) const { return memory_.get() + step % kSlots * slot_bytes_; }
+
+  Wire& wire_;
+  std::optional<HostSteps> steps_;
+  std::shared_ptr<std::byte[]> memory_;
+  size_t inputs_offset_ = 0, own_bytes_ = 0;  // where the data of the own slice arrives, and the bytes of one rank
+  std::vector<size_t> receive_offsets_;       // by carrier
+  size_t slot_bytes_ = 0;
+  std::optional<Ticket> sent_[kSlots], published_[kSlots];
+};
+
 }  // namespace
 
 void NcclContext::exchange(std::vector<DeviceTransfer> outgoing, std::vector<DeviceTransfer> incoming) const {
@@ -98,113 +250,10 @@ void NcclContext::exchange(std::vector<DeviceTransfer> outgoing, std::vector<Dev
   if (!outgoing.empty() || !incoming.empty()) communicator.exchange(outgoing, incoming);
 }
 
-Ticket NcclWire::start(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming, const std::shared_ptr<void>&) {
-  std::vector<DeviceTransfer> out, in;
-  for (const Outgoing& each : outgoing) out.push_back({each.to, const_cast<void*>(each.data), each.bytes});
-  for (const Incoming& each : incoming) in.push_back({each.from, each.data, each.bytes});
-  nccl_.workspace.to_wire();
-  nccl_.exchange(std::move(out), std::move(in));
-  arrived_[next_] = nccl_.workspace.on_wire();
-  return next_++;
-}
-
-void NcclWire::finish(Ticket ticket) { nccl_.workspace.from_wire(arrived_.extract(ticket).mapped()); }
-
-// All parties together: enough for the full speed of a wire, and small beside a GPU's memory.
-int64_t NcclWire::message_bytes(int parties) const {
-  constexpr int64_t kAll = int64_t{8} << 20;
-  return kAll / parties;
-}
-
-// Limits the bytes of elements and of messages in a step to sizes that GPUs of a host exchange well.
-int64_t NcclLevel::elements_per_bucket(const HostRole& role, const TensorMemory&, const BucketReduction& reduction,
-                                       bool gather) const {
-  constexpr int64_t kStepElementBytes = int64_t{16} << 20, kRun = Layout::kRun;
-  const int64_t buckets = int64_t{role.carriers} * (gather ? 1 : role.hosts);
-  const int64_t elements = kStepElementBytes / static_cast<int64_t>(size_of(reduction.dtype)) / buckets;
-  const int64_t by_messages = elements_of(wire_.message_bytes(role.carriers * role.hosts), reduction);
-  return std::max(kRun, std::min(elements / kRun * kRun, by_messages));
-}
-
-bool NcclLevel::begin(const HostSteps& steps) {
-  steps_.emplace(steps);
-  const HostRole& role = steps.role;
-  receive_offsets_.resize(static_cast<size_t>(role.carriers));
-  std::vector<size_t> receive_buffers(receive_offsets_.size());
-  for (uint32_t step = 0; step < steps.count; ++step) {
-    inputs_offset_ = std::max(inputs_offset_, steps.send_offset(step, role.carriers, role.local_rank));
-    if (role.carries()) own_bytes_ = std::max(own_bytes_, steps.slice_bytes(step, role.local_rank));
-    for (size_t carrier = 0; carrier < receive_buffers.size(); ++carrier) {
-      receive_buffers[carrier] = std::max(receive_buffers[carrier], steps.receive_bytes(step, static_cast<int>(carrier)));
-    }
-  }
-  inputs_offset_ = padded_for_gpu(inputs_offset_);
-  own_bytes_ = padded_for_gpu(own_bytes_);
-  slot_bytes_ = inputs_offset_ + role.locals.size() * own_bytes_;
-  for (size_t carrier = 0; carrier < receive_buffers.size(); ++carrier) {
-    receive_offsets_[carrier] = slot_bytes_;
-    slot_bytes_ += padded_for_gpu(receive_buffers[carrier]);
-  }
-  memory_ = steps.memory.memory(std::min(steps.count, kSlots) * slot_bytes_);
-  return true;
-}
-
-std::byte* NcclLevel::send_buffer(uint32_t step, int slice) {
-  return slot(step) + steps_->send_offset(step, slice, steps_->role.local_rank);
-}
-
-void NcclLevel::sent(uint32_t step) {
-  const HostRole& role = steps_->role;
-  std::vector<Outgoing> outgoing;
-  std::vector<Incoming> incoming;
-  for (int carrier = 0; carrier < role.carriers; ++carrier) {
-    if (carrier == role.local_rank) continue;
-    outgoing.push_back(
-        {role.locals[static_cast<size_t>(carrier)], send_buffer(step, carrier), steps_->slice_bytes(step, carrier)});
-  }
-  for (size_t r = 0; role.carries() && r < role.locals.size(); ++r) {
-    const int local = static_cast<int>(r);
-    if (local == role.local_rank) continue;
-    incoming.push_back({role.locals[r], send_buffer_of(local, step), steps_->slice_bytes(step, role.local_rank)});
-  }
-  sent_[step % kSlots] = wire_.start(outgoing, incoming, memory_);
-}
-
-void NcclLevel::await_sent(uint32_t step) { wire_.finish(*std::exchange(sent_[step % kSlots], std::nullopt)); }
-
-std::byte* NcclLevel::send_buffer_of(int local_rank, uint32_t step) {
-  return slot(step) + inputs_offset_ + static_cast<size_t>(local_rank) * own_bytes_;
-}
-
-std::byte* NcclLevel::receive_buffer(int carrier, uint32_t step) {
-  return slot(step) + receive_offsets_[static_cast<size_t>(carrier)];
-}
-
-void NcclLevel::publish(uint32_t step) {
-  const HostRole& role = steps_->role;
-  std::vector<Outgoing> outgoing;
-  std::vector<Incoming> incoming;
-  for (int carrier = 0; carrier < role.carriers; ++carrier) {
-    const Steps& slice = steps_->slices[static_cast<size_t>(carrier)];
-    for (int party = 0; party < slice.parties(); ++party) {
-      std::byte* const message = receive_buffer(carrier, step) + slice.offset(step, party);
-      const size_t bytes = slice.bytes(step, party);
-      if (carrier != role.local_rank) {
-        incoming.push_back({role.locals[static_cast<size_t>(carrier)], message, bytes});
-        continue;
-      }
-      for (size_t r = 0; r < role.locals.size(); ++r) {
-        if (static_cast<int>(r) != role.local_rank) outgoing.push_back({role.locals[r], message, bytes});
-      }
-    }
-  }
-  published_[step % kSlots] = wire_.start(outgoing, incoming, memory_);
-}
-
-void NcclLevel::await_published(uint32_t step, int) {
-  if (auto& ticket = published_[step % kSlots]) wire_.finish(*std::exchange(ticket, std::nullopt));
-}
-
 GpuCosts measure_gpu(const NcclContext& nccl) { return GpuMeasurement(nccl).run(); }
+
+std::unique_ptr<Wire> make_nccl_wire(const NcclContext& nccl) { return std::make_unique<NcclWire>(nccl); }
+
+std::unique_ptr<HostLevel> make_nccl_level(Wire& wire) { return std::make_unique<NcclLevel>(wire); }
 
 }  // namespace hvd

@@ -56,6 +56,18 @@ DeviceReduction summing(const BucketReduction& reduction, const DeviceCodec& in,
   return kernel;
 }
 
+void write_messages(DeviceKernels& kernels, Stream stream, const BucketReduction& reduction, const PieceTable& table,
+                    double prescale, std::byte* messages) {
+  if (reduction.codec == nullptr) return kernels.pack(stream, reduction.dtype, table, 1.0, messages);
+  kernels.encode(stream, codec_of(reduction), reduction.dtype, table, prescale, messages);
+}
+
+void read_messages(DeviceKernels& kernels, Stream stream, const BucketReduction& reduction, const PieceTable& table,
+                   const std::byte* messages) {
+  if (reduction.codec == nullptr) return kernels.unpack(stream, reduction.dtype, table, 1.0, 1.0, messages);
+  kernels.decode(stream, codec_of(reduction), reduction.dtype, table, messages);
+}
+
 void add_pieces(const Layout& layout, Range range, const PiecePlace& place, PieceTables& tables) {
   const auto element = static_cast<int64_t>(size_of(layout.reduction().dtype));
   const bool is_sent = place.stage == Stage::kSent;

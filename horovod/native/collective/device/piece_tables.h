@@ -81,6 +81,12 @@ struct PiecePlace {
 // The kernel's arguments for summing contributions that are encoded by `in`. Codes are prescaled already; elements are not.
 DeviceReduction summing(const BucketReduction& reduction, const DeviceCodec& in, std::span<const std::byte* const> messages);
 
+// The messages of a table's pieces: codes, or elements if the reduction has no codec. `prescale` applies to encoded elements.
+void write_messages(DeviceKernels& kernels, Stream stream, const BucketReduction& reduction, const PieceTable& table,
+                    double prescale, std::byte* messages);
+void read_messages(DeviceKernels& kernels, Stream stream, const BucketReduction& reduction, const PieceTable& table,
+                   const std::byte* messages);
+
 // Adds a range to the last table.
 void add_pieces(const Layout& layout, Range range, const PiecePlace& place, PieceTables& tables);
 

@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "transport/bootstrap.h"
 #include "transport/mpi/mpi_transport.h"
 #include "transport/shared_segments.h"
@@ -68,11 +69,7 @@ int initialize(bool threads_multiple) {
   return provided;
 }
 
-std::string listed(const std::vector<int>& ranks) {
-  std::string text = "[";
-  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return text + "]";
-}
+std::string listed(const std::vector<int>& ranks) { return "[" + joined(ranks, ", ", number_text) + "]"; }
 
 // Returns a private communicator of the ranks, so that no user message can be mistaken for ours.
 MPI_Comm communicator_of(const std::vector<int>& ranks) {

@@ -110,11 +110,11 @@ class MpiTransport final : public Transport {
         topology_(topology),
         message_tag_(3 * generation),
         bulk_tag_(3 * generation + 1),
-        aside_tag_(3 * generation + 2),
+        control_tag_(3 * generation + 2),
         arrived_(static_cast<size_t>(topology.size), 0),
         is_asked_(static_cast<size_t>(topology.size), false) {}
   ~MpiTransport() override {
-    for (std::deque<Posted>* posted : {&posted_, &asides_}) {
+    for (std::deque<Posted>* posted : {&posted_, &controls_}) {
       forget_sent(*posted);
       // A stopped rank may never receive the rest. MPI reads the memory until it is finalised, so it is leaked.
       if (!posted->empty()) new std::deque<Posted>(std::move(*posted));
@@ -128,7 +128,7 @@ class MpiTransport final : public Transport {
 
   void abandon(int silent) override {
     for (int to = 0; to < size(); ++to) {
-      if (to != rank()) say_aside(to, {AsideKind::kAbandon, silent == kNoRank ? silent_ : silent});
+      if (to != rank()) send_control(to, {ControlKind::kAbandon, silent == kNoRank ? silent_ : silent});
     }
   }
 
@@ -163,7 +163,7 @@ class MpiTransport final : public Transport {
       int found = 0;
       check(MPI_Iprobe(MPI_ANY_SOURCE, message_tag_, world_, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
       if (found || wait_for_change(doorbell_, heard_, pause, kSleepAtOnce) != heard_) return;
-      hear_asides();
+      receive_controls();
       if (eager) pause = std::min(2 * pause, kLongestPause);
     }
   }
@@ -217,11 +217,8 @@ class MpiTransport final : public Transport {
 
   // Any MPI call makes progress; this one is needed anyway.
   void progress() override {
-    hear_asides();
-    const auto now = std::chrono::steady_clock::now();
-    if (now - last_inspection_ < time_limits::kBetweenInspections) return;
-    last_inspection_ = now;
-    inspect_();
+    receive_controls();
+    inspect_now_and_then();
   }
 
   void finish(Ticket ticket) override {
@@ -241,27 +238,27 @@ class MpiTransport final : public Transport {
   // Counts messages, and the answers to questions, which a rank's engine sends whenever it polls.
   uint64_t sign_of_life(int from) override {
     const auto of = static_cast<size_t>(from);
-    if (!is_asked_[of]) say_aside(from, {AsideKind::kQuestion, kNoRank});
+    if (!is_asked_[of]) send_control(from, {ControlKind::kQuestion, kNoRank});
     is_asked_[of] = true;
     return arrived_[of];
   }
 
-  uint64_t moved() override {
-    uint64_t complete = finished_ + (host_window() != nullptr ? host_window()->counted() : 0);
+ private:
+  uint64_t transferred() override {
+    uint64_t complete = finished_;
     for (const auto& [ticket, transfers] : in_flight_) complete += transfers.complete();
     return complete;
   }
 
- private:
   struct Posted {
     std::vector<std::byte> bytes;
     MPI_Request request = MPI_REQUEST_NULL;
   };
 
   // Control messages beside negotiation and data.
-  enum class AsideKind : int32_t { kAbandon, kQuestion, kAnswer };
-  struct Aside {
-    AsideKind kind;
+  enum class ControlKind : int32_t { kAbandon, kQuestion, kAnswer };
+  struct ControlMessage {
+    ControlKind kind;
     int32_t silent;  // of kAbandon: the rank that is given up, or kNoRank
   };
 
@@ -272,32 +269,32 @@ class MpiTransport final : public Transport {
           "MPI_Isend");
   }
 
-  void say_aside(int to, Aside aside) {
-    forget_sent(asides_);
-    post(to, std::as_bytes(std::span(&aside, 1)), aside_tag_, asides_);
+  void send_control(int to, ControlMessage message) {
+    forget_sent(controls_);
+    post(to, std::as_bytes(std::span(&message, 1)), control_tag_, controls_);
   }
 
-  void hear_asides() {
+  void receive_controls() {
     for (;;) {
       int found = 0;
       MPI_Message handle;
       MPI_Status status;
-      check(MPI_Improbe(MPI_ANY_SOURCE, aside_tag_, world_, &found, &handle, &status), "MPI_Improbe");
+      check(MPI_Improbe(MPI_ANY_SOURCE, control_tag_, world_, &found, &handle, &status), "MPI_Improbe");
       if (!found) break;
-      Aside aside{};
-      check(MPI_Mrecv(&aside, sizeof aside, MPI_BYTE, &handle, MPI_STATUS_IGNORE), "MPI_Mrecv");
-      on_aside(status.MPI_SOURCE, aside);
+      ControlMessage message{};
+      check(MPI_Mrecv(&message, sizeof message, MPI_BYTE, &handle, MPI_STATUS_IGNORE), "MPI_Mrecv");
+      on_control(status.MPI_SOURCE, message);
     }
     if (abandonment_.is_any()) throw InternalError(abandonment_);
   }
 
-  void on_aside(int from, const Aside& aside) {
+  void on_control(int from, const ControlMessage& message) {
     const auto of = static_cast<size_t>(from);
     arrived_[of] += 1;
-    if (aside.kind == AsideKind::kQuestion) say_aside(from, {AsideKind::kAnswer, kNoRank});
-    if (aside.kind == AsideKind::kAnswer) is_asked_[of] = false;
-    if (aside.kind != AsideKind::kAbandon || abandonment_.is_any()) return;
-    silent_ = aside.silent;
+    if (message.kind == ControlKind::kQuestion) send_control(from, {ControlKind::kAnswer, kNoRank});
+    if (message.kind == ControlKind::kAnswer) is_asked_[of] = false;
+    if (message.kind != ControlKind::kAbandon || abandonment_.is_any()) return;
+    silent_ = message.silent;
     abandonment_ = abandonment(rank(), from, silent_);
   }
 
@@ -313,16 +310,15 @@ class MpiTransport final : public Transport {
 
   const MPI_Comm world_;
   const Topology topology_;
-  const int message_tag_, bulk_tag_, aside_tag_;
+  const int message_tag_, bulk_tag_, control_tag_;
   FutexCounter doorbell_;
   // Engine thread only.
-  std::deque<Posted> posted_, asides_;
+  std::deque<Posted> posted_, controls_;
   std::vector<uint64_t> arrived_;  // messages, by rank
   std::vector<bool> is_asked_;     // by rank: has not answered the last question
   Failure abandonment_;            // none until another rank has given up
   int silent_ = kNoRank;           // the rank that it has given up
   uint64_t finished_ = 0;          // transfers
-  std::chrono::steady_clock::time_point last_inspection_{};
   std::map<Ticket, Transfers> in_flight_;
   Ticket last_ticket_ = 0;
   uint32_t heard_ = 0;

@@ -25,7 +25,7 @@ Connection::Connection(Socket accepted, const Introduction& self, const Connecti
       stage_(Stage::kAwaitsHello),
       writable_(true),
       nonce_(draw_nonce()) {
-  if (!say(challenge_with(nonce_))) error_ = "it takes no challenge";
+  if (!send_handshake(challenge_with(nonce_))) error_ = "it takes no challenge";
 }
 
 Connection::Connection(const std::vector<std::string>& endpoints, const Introduction& who, const ConnectionTerms& terms,
@@ -47,7 +47,7 @@ void Connection::attempt() {
   const std::string& endpoint = (*endpoints_)[attempts_++ % endpoints_->size()];
   stage_ = Stage::kConnecting;
   readable_ = writable_ = has_closed_ = false;
-  heard_.clear();
+  handshake_received_.clear();
   std::string why;
   socket_ = dial(endpoint, &why);
   if (!socket_) last_attempt_ = endpoint + ": " + why;
@@ -77,25 +77,25 @@ bool Connection::give_up(const std::string& why) {
 bool Connection::can_read_on_after(const Moved& moved) const { return !moved.is_blocked || (has_closed_ && moved.bytes != 0); }
 
 bool Connection::read_exactly(std::byte* into, size_t bytes) {
-  while (heard_.size() < bytes && readable_) {
+  while (handshake_received_.size() < bytes && readable_) {
     std::byte piece[128];
-    const Span span{piece, std::min(sizeof piece, bytes - heard_.size())};
+    const Span span{piece, std::min(sizeof piece, bytes - handshake_received_.size())};
     const Moved moved = receive_some(socket_, {&span, 1});
-    heard_.insert(heard_.end(), piece, piece + moved.bytes);
+    handshake_received_.insert(handshake_received_.end(), piece, piece + moved.bytes);
     if (moved.is_over || !moved.error.empty()) {
       give_up(moved.is_over ? "it was closed during the handshake" : moved.error);
       return false;
     }
     readable_ = can_read_on_after(moved);
   }
-  if (heard_.size() < bytes) return false;
-  std::memcpy(into, heard_.data(), bytes);
-  heard_.clear();
+  if (handshake_received_.size() < bytes) return false;
+  std::memcpy(into, handshake_received_.data(), bytes);
+  handshake_received_.clear();
   return true;
 }
 
 // A new connection always has room for such a short message.
-bool Connection::say(std::span<const std::byte> bytes) {
+bool Connection::send_handshake(std::span<const std::byte> bytes) {
   const Span span{const_cast<std::byte*>(bytes.data()), bytes.size()};  // read only
   return send_some(socket_, {&span, 1}).bytes == bytes.size();
 }
@@ -107,39 +107,39 @@ bool Connection::shake_hands() {
   }
   switch (stage_) {
     case Stage::kConnecting:
-      return hear_of_connection();
+      return end_connecting();
     case Stage::kAwaitsChallenge:
-      return hear_challenge();
+      return receive_challenge();
     case Stage::kAwaitsAnswer:
-      return hear_answer();
+      return receive_answer();
     case Stage::kAwaitsHello:
-      return hear_hello();
+      return receive_hello();
     case Stage::kReady:
       break;
   }
   return false;
 }
 
-bool Connection::hear_of_connection() {
+bool Connection::end_connecting() {
   if (!writable_) return false;
   if (const std::string why = outcome_of(socket_); !why.empty()) return give_up(why);
   stage_ = Stage::kAwaitsChallenge;
   return true;
 }
 
-bool Connection::hear_challenge() {
+bool Connection::receive_challenge() {
   Challenge challenge;
   if (!read_exactly(challenge.data(), challenge.size())) return false;
   const std::optional<Nonce> nonce = read_challenge(challenge);
   if (!nonce) return give_up("what listens there is no rank of horovod");
   challenge_ = *nonce;
   hello_ = hello_to(challenge_, nonce_, who_, terms_.secret);
-  if (!say(hello_)) return give_up("it takes no hello");
+  if (!send_handshake(hello_)) return give_up("it takes no hello");
   stage_ = Stage::kAwaitsAnswer;
   return true;
 }
 
-bool Connection::hear_answer() {
+bool Connection::receive_answer() {
   Answer answer;
   if (!read_exactly(answer.data(), answer.size())) return false;
   if (!are_equal(answer, answer_to(hello_, challenge_, terms_.secret))) return give_up("what listens there is not of this job");
@@ -147,13 +147,13 @@ bool Connection::hear_answer() {
   return true;
 }
 
-bool Connection::hear_hello() {
+bool Connection::receive_hello() {
   if (!read_exactly(hello_.data(), hello_.size())) return false;
   const std::optional<Introduction> who = read_hello(hello_, nonce_, terms_.secret);
   const bool is_right =
       who && who->to == who_.rank && who->size == who_.size && who->rank < who->size && who->rank != who_.rank;
   if (!is_right) return give_up("it does not know the secret of this job");
-  if (!say(answer_to(hello_, nonce_, terms_.secret))) return give_up("it takes no answer");
+  if (!send_handshake(answer_to(hello_, nonce_, terms_.secret))) return give_up("it takes no answer");
   peer_ = static_cast<int>(who->rank);
   who_.lane = who->lane;
   stage_ = Stage::kReady;

@@ -69,14 +69,14 @@ class Connection {
   };
 
   void attempt();
-  bool hear_of_connection();
-  bool hear_challenge();
-  bool hear_answer();
-  bool hear_hello();
+  bool end_connecting();
+  bool receive_challenge();
+  bool receive_answer();
+  bool receive_hello();
   bool give_up(const std::string& why);
   bool can_read_on_after(const Moved& moved) const;
   bool read_exactly(std::byte* into, size_t bytes);
-  bool say(std::span<const std::byte> bytes);
+  bool send_handshake(std::span<const std::byte> bytes);
   uint32_t checksum_of(FrameKind kind, const std::byte* data, uint64_t bytes) const;
   size_t fill(std::byte* into, size_t bytes);
   bool begin_frame(ConnectionOwner& owner);
@@ -101,7 +101,7 @@ class Connection {
   // The handshake.
   Nonce nonce_{}, challenge_{};
   Hello hello_{};
-  std::vector<std::byte> heard_;
+  std::vector<std::byte> handshake_received_;
 
   std::deque<Frame> outgoing_;
   size_t outgoing_done_ = 0;  // bytes of the first frame that have left

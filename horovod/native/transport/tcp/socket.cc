@@ -217,7 +217,7 @@ void Poller::wake() {
   [[maybe_unused]] const ssize_t written = write(doorbell_.descriptor(), &one, sizeof one);
 }
 
-void Poller::hear_wake() {
+void Poller::clear_wake() {
   if (!is_rung_ && !was_seen_) return;
   was_seen_ = false;
   uint64_t count = 0;

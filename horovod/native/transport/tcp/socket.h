@@ -4,7 +4,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <string>
 #include <utility>
@@ -82,15 +81,15 @@ class Poller {
     bool can_be_read, can_be_written;
     bool has_closed;  // by the other side; earlier data can still be read
   };
-  // Waits for at most `timeout`, and returns the events. wake() ends this wait and all later ones until hear_wake().
+  // Waits for at most `timeout`, and returns the events. wake() ends this wait and all later ones until clear_wake().
   const std::vector<Event>& wait(std::chrono::microseconds timeout);
   void wake();  // thread-safe
-  void hear_wake();
+  void clear_wake();
 
  private:
   Socket epoll_, doorbell_;
   std::vector<Event> events_;
-  std::atomic<bool> is_rung_{false};  // since the last hear_wake()
+  std::atomic<bool> is_rung_{false};  // since the last clear_wake()
   bool was_seen_ = false;
 };
 

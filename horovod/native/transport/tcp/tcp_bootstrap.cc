@@ -31,7 +31,7 @@ class TcpBootstrap final : public Bootstrap {
       ByteWriter writer;
       if (transport_.rank() != 0) {
         writer.put(text);
-        transport_.post(0, writer.bytes());
+        transport_.post(0, writer.bytes);
         const std::vector<std::byte> all = message_from(0);
         ByteReader reader(all, 0);
         for (std::string& each : texts) reader.get(&each);
@@ -40,13 +40,10 @@ class TcpBootstrap final : public Bootstrap {
       }
       texts[0] = text;
       for (int from = 1; from < transport_.size(); ++from) {
-        const std::vector<std::byte> theirs = message_from(from);
-        ByteReader reader(theirs, from);
-        reader.get(&texts[static_cast<size_t>(from)]);
-        reader.end();
+        texts[static_cast<size_t>(from)] = read_message<std::string>(message_from(from), from);
       }
       for (const std::string& each : texts) writer.put(each);
-      for (int to = 1; to < transport_.size(); ++to) transport_.post(to, writer.bytes());
+      for (int to = 1; to < transport_.size(); ++to) transport_.post(to, writer.bytes);
       transport_.flush();
       return texts;
     } catch (const InternalError& error) {

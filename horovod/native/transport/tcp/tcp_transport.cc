@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/futex.h"
+#include "base/text.h"
 #include "base/time_limits.h"
 #include "transport/tcp/connection.h"
 #include "transport/tcp/socket.h"
@@ -58,7 +58,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
   ~TcpTransport() override {
     if (!unfinished_.empty()) cancel();  // their memory may be gone already
     if (!has_failed_ && !is_cancelled_) {
-      say_goodbye();
+      send_goodbye();
     } else {
       tell_all();
     }
@@ -79,12 +79,9 @@ class TcpTransport final : public Transport, private ConnectionOwner {
   }
 
   std::optional<Message> receive() override {
-    poller_.hear_wake();
+    poller_.clear_wake();
     if (arrived_.empty()) pump(microseconds(0));
-    if (arrived_.empty()) return std::nullopt;
-    Message message = std::move(arrived_.front());
-    arrived_.pop_front();
-    return message;
+    return take_first(arrived_);
   }
 
   void flush() override {
@@ -171,8 +168,6 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     return peer_of(from).frames;
   }
 
-  uint64_t moved() override { return bytes_moved_ + (host_window() != nullptr ? host_window()->counted() : 0); }
-
   bool has_left(int r) const override { return peers_[static_cast<size_t>(r)].has_left; }
 
   void leave_to_parent() override {
@@ -213,6 +208,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     Clock::time_point heard{};
   };
 
+  uint64_t transferred() override { return bytes_moved_; }
   size_t lanes() const { return static_cast<size_t>(lanes_); }
   Peer& peer_of(int r) { return peers_[static_cast<size_t>(r)]; }
 
@@ -409,12 +405,12 @@ class TcpTransport final : public Transport, private ConnectionOwner {
 
   void on_frame(Connection& from, FrameKind kind, std::vector<std::byte> payload) override {
     Peer& peer = peer_of(from.peer());
-    if (kind == FrameKind::kAbandon) hear_abandonment(from.peer(), payload);
+    if (kind == FrameKind::kAbandon) on_abandonment(from.peer(), payload);
     if (kind == FrameKind::kGoodbye) peer.has_left = true;
     if (kind == FrameKind::kMessage) arrived_.push_back({from.peer(), std::move(payload)});
   }
 
-  [[noreturn]] void hear_abandonment(int by, const std::vector<std::byte>& payload) {
+  [[noreturn]] void on_abandonment(int by, const std::vector<std::byte>& payload) {
     int32_t lost = kNoRank;
     std::string why;
     if (payload.size() >= sizeof lost) {
@@ -554,20 +550,13 @@ class TcpTransport final : public Transport, private ConnectionOwner {
                 " s. Its process was stopped, or its host or the network to it is lost");
   }
 
-  void inspect_now_and_then() {
-    const auto now = Clock::now();
-    if (now - last_inspection_ < time_limits::kBetweenInspections) return;
-    last_inspection_ = now;
-    inspect_();
-  }
-
   // Sleeps only if the last pump() moved nothing: the poller does not report again what a socket could already do.
   template <typename Condition>
   void wait_until(const Condition& is_so) {
     auto patient_until = Clock::now() + patience_;
     uint64_t moved = bytes_moved_ + 1;
     while (!is_so()) {
-      poller_.hear_wake();  // clears wake-ups meant for wait(); its callers check before they sleep
+      poller_.clear_wake();  // clears wake-ups meant for wait(); its callers check before they sleep
       const auto now = Clock::now();
       const bool has_moved = moved != bytes_moved_;
       moved = bytes_moved_;
@@ -579,7 +568,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     }
   }
 
-  void say_goodbye() {
+  void send_goodbye() {
     try {
       for (auto& connection : connections_) {
         if (!connection->is_ready()) continue;
@@ -609,8 +598,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
 
   [[noreturn]] void refuse_absence() const {
     const std::vector<int> ranks = absent();
-    std::string names;
-    for (const int r : ranks) names += (names.empty() ? "" : ", ") + describe(r);
+    const std::string names = joined(ranks, ", ", [this](int r) { return describe(r); });
     throw InternalError(Said::ranks_absent, {.ranks = ranks, .others = {{"rank", topology_.rank}, {"who", names}}});
   }
 
@@ -633,7 +621,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
   int lost_rank_ = kNoRank;
   std::string lost_;  // the lost rank and the reason
   bool has_failed_ = false, is_cancelled_ = false, must_accept_ = false, has_begun_ = false;
-  Clock::time_point last_look_{}, last_beat_{}, last_inspection_{};
+  Clock::time_point last_look_{}, last_beat_{};
 };
 
 }  // namespace
