@@ -41,7 +41,7 @@ int ProcessSets::add(std::vector<int> ranks) {
 }
 
 ProcessSets::Pointer ProcessSets::remove(int id) {
-  const Pointer set = find(id);
+  Pointer set = find(id);
   MutexLock lock(mutex_);
   by_id_.erase(id);
   by_serial_.erase(set->serial());
