@@ -38,19 +38,23 @@ PYTHON
 say() { printf '%s%s\n' "$clear_line" "$*"; }
 
 # pip keeps its downloads in TMPDIR until they are complete.
-say_what_arrives() { # FOLDER: every 10 seconds, until this script ends
+show_progress() { # FOLDER: every 10 seconds, until this script ends
   local begin=$SECONDS arrived
   trap 'kill "$!" 2>/dev/null; exit' TERM
   while sleep 10 & wait "$!" && kill -0 $$ 2>/dev/null; do
     arrived=$(du -sm "$1" | cut -f1)
-    say "  PyTorch: $((arrived > 1 ? arrived : 0)) MB have arrived after $((SECONDS - begin)) s"
+    if ((arrived > 1)); then
+      say "  PyTorch: $arrived MB downloaded after $((SECONDS - begin)) s"
+    else  # pip reads a package that is on this machine, or unpacks one
+      say "  pip is working: $((SECONDS - begin)) s"
+    fi
   done
 }
 
 fetch() { # arguments of pip install
   local folder ticker status=0
   folder=$(mktemp -d)
-  say_what_arrives "$folder" &
+  show_progress "$folder" &
   ticker=$!
   trap 'kill "$ticker" 2>/dev/null; rm -rf "$folder"' EXIT
   TMPDIR=$folder "$python" -m pip install --progress-bar off "${options[@]}" "$@" |

@@ -83,9 +83,18 @@ def test_how_much_is_downloaded_is_said(tmp_path: Path) -> None:
     said = done.stdout.splitlines()
     assert said[0].endswith("/whl/cpu: some 200 MB to download, 750 MB on disk")
     assert said[1] == "  Downloading torch-2.13.0.whl (190.4 MB)"
-    assert re.fullmatch(r"  PyTorch: 3 MB have arrived after \d s", said[2])
+    assert re.fullmatch(r"  PyTorch: 3 MB downloaded after \d s", said[2])
     assert said[-1] == "  unpacking"
     assert not Path((tmp_path / "installed").read_text().strip()).exists()
+
+
+def test_a_package_of_this_machine_is_not_called_a_download(tmp_path: Path) -> None:
+    (tmp_path / "sleep").write_text("#!/bin/sh\nexec /bin/sleep 0.1\n")
+    (tmp_path / "sleep").chmod(0o755)
+    pip = "echo 'Processing torch.whl'; /bin/sleep 1"
+    done, _ = run(tmp_path, PIP=pip, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert re.search(r"^  pip is working: \d s$", done.stdout, re.M)
+    assert "MB downloaded" not in done.stdout
 
 
 def test_on_a_terminal_the_line_of_the_build_is_overwritten(tmp_path: Path) -> None:
