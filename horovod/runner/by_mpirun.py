@@ -79,9 +79,7 @@ def run(
     if any(min(host.slots, job.ranks) > len(os.sched_getaffinity(0)) for host in job.hosts):
         # Read by Open MPI only. A waiting rank must yield its core to another rank: 0.85 s instead of 12 s.
         told.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
-    for warning in warnings_of_mpirun(
-        told, way.flavour, words_of(values, "mpi_args"), job.is_remote()
-    ):
+    for warning in warnings_of_mpirun(told, way.flavour, words_of(values, "mpi_args"), job.is_remote()):
         say(f"warning: {warning}")
     if values.get("verbose"):
         say(shlex.join(words))

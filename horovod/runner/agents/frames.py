@@ -159,8 +159,6 @@ class Splitter:
 
 
 class FrameParser(Splitter):
-    """Parses the stream of a driver or an agent."""
-
     def __init__(self, from_agent: bool) -> None:
         super().__init__(_FROM_AGENT if from_agent else _FROM_DRIVER)
         self._from_agent = from_agent

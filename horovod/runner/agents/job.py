@@ -100,7 +100,6 @@ class KeyValueStore(Generic[Waiter]):
         self._values, self._waiting, self._bytes = {}, {}, 0
 
     def forget(self, is_gone: Callable[[Waiter], bool]) -> list[Waiter]:
-        """Remove the waiters for which `is_gone` is true, and return them."""
         found = [one for them in self._waiting.values() for one in them if is_gone(one)]
         left = {key: [one for one in them if not is_gone(one)] for key, them in self._waiting.items()}
         self._waiting = {key: them for key, them in left.items() if them}

@@ -107,7 +107,6 @@ class MembershipMachine(Decisions):
         return memberships(self.generation + 1, self._eligible()).get(number)
 
     def _running(self, number: int) -> Worker | None:
-        """Return a running worker, unless the job is over."""
         return None if self.is_over else self._workers.get(number)
 
     # Events.
@@ -281,7 +280,6 @@ class MembershipMachine(Decisions):
         return self._workers.eligible(slots, self._limits.max_np)
 
     def _needed(self) -> int:
-        """Return the minimum number of workers of a membership."""
         return 1 if self._successes else self._limits.min_np
 
     def _asking(self) -> list[Worker]:

@@ -163,7 +163,6 @@ class Wait:
         return f"waits for {named(late)} to use Horovod again, {self._most()}: {why}"
 
     def end(self) -> str:
-        """Return the message when the time is over."""
         waited = f"waited {self.seconds:g} s (--elastic-timeout)"
         hosts = f"hosts that can be used have {counted(self.slots, 'slot')}"
         if not self.has_begun:
@@ -225,6 +224,5 @@ class Notices:
         return [f"{who} has finished; the other ranks finish too, and no worker is started any more"]
 
     def forget(self) -> None:
-        """The wait is over."""
         self._missing = 0
         self._said.clear()

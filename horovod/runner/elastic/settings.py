@@ -121,9 +121,7 @@ def refuse_other_hosts(values: Mapping[str, Any], environment: Mapping[str, str]
     allocation = hosts.allocation(environment)
     if allocation is not None and len(allocation.tasks) > 1:
         listed = ",".join(f"{host.name}:{host.slots}" for host in allocation.tasks)
-        raise errors.elastic_in_batch_job(
-            scheduler=allocation.scheduler, hosts=listed, np=values["np"]
-        )
+        raise errors.elastic_in_batch_job(scheduler=allocation.scheduler, hosts=listed, np=values["np"])
 
 
 def _refuse(names: Iterable[str]) -> None:
@@ -193,7 +191,6 @@ def _fixed_hosts(values: Mapping[str, Any], np: int, blacklist: str) -> tuple[tu
 
 
 def _cooldown_range(values: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return the range; horovod.run may pass any value."""
     given = values.get("blacklist_cooldown_range")
     if given is None:
         return None

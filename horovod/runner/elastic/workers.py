@@ -134,9 +134,7 @@ class Workers:
         return min(set(usable) - {worker.slot for worker in here}, default=None)
 
 
-def is_complete(
-    eligible: Sequence[Worker], generation: int, needed: int, is_late: bool, now: float
-) -> bool:
+def is_complete(eligible: Sequence[Worker], generation: int, needed: int, is_late: bool, now: float) -> bool:
     """Whether the asking workers of `eligible` must become the membership after `generation` now.
 
     `needed`: minimum number of workers. `is_late`: the time is over, so any allowed membership is published.
