@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from horovod.common.notes import status_of
 from horovod.made_hosts import errors
 from horovod.made_hosts.errors import HostsError
-from horovod.made_hosts.system import NETWORK_NAMESPACES, processes_in, run, started
+from horovod.made_hosts.system import NETWORK_NAMESPACES, processes_in, run, started, statistics_of
 
 BRIDGE = "br0"
 DEVICE = "eth0"  # a host's end of its cable
@@ -79,7 +78,7 @@ class Network:
 
     def switch_seconds(self) -> float:
         """Return the processor seconds of the switch's process."""
-        fields = map(status_of, processes_in(self.switch))
+        fields = map(statistics_of, processes_in(self.switch))
         return sum(int(each[11]) + int(each[12]) for each in fields) / os.sysconf("SC_CLK_TCK")
 
     def shape(self, host: str, port: str, rate: str) -> None:

@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from horovod.common.notes import status_of
 from horovod.made_hosts import errors
 from horovod.made_hosts.errors import HostsError
 
@@ -105,6 +104,11 @@ def processes_in(namespace: str) -> list[int]:
 def start_time(process: int) -> str:
     """Return a process' start time in clock ticks, unique with its number; "" if it has ended."""
     try:
-        return status_of(process)[19]
+        return statistics_of(process)[19]
     except OSError:
         return ""
+
+
+def statistics_of(process: int) -> list[str]:
+    """Return the fields of proc(5)'s stat from the third on, the state. OSError if the process has ended."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()

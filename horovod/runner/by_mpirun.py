@@ -56,13 +56,10 @@ _OF_A_LOGIN = re.compile(
 
 @dataclass(frozen=True)
 class Forwarding:
-    """`open`: variables that mpirun sends itself, so that others on the network can read their values.
+    """Names of variables."""
 
-    `withheld`: variables that other hosts do not get.
-    """
-
-    open: tuple[str, ...] = ()
-    withheld: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()  # mpirun sends them itself: others on the network can read their values
+    withheld: tuple[str, ...] = ()  # other hosts do not get them
 
 
 def run(

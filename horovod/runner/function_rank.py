@@ -60,7 +60,7 @@ def _called_in_elastic_job(function: memoryview, rank: int) -> tuple[bytes, byte
     channel = agent_channel(os.environ)
     place = None if channel is None else channel.place
     at = (0, rank) if place is None else (place.generation, place.rank)
-    return kind, payload.packed_place(*at) + body
+    return kind, payload.PLACE.pack(*at) + body
 
 
 def _called(function: memoryview, hear: Callable[[Exception], None] = lambda _: None) -> tuple[bytes, bytes]:

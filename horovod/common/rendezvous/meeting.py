@@ -16,7 +16,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from horovod import _native as native
 from horovod.common import errors, networks
@@ -25,19 +25,33 @@ from horovod.common.options import BY_VARIABLE
 from horovod.common.rendezvous import card as cards_of
 from horovod.common.rendezvous.card import Card
 
-if TYPE_CHECKING:
-    from horovod.common.rendezvous.places import MpiRendezvous
-    from horovod.common.rendezvous.store import StoreRendezvous
-
 # Opens the world of the launched ranks in the list, or of all if it is empty.
 OpenWorld: TypeAlias = Callable[[native.Settings, list[int]], native.World]
-# A place where ranks meet.
-Rendezvous: TypeAlias = "StoreRendezvous | MpiRendezvous"
 
 SHORTEST_SECRET = 16  # bytes
 _HIGHEST_PORT = 65535
 _LOOPBACKS = ("127.0.0.1", "::1")
 _log = logging.getLogger("horovod")
+
+
+class Rendezvous(Protocol):
+    """A place where ranks meet. ``name``: for logs and errors."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def host(self) -> str:
+        """The host of the meeting place, or ""."""
+
+    def allgather(self, topic: str, value: bytes) -> list[bytes]:
+        """Every rank's value, by rank. Collective. ValueError: a rank is missing, or the place is broken."""
+
+    def done(self) -> None:
+        """Note that all ranks have all exchanged values: the rest may be removed."""
 
 
 class _Said(NamedTuple):

@@ -77,7 +77,6 @@ def start_timeout() -> float:
 
 class StoreRendezvous:
     """A meeting in a store, for one job. `job`: texts that distinguish it from other jobs in the store.
-    `name`: the store, for logs and errors; `host`: its host, or "".
 
     Not thread-safe. At the end ranks delete what is left, if the store can delete: each its hello, as only it
     knows when it writes the next one, and rank 0 all else.
@@ -108,7 +107,7 @@ class StoreRendezvous:
         self._seen: dict[str, None] = {}  # keys, in the order in which they were found or set
 
     def allgather(self, topic: str, value: bytes) -> list[bytes]:
-        """Every rank's value, by rank. Collective. ValueError: a rank is missing, or the place is broken."""
+        """Every rank's value, by rank. Collective. ValueError as in `meeting.Rendezvous`."""
         if not self._session:
             self._session = self._call_roll() if self.rank == 0 else self._answer_roll()
         if self.rank != 0:
@@ -127,7 +126,7 @@ class StoreRendezvous:
         return values
 
     def done(self) -> None:
-        """All ranks have all values: delete this rank's keys. A key that cannot be deleted stays."""
+        """Delete this rank's keys from the store. A key that cannot be deleted stays."""
         forget: Callable[[str], Any] | None = getattr(self._store, "delete_key", None)
         hello = f"{self.prefix}/hello/"
         own = [f"{hello}{self.rank}"]

@@ -77,15 +77,12 @@ class Frame(NamedTuple):
 
 
 class Order(NamedTuple):
-    """An order to start a worker: its number, its command, and its variables in addition to the agent's.
+    """An order to start a worker."""
 
-    `has_input`: "I" frames are for it; otherwise its standard input is empty.
-    """
-
-    worker: int
+    worker: int  # its number
     command: Sequence[str]
-    variables: Mapping[str, str]
-    has_input: bool = False
+    variables: Mapping[str, str]  # in addition to the agent's
+    has_input: bool = False  # "I" frames are for it; otherwise its standard input is empty
 
     def frame(self) -> bytes:
         return record(START, self._asdict())

@@ -58,21 +58,13 @@ from horovod.runner.elastic.workers import MOST_ACCUSED, Worker, Workers, member
 class MembershipMachine(Decisions):
     """Events in, actions out. Not thread-safe; call `tick` several times a second.
 
-    Args:
-        limits: sizes and times.
-        hosts: name -> slots, the first of which has rank 0; `hosts_found` replaces them.
-        clock: returns seconds, which never decrease.
-        failed: hosts that are on the blacklist from the beginning.
-
-    After EndJob all events return no actions.
+    `hosts`: name -> slots, the first of which has rank 0; `hosts_found` replaces them. `clock`: returns
+    seconds, which never decrease. `failed`: hosts that are on the blacklist from the beginning. After EndJob
+    all events return no actions.
     """
 
     def __init__(
-        self,
-        limits: Limits,
-        hosts: Mapping[str, int],
-        clock: Callable[[], float],
-        failed: Collection[str] = (),
+        self, limits: Limits, hosts: Mapping[str, int], clock: Callable[[], float], failed: Collection[str]
     ) -> None:
         self._limits = limits
         self._clock = clock
@@ -226,7 +218,7 @@ class MembershipMachine(Decisions):
         return EndJob(code, message)
 
     def _succeed(self, worker: Worker) -> None:
-        self._losses.take_success()
+        self._losses.untaken = None  # a member's success shows that no work of the lost ones is left
         if worker.generation:
             self._losses.is_certain = True
             self._successes.append(str(worker))
