@@ -27,7 +27,6 @@ class Belongings:
         return found if found is not None else self._kept.setdefault(kind, kind())
 
     def forget(self) -> None:
-        """Drop all objects: the job has ended."""
         self._kept.clear()
 
     @contextlib.contextmanager

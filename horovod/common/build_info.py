@@ -133,7 +133,7 @@ def explanation(package: Path, search_path: Sequence[str], typed: Sequence[str])
     )
     if str(folder) in os.environ.get("PYTHONPATH", "").split(os.pathsep):
         return f"{begin}. Take {folder} out of PYTHONPATH"
-    again = f" Or type `{_without_current_folder(typed)}`." if sys.version_info >= (3, 11) else ""
+    again = f" Or type `{shlex.join([*typed[:1], '-P', *typed[1:]])}`." if sys.version_info >= (3, 11) else ""
     return (
         f"{begin}. Install these sources: `cd {shlex.quote(str(folder))} && python -m pip install .`; or "
         f"start elsewhere: Python looks first in a script's folder, and in the one where it starts.{again}"
@@ -159,7 +159,3 @@ def _record(package: Path) -> dict[str, Any]:
 def _other_pythons(package: Path) -> str:
     there = sorted(path.name for path in package.glob("_native.*.so"))
     return f" It was built for another Python: {', '.join(there)}." if there else ""
-
-
-def _without_current_folder(typed: Sequence[str]) -> str:
-    return shlex.join([*typed[:1], "-P", *typed[1:]])

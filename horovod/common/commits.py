@@ -65,8 +65,6 @@ class Commits:
 
 @dataclass(frozen=True)
 class Standing:
-    """The standing of a rank in a new world."""
-
     # Numbers of its commits of the newest generation that it has; empty for a newcomer, never synchronised.
     held: list[int] = field(default_factory=list)
     is_kept: bool = False  # it continues from its present state, as only hosts changed; else from a commit

@@ -200,7 +200,6 @@ class ObjectState(State):
         self._take(self._commits.get(number))
 
     def _content(self) -> dict[str, Any]:
-        """A copy of the state, which no caller changes."""
         return {"objects": {name: copied(name, getattr(self, name)) for name in self._names}}
 
     def _take(self, content: Mapping[str, Any]) -> None:

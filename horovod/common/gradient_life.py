@@ -27,8 +27,6 @@ P = TypeVar("P", bound=Hashable)
 
 
 class Life(enum.Enum):
-    """The state of a gradient."""
-
     WAITING = "waiting"
     STARTED = "started"
     REDUCED = "reduced"
@@ -81,11 +79,9 @@ class GradientLife(Generic[P]):
         return bool(self._groups) and parameter in self._groups
 
     def of(self, parameter: P) -> Life:
-        """The state of a parameter's gradient."""
         return self._life.get(parameter, Life.WAITING)
 
     def is_under_way(self) -> bool:
-        """Whether any gradient is being reduced."""
         return bool(self._further) or Life.STARTED in self._life.values()
 
     def being_reduced(self) -> Iterator[P]:
@@ -108,7 +104,6 @@ class GradientLife(Generic[P]):
         return members if all(self.left[member] == 0 for member in members) else []
 
     def started(self, members: Iterable[P]) -> None:
-        """Note that the first contribution of these parameters is being reduced."""
         for member in members:
             self._life[member] = Life.STARTED
 
@@ -166,7 +161,6 @@ class GradientLife(Generic[P]):
         self.left[parameter] = self.passes
 
     def end_step(self) -> None:
-        """Begin the next step."""
         for parameter in self.left:
             self.left[parameter] = self.passes
         self._life.clear()

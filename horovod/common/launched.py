@@ -239,7 +239,6 @@ def _other_job(environment: Mapping[str, str], said: Sequence[_Said]) -> Launch:
 
 
 def _size_and_rank(environment: Mapping[str, str], said: _Said) -> tuple[int, int]:
-    """Size and rank. ValueError if they are incomplete, or do not fit."""
     launcher, size, rank = said.launcher, said.size, said.rank
     facts = _facts(environment, said)
     if size is None and launcher.size:

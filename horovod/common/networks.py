@@ -22,8 +22,6 @@ _DISCARD = 9  # a port; nothing is sent
 
 @dataclass(frozen=True)
 class Description:
-    """A host's description of itself."""
-
     addresses: tuple[tuple[str, Interface], ...]  # (interface, address with prefix)
     # Where the launcher's ssh arrived, and came from; None on its own machine, or if ssh does not tell.
     reached_at: Address | None = None

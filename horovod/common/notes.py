@@ -57,7 +57,6 @@ def _tell(note: str, processes: Iterable[int | str]) -> None:
 
 
 def ancestors() -> Iterator[int]:
-    """Process ids of the ancestors, the nearest first."""
     process = os.getppid()
     while process > 1:
         yield process

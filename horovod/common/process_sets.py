@@ -123,8 +123,6 @@ class _Global(ProcessSet):
 
 
 class _AllRanks:
-    """A job's global set."""
-
     own_rank: int | None = None
     ranks: list[int] | None = None
     mpi_comm: Any = None

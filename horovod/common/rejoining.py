@@ -114,8 +114,6 @@ def rebuild(process_sets: Sequence[Sequence[int]]) -> None:
 
 @dataclass
 class Recovery:
-    """One reset."""
-
     what: str  # LOSS or HOST_CHANGE
     why: str  # the presumed cause, from the error
     lost: tuple[int, ...]  # lost ranks that the error names, numbered as in the world that was left
@@ -131,7 +129,6 @@ class Recovery:
         return self.marks[-1][1] - self.marks[0][1]
 
     def phases(self) -> list[tuple[str, float, float]]:
-        """Name, begin and seconds of each phase."""
         steps = zip(self.marks[1:], self.marks, strict=False)
         return [(what, before, now - before) for (what, now), (_, before) in steps]
 

@@ -74,12 +74,8 @@ def tell_of_none(why: str) -> None:
 def leave(why: str, commits: int, is_lost: bool) -> None:
     """End this process, so that it is started again. Returns if no agent is there to receive the report.
 
-    Args:
-        commits: made by this process. If repeatedly no process makes any, the job ends.
-        is_lost: another rank was lost, or an operation failed; otherwise hosts have changed.
-
-    Raises:
-        Restart: the launcher has received the report.
+    Restart: the launcher has received the report. `commits`: made by this process; if repeatedly no process
+    makes any, the job ends. `is_lost`: a rank was lost, or an operation failed; else hosts have changed.
     """
     channel = agent_channel(os.environ)
     if channel is None:

@@ -106,10 +106,13 @@ def by_rank(values: Mapping[int, object]) -> str:
     return "; ".join(parts[:_MOST_SHOWN] + more)
 
 
-def type_name(value: object) -> str:
-    """A value's type for errors: with its module, as names repeat between modules; builtins without."""
-    kind = type(value)
+def class_name(kind: type) -> str:
+    """A class for errors: with its module, as names repeat between modules; builtins without."""
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def type_name(value: object) -> str:
+    return class_name(type(value))
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:

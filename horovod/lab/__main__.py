@@ -99,20 +99,10 @@ def _do(chosen: Chosen, command: str) -> int:
 
 
 def write_report(out: Path, plans: Sequence[Plan], language: str, command: str) -> list[Path]:
-    """Write the report of finished runs.
+    """Write the report of finished runs into the lab's folder. Returns the files written.
 
-    Args:
-        out: the lab's folder.
-        plans: the runs' plans.
-        language: "en" or "zh".
-        command: the lab's command line.
-
-    Returns:
-        The files written.
-
-    Raises:
-        ValueError: a log is wrong, or runs cannot be compared.
-        LaunchError, RuntimeError: the hosts cannot be asked for their facts.
+    ValueError: a log is wrong, or runs cannot be compared. LaunchError, RuntimeError: the hosts cannot be
+    asked for their facts.
     """
     runs = [read(folders.folder_of(out, plan)) for plan in plans]
     rows = table(runs)

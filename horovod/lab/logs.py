@@ -33,16 +33,12 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and value != ""
-
-
 # Not finite in a training that has diverged, which is a valid result.
 _LOSS = (lambda value: _is_number(value) and (_is_finite(value) or isinstance(value, float)), "a number")
 _SECONDS = (lambda value: _is_finite(value) and value >= 0, "a number of seconds")
 _COUNT = (_is_count, "a whole number of 0 or more")
 _SHARE = (lambda value: _is_finite(value) and 0 <= value <= 1, "a number from 0 to 1")
-_TEXT = (_is_text, "a text")
+_TEXT = (lambda value: isinstance(value, str) and value != "", "a text")
 _TRUTH = (lambda value: isinstance(value, bool), "true or false")
 COMMON: dict[str, tuple[_Check, str]] = {
     "dataset": _TEXT,

@@ -104,13 +104,13 @@ class Login:
         (self.folder / "etc-hosts").write_text("127.0.0.1 localhost\n" + "".join(names))
 
 
+@dataclass(frozen=True)
 class Host:
     """A host. Its state is the kernel's, so all objects for the same host agree."""
 
-    def __init__(self, name: str, namespace: str, login: Login) -> None:
-        self.name = name
-        self.namespace = namespace  # of the network
-        self.login = login
+    name: str
+    namespace: str  # of the network
+    login: Login
 
     def first_process(self) -> int | None:
         """Return process 1 of the host, by its number outside; None if the host is not up."""

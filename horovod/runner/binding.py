@@ -91,8 +91,7 @@ def _place(cores: Sequence[Core]) -> Place:
 def bind(local_rank: int, local_size: int, sys: Path = _SYS) -> Place | None:
     """Bind this process, and set variables for its child processes; variables that the user set stay.
 
-    Returns:
-        the processors that it got, or None if ranks must share cores and it did nothing.
+    Returns the processors that it got, or None if ranks must share cores and it did nothing.
     """
     all_places = places(cores_of(os.sched_getaffinity(0), sys), local_size, node_of_network(sys))
     if not all_places or not 0 <= local_rank < len(all_places):

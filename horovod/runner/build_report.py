@@ -47,10 +47,11 @@ def report() -> str:
             *(f"    [{'X' if there else ' '}] {name}" for name, there in entries.items()),
         ]
     why = why_unbuilt()
+    without_mpi = "none here; horovodrun starts ranks without" if info.mpi.source == ANY else "none"
     versions = {
         "Python": platform.python_version(),
         "PyTorch": metadata.version("torch") if has_torch else "not installed",
-        "MPI": _mpi(mpi) if mpi.built else _no_mpi(info.mpi),
+        "MPI": _mpi(mpi) if mpi.built else without_mpi,
         "SIMD": f"{_NOT_LOADED}: see below" if why else _simd_level(),
         "CUDA": info.cuda or "none",
         "NCCL": _nccl(info.nccl),
@@ -71,10 +72,6 @@ def _mpi(mpi: MpiInfo) -> str:
         return f"{mpi.name} ({mpi.library}; {mpi.mpirun} is of {family_of(said)}, and cannot start its ranks)"
     version = re.search(r"\d+\.\d+(\.\d+)?", said)
     return f"{mpi.name} {version[0] if version else 'of unknown version'} ({mpi.library}; {mpi.mpirun})"
-
-
-def _no_mpi(recorded: MpiInfo) -> str:
-    return "none here; horovodrun starts ranks without" if recorded.source == ANY else "none"
 
 
 def _torch_has_cuda() -> bool:

@@ -206,9 +206,7 @@ def inherited(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in own.items() if not name.startswith(_OF_MPI)}
 
 
-def _told(
-    command: Sequence[str], variables: Mapping[str, str], payload: bytes, more: MoreVariables
-) -> Told:
+def _told(command: Sequence[str], variables: Mapping[str, str], payload: bytes, more: MoreVariables) -> Told:
     """Return environment and payload as agents receive them. Other hosts get forwarded variables only."""
     encoded = {os.fsencode(name): os.fsencode(text) for name, text in variables.items()}
     sent = {os.fsencode(name) for name in forwarded_variables(variables)}

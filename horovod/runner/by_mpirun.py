@@ -56,13 +56,10 @@ _OF_A_LOGIN = re.compile(
 
 @dataclass(frozen=True)
 class Forwarding:
-    """`open`: variables that mpirun sends itself, so that others on the network can read their values.
+    """Names of variables."""
 
-    `withheld`: variables that other hosts do not get.
-    """
-
-    open: tuple[str, ...] = ()
-    withheld: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()  # mpirun sends them itself: others on the network can read their values
+    withheld: tuple[str, ...] = ()  # other hosts do not get them
 
 
 def run(
@@ -79,9 +76,7 @@ def run(
     if any(min(host.slots, job.ranks) > len(os.sched_getaffinity(0)) for host in job.hosts):
         # Read by Open MPI only. A waiting rank must yield its core to another rank: 0.85 s instead of 12 s.
         told.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
-    for warning in warnings_of_mpirun(
-        told, way.flavour, words_of(values, "mpi_args"), job.is_remote()
-    ):
+    for warning in warnings_of_mpirun(told, way.flavour, words_of(values, "mpi_args"), job.is_remote()):
         say(f"warning: {warning}")
     if values.get("verbose"):
         say(shlex.join(words))

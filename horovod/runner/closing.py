@@ -5,6 +5,7 @@ They depend only on the ranks' notes (see `horovod.common.notes`).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ class _Traffic(NamedTuple):
     sent: int = 0
     waited: int = 0
     lasted: int = 0
-    is_on_gpu: bool = False
+    on_gpus: int = 0  # notes of tensors on GPUs
 
 
 def asked(values: Mapping[str, Any], environment: Mapping[str, str]) -> str:
@@ -60,14 +61,8 @@ class Closing:
         elif word == "traffic":
             _, *numbers, place = rest.split(" ")
             given, sent, waited, lasted = map(int, numbers)
-            total = self._traffic
-            self._traffic = _Traffic(
-                total.given + given,
-                total.sent + sent,
-                total.waited + waited,
-                total.lasted + lasted,
-                total.is_on_gpu or place == "gpu",
-            )
+            more = (given, sent, waited, lasted, place == "gpu")
+            self._traffic = _Traffic(*map(operator.add, self._traffic, more))
 
     def lines(self) -> list[str]:
         found = [] if self._quiet else [self._cost()]
@@ -87,14 +82,14 @@ class Closing:
         return f"warning: {self._asked} had no effect: {why}{remedy and '; '}{remedy}"
 
     def _cost(self) -> str:
-        given, sent, waited, lasted, is_on_gpu = self._traffic
+        given, sent, waited, lasted, on_gpus = self._traffic
         fewer = given / max(1, sent)
         is_compressed = fewer >= _LEAST_SAVED
         if given < (LEAST_COMPRESSED if is_compressed else LEAST_PLAIN):
             return ""
         how = f"as {_size(sent)} ({fewer:.1f}x less)" if is_compressed else "uncompressed"
         line = f"gradients: {_size(given)} travelled {how}"
-        if is_on_gpu or not lasted:  # a host cannot measure how long its GPUs wait
+        if on_gpus or not lasted:  # a host cannot measure how long its GPUs wait
             return line
         return (
             f"{line}; ranks waited {min(100, round(100 * waited / lasted))} % of the time for communication"

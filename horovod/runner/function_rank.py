@@ -60,7 +60,7 @@ def _called_in_elastic_job(function: memoryview, rank: int) -> tuple[bytes, byte
     channel = agent_channel(os.environ)
     place = None if channel is None else channel.place
     at = (0, rank) if place is None else (place.generation, place.rank)
-    return kind, payload.packed_place(*at) + body
+    return kind, payload.PLACE.pack(*at) + body
 
 
 def _called(function: memoryview, hear: Callable[[Exception], None] = lambda _: None) -> tuple[bytes, bytes]:
@@ -68,7 +68,7 @@ def _called(function: memoryview, hear: Callable[[Exception], None] = lambda _: 
     import cloudpickle  # type: ignore[import-untyped]
 
     from horovod.common.exceptions import follows_others
-    from horovod.common.sentences import Explained
+    from horovod.common.sentences import Explained, causes, class_name
     from horovod.runner import payload
 
     what = "its function"
@@ -82,31 +82,17 @@ def _called(function: memoryview, hear: Callable[[Exception], None] = lambda _: 
         text = "".join(traceback.format_exception(type(error), error, trace))
         print(text, end="", file=sys.stderr, flush=True)
         hear(error)
+        kinds = (kind for each in causes(error) for kind in type(each).__mro__)
         told = {
             "what": what,
-            "type": _name(type(error)),
-            "bases": _bases(error),
+            "type": class_name(type(error)),
+            "bases": list(dict.fromkeys(map(class_name, kinds))),
             "follows": follows_others(error),
             "ranks": list(error.ranks) if isinstance(error, Explained) else [],
             "message": str(error),
             "traceback": text,
         }
         return payload.RAISED, json.dumps(told, default=str).encode()
-
-
-def _bases(error: BaseException | None) -> list[str]:
-    """Return the class names of an error and of the errors that it was raised from, base classes included."""
-    names: dict[str, None] = {}
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        names |= dict.fromkeys(map(_name, type(error).__mro__))
-        error = error.__cause__
-    return list(names)
-
-
-def _name(kind: type) -> str:
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 if __name__ == "__main__":

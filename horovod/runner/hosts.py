@@ -169,10 +169,8 @@ def _listed(hosts: Sequence[Host]) -> str:
 
 @dataclass(frozen=True)
 class Allocation:
-    """`tasks`: hosts with their numbers of tasks; `cores`: hosts with their cores, if known."""
-
-    tasks: tuple[Host, ...]
-    cores: tuple[Host, ...]
+    tasks: tuple[Host, ...]  # hosts with their numbers of tasks
+    cores: tuple[Host, ...]  # hosts with their cores, if known
     ranks: int | None  # the requested number, if the scheduler gives it
     scheduler: str
 

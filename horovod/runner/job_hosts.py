@@ -17,17 +17,13 @@ from horovod.runner.shell import Shell, shell_for
 
 @dataclass(frozen=True)
 class JobHosts:
-    """Ranks, and the hosts in the order in which they are filled.
-
-    `shell`: None if all hosts are this machine. `may_lack`: the job may begin without the hosts that cannot
-    take part (`failed`), if the others have slots for all ranks.
-    """
+    """Ranks, and the hosts in the order in which they are filled."""
 
     ranks: int
     hosts: tuple[Host, ...]
-    shell: Shell | None = None
-    may_lack: bool = False
-    failed: tuple[str, ...] = ()
+    shell: Shell | None = None  # None if all hosts are this machine
+    may_lack: bool = False  # the job may begin without `failed`, if the others have slots for all ranks
+    failed: tuple[str, ...] = ()  # hosts that cannot take part
 
     def names(self) -> list[str]:
         return list(dict.fromkeys(host.name for host in self.hosts))

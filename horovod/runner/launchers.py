@@ -20,35 +20,25 @@ _SPECTRUM_BINDING = ("-bind-to", "socket", "-map-by", "socket", "-rank-by", "cor
 
 @dataclass(frozen=True)
 class Job:
-    """Ranks, hosts in the order in which they are filled, and the command of each rank.
-
-    Attributes:
-        variables: names whose values mpirun itself sends to remote ranks, where others can read them; no
-            value appears in a command line.
-        network_interfaces: names, or networks as 10.0.0.0/8, that connect the ranks.
-        binding: replaces the arguments that leave ranks unbound.
-        fabric: the host has InfiniBand or the like.
-        tcp: a fabric is not to be used.
-        memory: only shared memory connects the ranks, so they open no listening socket.
-        output_folder: for the ranks' output; "" for none.
-        timestamps: one before each line of output.
-    """
+    """Ranks, hosts in the order in which they are filled, and the command of each rank."""
 
     mpirun: str
     ranks: int
     hosts: tuple[Host, ...]
     rank_command: tuple[str, ...]
+    # Names whose values mpirun itself sends to remote ranks, where others can read them; no value appears in
+    # a command line.
     variables: tuple[str, ...] = ()
-    network_interfaces: tuple[str, ...] = ()
+    network_interfaces: tuple[str, ...] = ()  # names, or networks as 10.0.0.0/8, that connect the ranks
     ssh_port: int | None = None
     ssh_identity_file: str | None = None
-    binding: tuple[str, ...] | None = None
+    binding: tuple[str, ...] | None = None  # replaces the arguments that leave ranks unbound
     more_arguments: tuple[str, ...] = ()
-    fabric: bool = False
-    tcp: bool = False
-    memory: bool = False
-    output_folder: str = ""
-    timestamps: bool = False
+    fabric: bool = False  # the host has InfiniBand or the like
+    tcp: bool = False  # a fabric is not to be used
+    memory: bool = False  # only shared memory connects the ranks, so they open no listening socket
+    output_folder: str = ""  # for the ranks' output; "" for none
+    timestamps: bool = False  # one before each line of output
 
     def is_remote(self) -> bool:
         return not all(is_local(host.name) for host in self.hosts)

@@ -23,6 +23,7 @@ import os
 import secrets
 import shutil
 import stat
+import struct
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +31,7 @@ from typing import Any
 
 KEY_SIZE = SIGNATURE_SIZE = 32
 RETURNED, RAISED, OUT = b"R", b"E", b"O"
-PLACE_SIZE = 16
+PLACE = struct.Struct(">QQ")  # generation and rank, with which bodies begin in elastic jobs
 _FILE = "payload"
 
 
@@ -68,15 +69,6 @@ def verified(key: bytes, rank: int, result: bytes | memoryview) -> tuple[bytes, 
         return None
     genuine = hmac.compare_digest(view[:SIGNATURE_SIZE], signature(key, rank, kind, body))
     return (kind, body) if genuine else None
-
-
-def packed_place(generation: int, rank: int) -> bytes:
-    return generation.to_bytes(8, "big") + rank.to_bytes(8, "big")
-
-
-def unpacked_place(body: bytes | memoryview) -> tuple[int, int]:
-    """Return (generation, rank) from the beginning of a body of at least PLACE_SIZE bytes."""
-    return int.from_bytes(body[:8], "big"), int.from_bytes(body[8:PLACE_SIZE], "big")
 
 
 def fresh_name() -> str:

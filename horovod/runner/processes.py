@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from horovod.common import time_limits
+from horovod.common.notes import status_of
 
 if TYPE_CHECKING:
     from subprocess import Popen
@@ -46,13 +47,10 @@ def children() -> list[int]:
     mine, found = os.getpid(), []
     for name in os.listdir("/proc"):
         if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    state, parent = file.read().rpartition(b")")[2].split()[:2]
-            except OSError:
-                continue  # it ended meanwhile
-            if int(parent) == mine and state != b"Z":
-                found.append(int(name))
+            with suppress(OSError):  # it ended meanwhile
+                state, parent = status_of(int(name))[:2]
+                if int(parent) == mine and state != "Z":
+                    found.append(int(name))
     return found
 
 
@@ -110,11 +108,9 @@ def heeding(handler: Callable[[int, FrameType | None], object]) -> Iterator[None
 
 def processor_time(pid: int) -> int:
     """Return the clock ticks (SC_CLK_TCK) that a process and its ended children used; 0 if it has ended."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return sum(map(int, file.read().rpartition(b")")[2].split()[11:15]))
-    except OSError:  # it has ended
-        return 0
+    with suppress(OSError):  # it has ended
+        return sum(map(int, status_of(pid)[11:15]))
+    return 0
 
 
 def ended_children() -> list[tuple[int, int]]:

@@ -283,9 +283,9 @@ def _signed(key: bytes, values: Mapping[int, bytes]) -> dict[int, Signed]:
 
 def _by_last_ranks(signed: Iterable[Signed]) -> list[memoryview]:
     """Return the values of workers: first of the last membership, then of earlier ones."""
-    returned = [(payload.unpacked_place(body), body) for kind, body in signed if kind == payload.RETURNED]
+    returned = [(payload.PLACE.unpack_from(body), body) for kind, body in signed if kind == payload.RETURNED]
     returned.sort(key=lambda each: (-each[0][0], each[0][1]))
-    return [body[payload.PLACE_SIZE :] for _, body in returned]
+    return [body[payload.PLACE.size :] for _, body in returned]
 
 
 def _explained_elastic(ending: Mapping[str, Any], signed: Mapping[int, Signed]) -> FunctionFailed:
@@ -293,8 +293,8 @@ def _explained_elastic(ending: Mapping[str, Any], signed: Mapping[int, Signed]) 
     raised = []
     for kind, body in signed.values():
         if kind == payload.RAISED:
-            told = json.loads(bytes(body[payload.PLACE_SIZE :]))
-            raised.append((payload.unpacked_place(body)[1], told))
+            told = json.loads(bytes(body[payload.PLACE.size :]))
+            raised.append((payload.PLACE.unpack_from(body)[1], told))
     end = {"exit_code": ending["code"], "why": ending["message"]}
     if not raised:
         return errors.elastic_failed(**end)

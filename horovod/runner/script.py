@@ -29,17 +29,13 @@ _OF_TORCH = re.compile(rf"{_WRAPPER}|{_INIT_GROUP}|fully_shard|\bDDP\b|\bddp\b|F
 
 @dataclass(frozen=True)
 class Script:
-    """A script's behaviour, as far as its own text shows.
-
-    `is_for_hvd`: it calls hvd.init(), and names nothing of torch.distributed. `is_for_torch`: it makes a
-    process group or wraps a model in DDP, and imports nothing of horovod but horovod.torch.ddp.
-    `needs_variables`: its process group is made with the variables that --ddp sets.
-    """
+    """A script's behaviour, as far as its own text shows."""
 
     name: str
-    is_for_hvd: bool = False
+    is_for_hvd: bool = False  # it calls hvd.init(), and names nothing of torch.distributed
+    # It makes a process group or wraps a model in DDP, and imports nothing of horovod but horovod.torch.ddp.
     is_for_torch: bool = False
-    needs_variables: bool = False
+    needs_variables: bool = False  # its process group is made with the variables that --ddp sets
 
 
 def script_of(command: Sequence[str]) -> Script | None:

@@ -28,11 +28,9 @@ _NOT_FORWARDED_BEGINNINGS = ("BASH_FUNC_", "SSH_", "OMPI_", "PMIX_", "PRTE_", "P
 
 @dataclass(frozen=True)
 class ByMpirun:
-    """`why`: a sentence if mpirun was not the user's choice; else ""."""
-
     mpirun: str
     flavour: str
-    why: str = ""
+    why: str = ""  # a sentence if mpirun was not the user's choice
 
 
 def launcher_of(values: Mapping[str, Any]) -> str:

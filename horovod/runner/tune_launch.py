@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from statistics import mean
 from threading import Timer
 from typing import Any, NamedTuple
 
@@ -97,17 +98,13 @@ def tune(tried: Sequence[Candidate], measure: Measure) -> tuple[dict[str, str], 
         is_better = gain.low > 1 and gain.ratio > _WORTH
         if is_better:
             kept |= candidate.variables
-        rows.append((candidate.name, _between(measured), str(gain), "kept" if is_better else "-"))
+        seconds = " -> ".join(f"{mean(side):.4f}" for side in zip(*measured, strict=True))
+        rows.append((candidate.name, seconds, str(gain), "kept" if is_better else "-"))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     table = [
         "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
     return kept, "\n".join([*table, *failures])
-
-
-def _between(measured: Sequence[tuple[float, float]]) -> str:
-    without, with_it = (sum(pair[side] for pair in measured) / len(measured) for side in (0, 1))
-    return f"{without:.4f} -> {with_it:.4f}"
 
 
 def seconds_in(line: str) -> float | None:

@@ -30,7 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = routes.routes(ranks)
     remarks = [f"{line}\n\n" for line in (remark, note, _about_gpus(hosts)) if line]
     whole = "".join(remarks) + text.drawing(hosts, ranks) + "\n" + text.explanation(ranks, chosen)
-    print(whole if _terminal_has_boxes() else text.plain(whole), end="")
+    has_boxes = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    print(whole if has_boxes else text.plain(whole), end="")
     return _write(options.get("topology_file"), svg.drawing(hosts, ranks, chosen))
 
 
@@ -38,10 +39,6 @@ def _about_gpus(hosts: Sequence[Host]) -> str:
     if basics.cuda_built() or not any(host.gpus for host in hosts):
         return ""
     return "This build serves no tensors on GPUs: their links play no part in the routes below."
-
-
-def _terminal_has_boxes() -> bool:
-    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 
 
 def _write(path: str | None, drawing: str) -> int:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["CHINESE", "ENGLISH", "LANGUAGES", "Language"]
-
 
 class Language:
     """Translates texts. KeyError if the phrases lack a text."""

@@ -30,19 +30,10 @@ class Interface:
     addresses: tuple[str, ...]  # with prefix; without link-local ones
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Output of a command. `code` is None if the command does not exist."""
-
-    code: int | None
-    output: str = ""
-    errors: str = ""
-
-
-def run_command(words: Sequence[str]) -> Answer:
-    """Run a command in the C locale. A timeout counts as a failure."""
+def run_command(words: Sequence[str]) -> str:
+    """Return a command's output in the C locale; "" if it cannot be run, or takes too long."""
     try:
-        done = subprocess.run(
+        return subprocess.run(
             words,
             capture_output=True,
             text=True,
@@ -51,12 +42,9 @@ def run_command(words: Sequence[str]) -> Answer:
             env={**os.environ, "LC_ALL": "C"},
             timeout=_COMMAND_SECONDS,
             check=False,
-        )
-    except FileNotFoundError:
-        return Answer(None)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Answer(1, "", str(error))
-    return Answer(done.returncode, done.stdout, done.stderr)
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
 
 
 @dataclass(frozen=True)
@@ -67,7 +55,7 @@ class Machine:
     name: str = field(default_factory=socket.gethostname)
     affinity: frozenset[int] = field(default_factory=lambda: frozenset(os.sched_getaffinity(0)))
     interfaces: Mapping[str, Interface] = field(default_factory=lambda: own_interfaces())
-    run: Callable[[Sequence[str]], Answer] = run_command
+    run: Callable[[Sequence[str]], str] = run_command
     nvml: Callable[[], AbstractContextManager[Nvml | None]] = opened
 
     def text(self, path: str) -> str | None:
@@ -77,9 +65,9 @@ class Machine:
         except OSError:  # many files of /sys answer EINVAL if the question has no meaning
             return None
 
-    def number(self, path: str, base: int = 10) -> int | None:
+    def number(self, path: str) -> int | None:
         try:
-            return int(self.text(path) or "", base)
+            return int(self.text(path) or "")
         except ValueError:
             return None
 
@@ -91,7 +79,6 @@ class Machine:
         """The target of a link in /sys, or None."""
         link = self.root / path
         return Path(os.path.realpath(link)) if link.exists() else None
-
 
     def numa_node(self, pci_address: str) -> int | None:
         number = self.number(f"sys/bus/pci/devices/{pci_address}/numa_node")

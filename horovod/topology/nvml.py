@@ -9,8 +9,6 @@ from typing import Any
 
 from horovod.topology import errors
 
-__all__ = ["Nvml", "asked", "opened"]
-
 Nvml = Any  # the module pynvml, which lacks types
 _DRIVER = Path("/proc/driver/nvidia/version")
 

@@ -59,7 +59,7 @@ def _host(
     of_host = Canvas(WIDTH, canvas.prefix, canvas.say)
     inside = HostDrawing(of_host, group, MARGIN + _INSET, _inner_width(group))
     top = y
-    bottom = inside.draw(_header_end(group, y))
+    bottom = inside.draw(y + 30 + LINE * (len(_title_lines(group)) + 1))
     is_stack = len(group.hosts) > 1
     for offset in (_STACK, _STACK / 2, 0) if is_stack else (0,):
         width = WIDTH - 2 * MARGIN - _STACK * is_stack
@@ -77,10 +77,6 @@ def _host(
 
 def _inner_width(group: words.Group) -> float:
     return WIDTH - 2 * (MARGIN + _INSET) - _STACK * (len(group.hosts) > 1)
-
-
-def _header_end(group: words.Group, y: float) -> float:
-    return y + 30 + LINE * (len(_title_lines(group)) + 1)
 
 
 def _title_lines(group: words.Group) -> list[str]:

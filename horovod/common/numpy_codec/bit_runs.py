@@ -118,7 +118,6 @@ def bit16_encode(x: ArrayLike, prescale: float = 1.0) -> NDArray[np.uint8]:
 
 
 def bit16_decode(run: NDArray[np.uint8], count: int) -> Float32s:
-    """The ``count`` values of a bit16 run."""
     return decode_minifloat(sixteen_bit_codes(run, count), HALF)
 
 
@@ -139,7 +138,6 @@ def bf16_encode(x: ArrayLike, prescale: float = 1.0) -> NDArray[np.uint8]:
 
 
 def bf16_decode(run: NDArray[np.uint8], count: int) -> Float32s:
-    """The ``count`` values of a bf16 run."""
     return np.asarray((sixteen_bit_codes(run, count).astype(np.uint32) << 16).view(np.float32))
 
 

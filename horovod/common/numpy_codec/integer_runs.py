@@ -74,7 +74,6 @@ def int8_encode(
 
 
 def int8_decode(run: Bytes, count: int, block_size: int = 128) -> Float32s:
-    """The ``count`` values of an int8 run."""
     scales, code_bytes = runs.split_run(run, INT8, count, block_size)
     codes = code_bytes.view(np.int8)
     scale = runs.per_element(scales.copy().view(np.float32), block_size, count)
@@ -107,7 +106,6 @@ def int4_codes(
 
 
 def int4_decode(run: Bytes, count: int, block_size: int = 128) -> Float32s:
-    """The ``count`` values of an int4 run."""
     scale_bytes, pairs = runs.split_run(run, INT4, count, block_size)
     scale = runs.per_element(scale_bytes.copy().view(np.float32), block_size, count)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -197,7 +195,6 @@ def rotated_codes(
 def rotated_decode(
     run: Bytes, count: int, block_size: int = 128, seed: int = 0, lloyd: bool = False
 ) -> Float32s:
-    """The ``count`` values of a run of rotated blocks."""
     scale_bytes, pairs = runs.split_run(run, INT4, count, block_size)
     full = count // block_size * block_size
     split = full // block_size * 4

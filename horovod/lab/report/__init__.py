@@ -31,21 +31,10 @@ def write(
     language: str = "en",
     command: str = "",
 ) -> list[Path]:
-    """Write the report into `folder`, after removing older plots from its plots/.
+    """Write the report into `folder`, without older plots in its plots/. Returns the files written.
 
-    Args:
-        folder: the report's folder.
-        runs: the finished runs.
-        rows: of `horovod.lab.results.table`, made of the runs.
-        environment: of the runs.
-        language: "en" or "zh".
-        command: the lab's command line for the same runs.
-
-    Returns:
-        The files written.
-
-    Raises:
-        ValueError: there are no rows, or the language is unknown.
+    `rows`: the table of the runs. `command`: the lab's command line for the same runs. ValueError: there are
+    no rows, or the language is not "en" or "zh".
     """
     if not rows:
         raise errors.nothing_to_report()

@@ -13,8 +13,6 @@ from matplotlib.figure import Figure
 from horovod.drawing.palette import COLOURS, light
 from horovod.drawing.svg import box, document
 
-__all__ = ["inline", "standalone"]
-
 
 def standalone(figure: Figure, name: str, title: str, description: str) -> str:
     """A separate file: plain colours on white paper, which every viewer shows."""

@@ -18,40 +18,30 @@ from horovod.runner.agents.places import places_of
 
 @dataclass(frozen=True)
 class Start:
-    """Start a worker on a host, and the host's agent if it does not run.
-
-    `place`: the worker's place if all workers join, also in its environment. `slot`: below the host's slots,
-    and unlike that of any other live worker there.
-    """
+    """Start a worker on a host, and the host's agent if it does not run."""
 
     worker: int
     host: str
-    place: Place
-    slot: int = 0
+    place: Place  # the worker's place if all workers join, also in its environment
+    slot: int = 0  # below the host's slots, and unlike that of any other live worker there
 
 
 @dataclass(frozen=True)
 class Stop:
-    """End a worker: SIGTERM, a grace period, SIGKILL. `worker_ended` must follow.
-
-    `why`: a sentence for the log; "" if another action has it.
-    """
+    """End a worker: SIGTERM, a grace period, SIGKILL. `worker_ended` must follow."""
 
     worker: int
-    why: str = ""
+    why: str = ""  # a sentence for the log; "" if another action has it
 
 
 @dataclass(frozen=True)
 class Publish:
-    """Answer these workers, all of which have asked. `out`: worker -> why it gets no place.
-
-    `why`: a log sentence about this membership; "" for none.
-    """
+    """Answer these workers, all of which have asked."""
 
     generation: int
     places: Mapping[int, Place]
-    why: str = ""
-    out: Mapping[int, str] = field(default_factory=dict)
+    why: str = ""  # a log sentence about this membership; "" for none
+    out: Mapping[int, str] = field(default_factory=dict)  # worker -> why it gets no place
 
 
 @dataclass(frozen=True)

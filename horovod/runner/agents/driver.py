@@ -112,7 +112,6 @@ class Driver:
         return self._wait_for(list(questions), within)
 
     def _wait_for(self, hosts: Sequence[str], within: float) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return the answers of hosts, and the reasons of hosts that gave none."""
         answers: dict[str, Any] = {}
         failures: dict[str, str] = {}
 
@@ -148,8 +147,6 @@ class Driver:
 
 @dataclass
 class Run:
-    """Runs one job by a driver to its end."""
-
     driver: Driver
     job: Job
     supervision: Supervision
@@ -160,7 +157,9 @@ class Run:
     def exit_code(self) -> int:
         """Run the job; return its exit code, before a rank is blamed."""
         job, connections = self.job, self.driver.connections
-        events = Events(self._hear, self.writer.pass_on, job.lose)
+        events = Events(
+            lambda host, frame: job.heard(host, frame, time.monotonic()), self.writer.pass_on, job.lose
+        )
         ticked = time.monotonic()
         job.begin(ticked)
         while job.exit_code is None:
@@ -210,10 +209,6 @@ class Run:
         if host is not None and self.driver.connections.waiting(host) < _MOST_INPUT:
             wanted[self.source.wanted()] = select.POLLIN, lambda: self.job.take_input(self.source.read())
         return wanted
-
-    def _hear(self, host: str, frame: Frame) -> None:
-        """Handle a frame. ValueError for a frame that no agent sends."""
-        self.job.heard(host, frame, time.monotonic())
 
     def _heed_signals(self) -> None:
         for number in self.driver.wake.told():

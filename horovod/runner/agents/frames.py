@@ -77,15 +77,12 @@ class Frame(NamedTuple):
 
 
 class Order(NamedTuple):
-    """An order to start a worker: its number, its command, and its variables in addition to the agent's.
+    """An order to start a worker."""
 
-    `has_input`: "I" frames are for it; otherwise its standard input is empty.
-    """
-
-    worker: int
+    worker: int  # its number
     command: Sequence[str]
-    variables: Mapping[str, str]
-    has_input: bool = False
+    variables: Mapping[str, str]  # in addition to the agent's
+    has_input: bool = False  # "I" frames are for it; otherwise its standard input is empty
 
     def frame(self) -> bytes:
         return record(START, self._asdict())
@@ -159,8 +156,6 @@ class Splitter:
 
 
 class FrameParser(Splitter):
-    """Parses the stream of a driver or an agent."""
-
     def __init__(self, from_agent: bool) -> None:
         super().__init__(_FROM_AGENT if from_agent else _FROM_DRIVER)
         self._from_agent = from_agent

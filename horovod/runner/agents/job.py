@@ -44,22 +44,15 @@ MoreVariables = Callable[[str, Place], Mapping[str, str]]
 
 @dataclass(frozen=True)
 class Told:
-    """The data from which agents start ranks.
+    """The data from which agents start ranks."""
 
-    Attributes:
-        command: of each worker.
-        here: the variables of ranks on this machine.
-        elsewhere: the variables of ranks on other hosts, which add their own.
-        function: a payload, b"" for none.
-        refusal: returns why a host with these facts cannot take part; "" if it can.
-        more: host and place -> variables of a worker apart from its place.
-    """
-
-    command: Sequence[str]
-    here: bytes
-    elsewhere: bytes
-    function: bytes = b""
+    command: Sequence[str]  # of each worker
+    here: bytes  # the variables of ranks on this machine
+    elsewhere: bytes  # the variables of ranks on other hosts, which add their own
+    function: bytes = b""  # a payload, b"" for none
+    # Returns why a host with these facts cannot take part; "" if it can.
     refusal: Callable[[Mapping[str, Any]], str] = lambda facts: ""
+    # Host and place -> variables of a worker apart from its place.
     more: MoreVariables = lambda host, place: {}
 
 
@@ -100,7 +93,6 @@ class KeyValueStore(Generic[Waiter]):
         self._values, self._waiting, self._bytes = {}, {}, 0
 
     def forget(self, is_gone: Callable[[Waiter], bool]) -> list[Waiter]:
-        """Remove the waiters for which `is_gone` is true, and return them."""
         found = [one for them in self._waiting.values() for one in them if is_gone(one)]
         left = {key: [one for one in them if not is_gone(one)] for key, them in self._waiting.items()}
         self._waiting = {key: them for key, them in left.items() if them}

@@ -29,17 +29,13 @@ _JOINING = {"joining", "joined"}
 
 @dataclass(frozen=True)
 class End:
-    """How a rank ended. `told`: it had been asked to end before, so it is a victim and not a culprit.
-
-    `raised`: by an uncaught exception of the user's code that other ranks did not cause. ValueError for a
-    code or signal that no process ends with, as a report may be damaged.
-    """
+    """How a rank ended. ValueError for a code or signal that no process ends with."""
 
     code: int = 0
     signal_number: int = 0
-    told: bool = False
-    reason: str = ""
-    raised: bool = False
+    told: bool = False  # it had been asked to end before, so it is a victim and not a culprit
+    reason: str = ""  # why it could not run
+    raised: bool = False  # by an uncaught exception of the user's code that other ranks did not cause
 
     def __post_init__(self) -> None:
         if not (0 <= self.code <= 255 and 0 <= self.signal_number <= 127):
@@ -81,22 +77,15 @@ def signal_name(number: int) -> str:
 
 @dataclass
 class Outcome:
-    """The ranks' reports; dictionaries keep the order of arrival.
-
-    Attributes:
-        notes: the words of each rank's notes so far (see `horovod.common.notes`).
-        lost: hosts that were found silent.
-        unreported: ranks whose wrapper was killed, and the signal.
-        is_over: the job is being ended.
-    """
+    """The ranks' reports; dictionaries keep the order of arrival."""
 
     ranks: int
     hosts: dict[int, str] = field(default_factory=dict)
     ends: dict[int, End] = field(default_factory=dict)
-    notes: dict[int, set[str]] = field(default_factory=dict)
-    lost: set[str] = field(default_factory=set)
-    unreported: dict[int, int] = field(default_factory=dict)
-    is_over: bool = False
+    notes: dict[int, set[str]] = field(default_factory=dict)  # words of each rank's (`horovod.common.notes`)
+    lost: set[str] = field(default_factory=set)  # hosts that were found silent
+    unreported: dict[int, int] = field(default_factory=dict)  # ranks whose wrapper was killed, and the signal
+    is_over: bool = False  # the job is being ended
     _left: dict[int, None] = field(default_factory=dict)  # announced it, or ended with code 0
     _follows: dict[int, tuple[tuple[int, ...], str]] = field(default_factory=dict)  # whom, why
     _stopped: dict[int, int] = field(default_factory=dict)  # signal
@@ -167,9 +156,7 @@ class Outcome:
 
     def has_settled(self) -> bool:
         """Whether no further report can change which rank is to blame."""
-        if len(self.ends) == self.ranks:
-            return True
-        return self.failed_by_itself() is not None
+        return len(self.ends) == self.ranks or self.failed_by_itself() is not None
 
     def culprit(self) -> int | None:
         return self._blamed()[0]

@@ -19,15 +19,11 @@ from horovod.runner.shell import Shell
 
 @dataclass(frozen=True)
 class Prepared:
-    """`descriptions`: of hosts, by name; empty for a job on one host. `missing`: hosts that cannot take part,
-    and without which the job begins. `has_fabric`: every host has InfiniBand or the like.
-    """
-
     choice: Choice
     warnings: tuple[str, ...] = ()
-    descriptions: Mapping[str, Description] = field(default_factory=dict)
-    missing: tuple[str, ...] = ()
-    has_fabric: bool = False
+    descriptions: Mapping[str, Description] = field(default_factory=dict)  # empty for a job on one host
+    missing: tuple[str, ...] = ()  # hosts that cannot take part, and without which the job begins
+    has_fabric: bool = False  # every host has InfiniBand or the like
 
 
 def build_refusal(facts: Mapping[str, Any]) -> str:
@@ -43,11 +39,9 @@ def build_refusal(facts: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Preparation:
-    """`can_begin_without`: whether the job can begin without these hosts. `seconds`: limit of each answer."""
-
     driver: Driver
     shell: Shell | None
-    seconds: float
+    seconds: float  # limit of each answer
     can_begin_without: Callable[[Collection[str]], bool] = lambda hosts: False
 
     def prepare(self, hosts: Sequence[str], here: Collection[str], wanted: Sequence[str]) -> Prepared:

@@ -40,24 +40,16 @@ MOST_FRUITLESS = 3  # in a row
 
 @dataclass
 class _Process:
-    """A process of a worker.
+    """A process of a worker."""
 
-    Attributes:
-        number: the driver's number of this process.
-        generation: of its place; 0 before it has one.
-        is_leaving: it announced that it leaves, or was asked to end for a restart.
-        end_at: when it is asked to end, if it still runs.
-        is_told: it was asked to end, and will not be started again.
-    """
-
-    number: int
+    number: int  # the driver's number of this process
     worker: int
     host: str
     slot: int
-    generation: int = 0
-    is_leaving: bool = False
-    end_at: float | None = None
-    is_told: bool = False
+    generation: int = 0  # of its place; 0 before it has one
+    is_leaving: bool = False  # it announced that it leaves, or was asked to end for a restart
+    end_at: float | None = None  # when it is asked to end, if it still runs
+    is_told: bool = False  # it was asked to end, and will not be started again
     has_raised: bool = False  # by the script's own exception: it ends the job
 
 

@@ -145,7 +145,6 @@ class Wake:
             self._before_us[number] = signal.signal(number, lambda *_: None)
 
     def close(self) -> None:
-        """Restore the previous signal handlers."""
         signal.set_wakeup_fd(-1)
         for number, handler in self._before_us.items():
             signal.signal(number, handler)

@@ -21,40 +21,27 @@ MANY_RANKS = 64  # may take long to start
 
 @dataclass(frozen=True)
 class Ending:
-    """How a job ended: exit code and message, "" for success.
-
-    `culprit`: the rank that the message is about, if any. `values`: by rank, in order of arrival. `ends`:
-    exit codes of the ranks that ended. In elastic jobs a worker's number takes the place of a rank.
-    """
+    """How a job ended. In elastic jobs a worker's number takes the place of a rank."""
 
     code: int
-    message: str = ""
-    culprit: int | None = None
-    values: Mapping[int, bytes | bytearray] = field(default_factory=dict)
-    ends: Mapping[int, int] = field(default_factory=dict, compare=False)
+    message: str = ""  # "" for success
+    culprit: int | None = None  # the rank that the message is about, if any
+    values: Mapping[int, bytes | bytearray] = field(default_factory=dict)  # by rank, in order of arrival
+    ends: Mapping[int, int] = field(default_factory=dict, compare=False)  # rank -> exit code, if it has ended
 
 
 @dataclass
 class Supervision:
-    """Collects reports about a job, and decides when it ends.
+    """Collects reports about a job, and decides when it ends."""
 
-    Attributes:
-        ranks: of a fixed job; of an elastic job, a number above all workers' numbers.
-        start_timeout: seconds for all ranks to start.
-        exit_timeout: seconds for lingering ranks (see `Outcome.lingering`); 0: no limit.
-        verbose: report how each rank ended.
-        closing: gets the ranks' notes.
-        interrupt: the first signal that asked this process to end; 0 for none.
-    """
-
-    ranks: int
-    start_timeout: float
-    exit_timeout: float = 0.0
+    ranks: int  # of a fixed job; of an elastic job, a number above all workers' numbers
+    start_timeout: float  # seconds for all ranks to start
+    exit_timeout: float = 0.0  # seconds for lingering ranks (see `Outcome.lingering`); 0: no limit
     is_elastic: bool = False
-    verbose: bool = False
-    closing: Closing = field(default_factory=Closing)
+    verbose: bool = False  # report how each rank ended
+    closing: Closing = field(default_factory=Closing)  # gets the ranks' notes
     clock: Callable[[], float] = time.monotonic
-    interrupt: int = 0
+    interrupt: int = 0  # the first signal that asked this process to end; 0 for none
 
     def __post_init__(self) -> None:
         self.outcome = ElasticOutcome(self.ranks) if self.is_elastic else Outcome(self.ranks)

@@ -58,21 +58,13 @@ from horovod.runner.elastic.workers import MOST_ACCUSED, Worker, Workers, member
 class MembershipMachine(Decisions):
     """Events in, actions out. Not thread-safe; call `tick` several times a second.
 
-    Args:
-        limits: sizes and times.
-        hosts: name -> slots, the first of which has rank 0; `hosts_found` replaces them.
-        clock: returns seconds, which never decrease.
-        failed: hosts that are on the blacklist from the beginning.
-
-    After EndJob all events return no actions.
+    `hosts`: name -> slots, the first of which has rank 0; `hosts_found` replaces them. `clock`: returns
+    seconds, which never decrease. `failed`: hosts that are on the blacklist from the beginning. After EndJob
+    all events return no actions.
     """
 
     def __init__(
-        self,
-        limits: Limits,
-        hosts: Mapping[str, int],
-        clock: Callable[[], float],
-        failed: Collection[str] = (),
+        self, limits: Limits, hosts: Mapping[str, int], clock: Callable[[], float], failed: Collection[str]
     ) -> None:
         self._limits = limits
         self._clock = clock
@@ -107,7 +99,6 @@ class MembershipMachine(Decisions):
         return memberships(self.generation + 1, self._eligible()).get(number)
 
     def _running(self, number: int) -> Worker | None:
-        """Return a running worker, unless the job is over."""
         return None if self.is_over else self._workers.get(number)
 
     # Events.
@@ -227,7 +218,7 @@ class MembershipMachine(Decisions):
         return EndJob(code, message)
 
     def _succeed(self, worker: Worker) -> None:
-        self._losses.take_success()
+        self._losses.untaken = None  # a member's success shows that no work of the lost ones is left
         if worker.generation:
             self._losses.is_certain = True
             self._successes.append(str(worker))
@@ -281,7 +272,6 @@ class MembershipMachine(Decisions):
         return self._workers.eligible(slots, self._limits.max_np)
 
     def _needed(self) -> int:
-        """Return the minimum number of workers of a membership."""
         return 1 if self._successes else self._limits.min_np
 
     def _asking(self) -> list[Worker]:

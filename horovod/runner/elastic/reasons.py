@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from horovod.runner.elastic.workers import Worker
 
@@ -15,24 +15,16 @@ _NAMED = 8  # workers or hosts in a message
 _NO_STATE = "all workers that hold the state of training are there, and new ones have none"
 
 
+@dataclass
 class Losses:
-    """Workers that failed.
+    """Workers that failed."""
 
-    Attributes:
-        all, since_last: descriptions of all, and of those since the last membership.
-        names: of the workers in `since_last`.
-        untaken: (exit code, description) of the first one whose work no other worker has taken over.
-        broken_since: when the first member of the present generation failed; None while it is complete.
-        is_certain: one of them has ended, and was not only accused.
-    """
-
-    def __init__(self) -> None:
-        self.all: list[str] = []
-        self.since_last: list[str] = []
-        self.names: list[str] = []
-        self.untaken: tuple[int, str] | None = None
-        self.broken_since: float | None = None
-        self.is_certain = False
+    all: list[str] = field(default_factory=list)  # descriptions
+    since_last: list[str] = field(default_factory=list)  # of them, those since the last membership
+    names: list[str] = field(default_factory=list)  # of the workers in `since_last`
+    untaken: tuple[int, str] | None = None  # code and description of the first whose work no other continues
+    broken_since: float | None = None  # when the first member of the present generation failed
+    is_certain: bool = False  # one of them has ended, and was not only accused
 
     def add(self, worker: Worker, text: str, code: int, now: float) -> None:
         self.all.append(text)
@@ -45,14 +37,8 @@ class Losses:
 
     def take_publication(self) -> None:
         """Other workers continue the work of the lost ones."""
-        self.since_last, self.names = [], []
-        self.untaken = None
-        self.broken_since = None
-        self.is_certain = False
-
-    def take_success(self) -> None:
-        """A member's success shows that no work of the lost ones is left."""
-        self.untaken = None
+        self.since_last, self.names, self.untaken = [], [], None
+        self.broken_since, self.is_certain = None, False
 
     def failure(self, sentence: str) -> str:
         """Return why the job ends with too little left, with the losses, if there are any."""
@@ -109,27 +95,17 @@ def counted(number: int, thing: str) -> str:
 
 @dataclass(frozen=True)
 class Wait:
-    """A wait for a membership of at most `seconds`; for slots, before workers are started (not `has_begun`).
+    """A wait for a membership; for slots, before workers are started (not `has_begun`)."""
 
-    Attributes:
-        needed: minimum number of workers, or of slots.
-        here: how many are ready.
-        slots: of usable hosts.
-        late: workers that could be in the membership, and have not asked.
-        without: workers that have no slot any more.
-        is_first: there was no membership before.
-        lacks_state: there was one, and none of its members could be in this one.
-    """
-
-    seconds: float
-    needed: int
-    here: int
-    slots: int
+    seconds: float  # at most
+    needed: int  # minimum number of workers, or of slots
+    here: int  # how many are ready
+    slots: int  # of usable hosts
     has_begun: bool = False
-    late: Sequence[Worker] = ()
-    without: Sequence[Worker] = ()
-    is_first: bool = False
-    lacks_state: bool = False
+    late: Sequence[Worker] = ()  # workers that could be in the membership, and have not asked
+    without: Sequence[Worker] = ()  # workers that have no slot any more
+    is_first: bool = False  # there was no membership before
+    lacks_state: bool = False  # there was one, and none of its members could be in this one
 
     def survivors(self) -> list[Worker]:
         """Return the members that have not asked, and are not accused."""
@@ -163,7 +139,6 @@ class Wait:
         return f"waits for {named(late)} to use Horovod again, {self._most()}: {why}"
 
     def end(self) -> str:
-        """Return the message when the time is over."""
         waited = f"waited {self.seconds:g} s (--elastic-timeout)"
         hosts = f"hosts that can be used have {counted(self.slots, 'slot')}"
         if not self.has_begun:
@@ -225,6 +200,5 @@ class Notices:
         return [f"{who} has finished; the other ranks finish too, and no worker is started any more"]
 
     def forget(self) -> None:
-        """The wait is over."""
         self._missing = 0
         self._said.clear()

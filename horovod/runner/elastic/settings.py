@@ -26,56 +26,38 @@ _WITH_VARIABLES = ("elastic_timeout", "blacklist", "max_worker_failures")
 
 @dataclass(frozen=True)
 class Limits:
-    """The size limits of an elastic job, and its time limits in seconds.
+    """The size limits of an elastic job, and its time limits in seconds."""
 
-    Attributes:
-        np: slots that the start waits for.
-        min_np: workers that each membership needs.
-        max_np: most workers; None: as many as there are slots.
-        hosts_may_come: if False, no hosts are added later, so the job never waits for any.
-        elastic_timeout: how long the start waits for slots, and each membership for its workers: all that
-            were started at first, later survivors and `min_np` workers. Workers that have not asked this long
-            after the first one are left out. A survivor asks when it next uses Horovod, so long steps and
-            checkpoints use up this time.
-        reset_limit: most changes of membership; None: no limit.
-        cooldown_range: (lowest, highest) seconds until a failed host or slot is used again; None: never for a
-            host, a default range for a slot.
-        blacklist: the cost of a worker's death, its SLOT or its HOST.
-        max_worker_failures: with SLOT, the deaths of a host's workers within FAILURE_WINDOW that cost the
-        host.
-        naming_after: time after which a message names the awaited workers.
-        accusation_grace: how long an accused worker may take to ask.
-        doubtful_grace: the same if another worker has failed in this generation, as its followers look
-        silent.
-    """
-
-    np: int
-    min_np: int
-    max_np: int | None
-    hosts_may_come: bool = True
+    np: int  # slots that the start waits for
+    min_np: int  # workers that each membership needs
+    max_np: int | None  # most workers; None: as many as there are slots
+    hosts_may_come: bool = True  # if False, no hosts are added later, so the job never waits for any
+    # How long the start waits for slots, and each membership for its workers: all that were started at first,
+    # later survivors and `min_np` workers. Workers that have not asked this long after the first one are left
+    # out. A survivor asks when it next uses Horovod, so long steps and checkpoints use up this time.
     elastic_timeout: float = 600.0
-    reset_limit: int | None = None
+    reset_limit: int | None = None  # most changes of membership; None: no limit
+    # (lowest, highest) seconds until a failed host or slot is used again; None: never for a host, a default
+    # range for a slot.
     cooldown_range: tuple[float, float] | None = None
-    blacklist: str = SLOT
+    blacklist: str = SLOT  # the cost of a worker's death, its SLOT or its HOST
+    # With SLOT: the deaths of a host's workers within FAILURE_WINDOW that cost the host.
     max_worker_failures: int = MAX_WORKER_FAILURES
-    naming_after: float = time_limits.NAMING_AFTER
-    accusation_grace: float = time_limits.ACCUSATION_GRACE
+    naming_after: float = time_limits.NAMING_AFTER  # time after which a message names the awaited workers
+    accusation_grace: float = time_limits.ACCUSATION_GRACE  # how long an accused worker may take to ask
+    # The same if another worker has failed in this generation, as its followers look silent.
     doubtful_grace: float = time_limits.DOUBTFUL_GRACE
 
 
 @dataclass(frozen=True)
 class ElasticSettings:
-    """The checked settings of an elastic job. `script` is "" if the hosts are `fixed_hosts`, in order.
-
-    `slots_per_host`: of a host for which the script gives no number. `restart`: processes are started again
-    after a loss.
-    """
+    """The checked settings of an elastic job."""
 
     limits: Limits
-    script: str
+    script: str  # "" if the hosts are `fixed_hosts`, in order
     fixed_hosts: tuple[tuple[str, int], ...]
-    slots_per_host: int
-    restart: bool = False
+    slots_per_host: int  # of a host for which the script gives no number
+    restart: bool = False  # processes are started again after a loss
 
 
 def asks_for_elastic(values: Mapping[str, Any]) -> bool:
@@ -121,9 +103,7 @@ def refuse_other_hosts(values: Mapping[str, Any], environment: Mapping[str, str]
     allocation = hosts.allocation(environment)
     if allocation is not None and len(allocation.tasks) > 1:
         listed = ",".join(f"{host.name}:{host.slots}" for host in allocation.tasks)
-        raise errors.elastic_in_batch_job(
-            scheduler=allocation.scheduler, hosts=listed, np=values["np"]
-        )
+        raise errors.elastic_in_batch_job(scheduler=allocation.scheduler, hosts=listed, np=values["np"])
 
 
 def _refuse(names: Iterable[str]) -> None:
@@ -193,7 +173,6 @@ def _fixed_hosts(values: Mapping[str, Any], np: int, blacklist: str) -> tuple[tu
 
 
 def _cooldown_range(values: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return the range; horovod.run may pass any value."""
     given = values.get("blacklist_cooldown_range")
     if given is None:
         return None

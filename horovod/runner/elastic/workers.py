@@ -14,33 +14,25 @@ MOST_ACCUSED = 3  # generations in a row after which a worker that always asks a
 
 @dataclass
 class Worker:
-    """A process from its start to its end: a *newcomer* before its first membership, then a *member*.
-
-    Attributes:
-        slot: of its start; from its first membership on, its local rank there: the GPU that the process
-            holds, which no other member of this host has.
-        generation, rank: of its last membership; 0 and -1 for a newcomer.
-        asks_since: when it began to wait for its next membership; None while it does not wait.
-        out: why it will be in no further membership; "" if it may be.
-        is_told: it got the answer that it is out.
-        leave_by: when it is stopped if it still runs.
-        accusers: members of its generation that get no answers from it.
-    """
+    """A process from its start to its end: a *newcomer* before its first membership, then a *member*."""
 
     number: int
     host: str
+    # Of its start; from its first membership on, its local rank there: the GPU that the process holds, which
+    # no other member of this host has.
     slot: int
     has_started: bool = False
-    generation: int = 0
-    rank: int = -1
+    generation: int = 0  # of its last membership; 0 for a newcomer
+    rank: int = -1  # in that membership; -1 for a newcomer
+    # When it began to wait for its next membership; None while it does not wait.
     asks_since: float | None = None
-    out: str = ""
-    leave_by: float | None = None
-    is_told: bool = False
+    out: str = ""  # why it will be in no further membership; "" if it may be
+    leave_by: float | None = None  # when it is stopped if it still runs
+    is_told: bool = False  # it got the answer that it is out
     is_stopped: bool = False
     accused_since: float | None = None
     accusation: str = ""
-    accusers: set[int] = field(default_factory=set)
+    accusers: set[int] = field(default_factory=set)  # members of its generation that get no answers from it
     accused_in_a_row: int = 0  # earlier generations in a row in which it was accused
 
     def asks(self) -> bool:
@@ -134,9 +126,7 @@ class Workers:
         return min(set(usable) - {worker.slot for worker in here}, default=None)
 
 
-def is_complete(
-    eligible: Sequence[Worker], generation: int, needed: int, is_late: bool, now: float
-) -> bool:
+def is_complete(eligible: Sequence[Worker], generation: int, needed: int, is_late: bool, now: float) -> bool:
     """Whether the asking workers of `eligible` must become the membership after `generation` now.
 
     `needed`: minimum number of workers. `is_late`: the time is over, so any allowed membership is published.

@@ -216,7 +216,7 @@ def test_the_rank_whose_exception_comes_of_no_other_is_blamed(is_elastic: bool) 
     def failure(*told: tuple[int, Exception]) -> Exception:
         values = {}
         for rank, error in told:
-            place = payload.packed_place(1, rank) if is_elastic else b""
+            place = payload.PLACE.pack(1, rank) if is_elastic else b""
             values[rank] = signed(rank, payload.RAISED, place + json.dumps(told_of(error)).encode())
         end = {"code": 1, "message": "it failed", "culprit": told[0][0]}
         with pytest.raises(FunctionFailed) as caught:
@@ -466,7 +466,7 @@ def test_results_are_read_as_the_job_was_run(
 
     def start(values: Any, *_: Any) -> Ending:
         started.append(values)
-        body = (payload.packed_place(1, 0) if is_elastic else b"") + pickle.dumps("it")
+        body = (payload.PLACE.pack(1, 0) if is_elastic else b"") + pickle.dumps("it")
         return Ending(0, "", None, {0: signed(0, payload.RETURNED, body)}, ends={0: 0})
 
     job = Job(monkeypatch, start)
@@ -597,9 +597,9 @@ def test_a_worker_of_an_elastic_job_says_where_it_was_last(
     monkeypatch.setattr(agent_channel, "agent_channel", lambda _: channel)
     function = memoryview(pickle.dumps((call, arguments, {})))
     found, body = function_rank._called_in_elastic_job(function, 5)
-    assert (found, payload.unpacked_place(body)) == (kind, at)
+    assert (found, payload.PLACE.unpack_from(body)) == (kind, at)
     assert [type(error) for error in channel.heard] == ([LookupError] if kind == payload.RAISED else [])
-    assert (body[payload.PLACE_SIZE :] == b"") == (kind == payload.OUT)
+    assert (body[payload.PLACE.size :] == b"") == (kind == payload.OUT)
 
 
 def test_a_worker_that_leaves_by_itself_has_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -609,7 +609,7 @@ def test_a_worker_that_leaves_by_itself_has_no_result(monkeypatch: pytest.Monkey
 
 
 def placed(number: int, generation: int, rank: int, value: Any) -> bytes:
-    return signed(number, payload.RETURNED, payload.packed_place(generation, rank) + pickle.dumps(value))
+    return signed(number, payload.RETURNED, payload.PLACE.pack(generation, rank) + pickle.dumps(value))
 
 
 def test_results_of_an_elastic_job_are_in_the_order_of_last_ranks() -> None:
@@ -617,8 +617,8 @@ def test_results_of_an_elastic_job_are_in_the_order_of_last_ranks() -> None:
         0: placed(0, 4, 1, "b"),
         1: placed(1, 2, 0, "returned before"),
         2: placed(2, 4, 0, "a")[:-3],  # was killed when it sent this
-        3: signed(3, payload.OUT, payload.packed_place(3, 1)),
-        4: signed(4, payload.RAISED, payload.packed_place(0, 7) + b"{}"),
+        3: signed(3, payload.OUT, payload.PLACE.pack(3, 1)),
+        4: signed(4, payload.RAISED, payload.PLACE.pack(0, 7) + b"{}"),
         12: placed(12, 4, 0, "a"),
     }
     ends = [(0, 0), (1, 0), (2, 137), (3, 0), (4, 1), (12, 0)]

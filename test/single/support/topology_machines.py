@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from horovod.topology import nvml as real
 from horovod.topology.facts import Gpu, GpuLink, Host, Links, Nic, Ranks, Socket
-from horovod.topology.machine import Answer, Interface, Machine
+from horovod.topology.machine import Interface, Machine
 
 XEON = "Intel(R) Xeon(R) Gold 6348 CPU @ 2.60GHz"
 PCI_IDS = """\
@@ -189,14 +189,14 @@ DGX_CARDS = tuple(
 )
 
 
-def commands(answers: Mapping[Sequence[str], Answer | str]):
+def commands(answers: Mapping[Sequence[str], str]):
     """A `run` that answers commands by their first words; other commands do not exist."""
 
-    def run(words: Sequence[str]) -> Answer:
+    def run(words: Sequence[str]) -> str:
         for begin, answer in answers.items():
             if list(map(str.startswith, words, begin)) == [True] * len(begin):
-                return Answer(0, answer) if isinstance(answer, str) else answer
-        return Answer(None)
+                return answer
+        return ""
 
     return run
 

@@ -18,7 +18,6 @@ from refusals import refused
 
 from horovod.topology import errors, machine, nvidia, nvml, processors
 from horovod.topology.facts import Gpu, GpuLink, Host, Nic, Socket
-from horovod.topology.machine import Answer
 from horovod.topology.probe import nics, probe
 
 MAC = "0c:42:a1:00:00:01"
@@ -317,20 +316,18 @@ def test_a_missing_binding_is_told_of_only_where_there_is_a_driver(
 
 
 def test_commands() -> None:
-    assert machine.run_command(["horovod-no-such-command"]) == Answer(None)
+    assert machine.run_command(["horovod-no-such-command"]) == ""
     code = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
-    assert machine.run_command([sys.executable, "-c", code]) == Answer(3, "out\n", "err\n")
+    assert machine.run_command([sys.executable, "-c", code]) == "out\n"
 
 
-def test_commands_that_hang_or_cannot_be_started_have_failed(
+def test_commands_that_hang_or_cannot_be_started_say_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A failed command differs from a missing one."""
     monkeypatch.setattr(machine, "_COMMAND_SECONDS", 0.05)
     (tmp_path / "plain").touch()
-    for words, said in ((["sleep", "5"], "timed out"), ([str(tmp_path / "plain")], "Permission denied")):
-        answer = machine.run_command(words)
-        assert (answer.code, answer.output) == (1, "") and said in answer.errors
+    for words in (["sleep", "5"], [str(tmp_path / "plain")]):
+        assert machine.run_command(words) == ""
 
 
 def test_addresses() -> None:
