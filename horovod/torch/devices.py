@@ -35,7 +35,7 @@ def device_of(tensor: torch.Tensor) -> int:
 
 def check_reached(tensor: torch.Tensor, operation: str) -> None:
     """Raise ValueError if the core cannot reach the tensor's memory."""
-    if tensor.device.type not in ("cpu", "cuda"):
+    if not (tensor.is_cpu or tensor.is_cuda):
         raise errors.wrong_place(tensor=operation, device=str(tensor.device))
     if tensor.is_cuda and torch.version.hip is not None:
         raise errors.rocm(tensor=operation, device=str(tensor.device))

@@ -79,15 +79,11 @@ class method_on_class_too:
         return MethodType(self._function, owner.default() if instance is None else instance)
 
 
-class property_on_class_too:
+class property_on_class_too(method_on_class_too):
     """A read-only property that also works on the class, with the value of its default instance."""
 
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        self._function = function
-        self.__doc__ = function.__doc__
-
     def __get__(self, instance: ConfiguredCompressor | None, owner: type[ConfiguredCompressor]) -> Any:
-        return self._function(owner.default() if instance is None else instance)
+        return super().__get__(instance, owner)()
 
 
 def compressor_name(compressor: Any) -> str:
