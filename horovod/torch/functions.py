@@ -139,7 +139,7 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [parameter for entry in optimizer.param_groups for parameter in entry["params"]]
 
 
-def _described_state(optimizer: torch.optim.Optimizer, tensors: list[torch.Tensor]) -> dict[str, Any]:
+def _described_state(optimizer: torch.optim.Optimizer, tensors: list[torch.Tensor]) -> Any:
     """Return groups without parameters, and state by parameter number or other key.
 
     ``tensors`` gets the tensors, for which slots stand in the result.
@@ -159,9 +159,7 @@ def _described_state(optimizer: torch.optim.Optimizer, tensors: list[torch.Tenso
     return _mapped(slot_of, {"sizes": sizes, "groups": groups, "state": state, "others": others})
 
 
-def _with_tensors(
-    structure: dict[str, Any], optimizer: torch.optim.Optimizer, tensors: list[torch.Tensor]
-) -> dict[str, Any]:
+def _with_tensors(structure: Any, optimizer: torch.optim.Optimizer, tensors: list[torch.Tensor]) -> Any:
     """Return the structure with new tensors in its slots. ``tensors`` gets them, in root's order."""
     # by kind ("cuda"), the device of this rank's parameters; root's number may differ
     own = {each.device.type: each.device for each in reversed(parameters_of(optimizer))}

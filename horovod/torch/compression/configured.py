@@ -33,13 +33,9 @@ class ConfiguredCompressor(Compressor):
         self.min_elements = min_elements
 
     @classmethod
-    def default(cls) -> ConfiguredCompressor:
+    def default(cls) -> Any:
         """Return the instance that stands for the class."""
-        instance: ConfiguredCompressor | None = vars(cls).get("_default")
-        if instance is None:
-            instance = cls()  # type: ignore[call-arg]
-            cls._default = instance  # type: ignore[attr-defined]
-        return instance
+        return instance_of(cls)
 
     @classmethod
     def require(cls, option: str, value: object, allowed: tuple[object, ...]) -> None:
@@ -64,6 +60,11 @@ class ConfiguredCompressor(Compressor):
         cls = type(self)
         called = repr(cls) if "known_as" in vars(cls) else cls.__name__
         return f"{called}({', '.join(f'{name}={value!r}' for name, value in self.options().items())})"
+
+
+@functools.cache  # one for each class, as the state belongs to the instance
+def instance_of(cls: type) -> Any:
+    return cls()
 
 
 class method_on_class_too:
