@@ -121,7 +121,7 @@ class Origin:
 
     def wait_for_caller(self) -> None:
         """Make later work on this stream wait for the present work on the caller's stream."""
-        caller = torch_stream(self.device) if self.stream is not None else None
+        caller = torch_stream(self.device)
         if caller is not None and self.stream is not None:
             self.stream.wait_stream(caller)
 
@@ -131,7 +131,7 @@ class Origin:
 
     def hand_over(self, tensors: Sequence[torch.Tensor]) -> None:
         """Make the caller's stream wait for this one, and keep ``tensors`` until it has used them."""
-        caller = torch_stream(self.device) if self.stream is not None else None
+        caller = torch_stream(self.device)
         if caller is not None and self.stream is not None and caller != self.stream:
             caller.wait_stream(self.stream)
             for tensor in tensors:
