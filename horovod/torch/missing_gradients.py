@@ -12,22 +12,37 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from horovod.common import waiting
 from horovod.common.basics import basics
 from horovod.common.exceptions import HorovodInternalError
-from horovod.common.gradient_life import Decision
+from horovod.common.gradient_life import Decision, GradientLife
 from horovod.common.process_sets import ProcessSet
+from horovod.torch.gradients import GradientReducer
 from horovod.torch.reduce_ops import Average, Sum
-from horovod.torch.step_gradients import call_before_accumulation
-
-if TYPE_CHECKING:
-    from horovod.torch.gradient_listener import GradientListener
+from horovod.torch.step_gradients import StepGradients, call_before_accumulation
 
 _numbers = itertools.count()  # numbers the questions of this process
+
+
+class _Optimizer(Protocol):
+    """The part of a GradientListener that this module needs."""
+
+    process_set: ProcessSet
+    _is_settled: bool
+    _life: GradientLife[torch.Tensor]
+    _missing: MissingGradients
+    _reducer: GradientReducer
+    _parameter_names: dict[torch.Tensor, str]
+    _step: StepGradients
+
+    def _takes_part(self, parameter: torch.Tensor) -> bool: ...
+    def _start_after_streams(self, members: list[torch.Tensor]) -> None: ...
+    def _finish(self, may_yield: bool) -> None: ...
+    def _beside(self) -> Sequence[_Optimizer]: ...
 
 
 class Subject(NamedTuple):
@@ -102,7 +117,7 @@ def _decisions(question: Question, may_yield: bool) -> list[int]:
     return list(waiting.wait(engine, question.handle).sizes)
 
 
-def ask_after_pass(ended: Sequence[GradientListener], others: Sequence[GradientListener]) -> list[Question]:
+def ask_after_pass(ended: Sequence[_Optimizer], others: Sequence[_Optimizer]) -> list[Question]:
     """Ask about the gradients that this rank lacks after a pass: one question for each process set.
 
     Other ranks may answer in another order, so a rank asks about all optimizers before it waits for any. The
@@ -122,13 +137,13 @@ def ask_after_pass(ended: Sequence[GradientListener], others: Sequence[GradientL
     return questions
 
 
-def _anchor(reached: Sequence[GradientListener], subjects: Sequence[Subject]) -> str:
+def _anchor(reached: Sequence[_Optimizer], subjects: Sequence[Subject]) -> str:
     """Return an operation of this pass, or one that the rank lacks; "" if there is none."""
     started = (name for optimizer in reached for name in optimizer._missing.started())
     return next(started, subjects[0].name if subjects else "")
 
 
-def _set_id(optimizer: GradientListener) -> int:
+def _set_id(optimizer: _Optimizer) -> int:
     set_id = optimizer.process_set.process_set_id
     assert set_id is not None
     return set_id
@@ -140,7 +155,7 @@ class MissingGradients:
     Only sums and averages can be completed, as zeros change any other result.
     """
 
-    def __init__(self, optimizer: GradientListener) -> None:
+    def __init__(self, optimizer: _Optimizer) -> None:
         self._of = optimizer
         # by parameter with a further contribution under way, the gradient that it is added to
         self.set_aside: dict[torch.Tensor, torch.Tensor] = {}
