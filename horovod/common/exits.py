@@ -9,11 +9,13 @@ import atexit
 import multiprocessing
 import os
 import sys
+import weakref
 from collections.abc import Callable
 from multiprocessing import util
 from typing import TypeVar
 
 F = TypeVar("F", bound=Callable[[], object])
+T = TypeVar("T")
 
 _BEFORE_OTHERS = 100  # of multiprocessing's finalizers: atexit too calls ours before multiprocessing's
 _functions: list[Callable[[], object]] = []
@@ -43,6 +45,19 @@ def _finalize(*_: object) -> None:
 
 
 util.register_after_fork(_call_all, _finalize)  # multiprocessing forgets finalizers after a fork
+
+
+def ended_at_exit(end: Callable[[T], object]) -> weakref.WeakSet[T]:
+    """Return a set of objects with a thread, which ``end`` ends at exit. A forked child has none of them."""
+    running: weakref.WeakSet[T] = weakref.WeakSet()
+    os.register_at_fork(after_in_child=running.clear)
+
+    @at_exit
+    def end_all() -> None:
+        for each in list(running):
+            end(each)
+
+    return running
 
 
 def uncaught_exception() -> BaseException | None:

@@ -7,6 +7,7 @@ HOROVOD_AUTOTUNE=1 all of this is off.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -31,7 +32,7 @@ from horovod.torch.workloads import OwnKnob, Watched, Workload, space_of
 from horovod.tune.cache import Cache
 from horovod.tune.report import as_data, table
 from horovod.tune.scores import shares_of
-from horovod.tune.tuner import Agreement, Decision, Director, Plan, Tuner
+from horovod.tune.tuner import Decision, Director, Plan, Tuner
 
 _OPERATION = "horovod.tune"
 LAUNCH_STEPS = "HOROVOD_TUNE_LAUNCH_STEPS"
@@ -42,38 +43,30 @@ def is_on() -> bool:
     return basics.member().tuning["HOROVOD_AUTOTUNE"] == "1"
 
 
-class _CoreAgreement:
-    """An agreement on ``text`` that was started.
-
-    An error is kept until the text is read: other ranks may have left, and only a rank that makes another
-    step needs the answer.
-    """
-
-    def __init__(self, engine: native.Engine, text: str) -> None:
-        self._engine = engine
-        self._error: HorovodInternalError | None = None
-        try:
-            self._handle = engine.tune(_OPERATION, text)
-        except HorovodInternalError as error:
-            self._error = error
-
-    def text(self) -> str:
-        if self._error is not None:
-            raise self._error
-        return np.from_dlpack(waiting.wait(self._engine, self._handle).buffer()).tobytes().decode()
-
-
 class _CoreAgreements:
     """Agreements by an operation of the core, which applies its settings in the order of operations."""
 
     def __init__(self, engine: native.Engine) -> None:
         self._engine = engine
 
-    def start(self, text: str) -> Agreement:
-        return _CoreAgreement(self._engine, text)
+    def start(self, text: str) -> Callable[[], str]:
+        """Start an agreement; an error is raised when its text is read.
+
+        Other ranks may have left, and only a rank that makes another step needs the answer.
+        """
+        engine = self._engine
+        try:
+            handle = engine.tune(_OPERATION, text)
+        except HorovodInternalError as error:
+            return functools.partial(_raise, error)
+        return lambda: np.from_dlpack(waiting.wait(engine, handle).buffer()).tobytes().decode()
 
     def latest(self) -> str:
         return self._engine.tuned
+
+
+def _raise(error: Exception) -> str:
+    raise error
 
 
 class _Probe:
@@ -218,7 +211,7 @@ class Tuning:
             self._tuner.finish()
         self._is_on = False
         text = Decision("off", 1, settings).to_text() if member.world.rank == 0 else ""
-        self._agreed = Decision.from_text(_CoreAgreements(member.engine).start(text).text())
+        self._agreed = Decision.from_text(_CoreAgreements(member.engine).start(text)())
         if self._tuner is not None:
             self._tuner.decision = self._agreed
 

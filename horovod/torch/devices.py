@@ -35,7 +35,7 @@ def device_of(tensor: torch.Tensor) -> int:
 
 def check_reached(tensor: torch.Tensor, operation: str) -> None:
     """Raise ValueError if the core cannot reach the tensor's memory."""
-    if tensor.device.type not in ("cpu", "cuda"):
+    if not (tensor.is_cpu or tensor.is_cuda):
         raise errors.wrong_place(tensor=operation, device=str(tensor.device))
     if tensor.is_cuda and torch.version.hip is not None:
         raise errors.rocm(tensor=operation, device=str(tensor.device))
@@ -121,7 +121,7 @@ class Origin:
 
     def wait_for_caller(self) -> None:
         """Make later work on this stream wait for the present work on the caller's stream."""
-        caller = torch_stream(self.device) if self.stream is not None else None
+        caller = torch_stream(self.device)
         if caller is not None and self.stream is not None:
             self.stream.wait_stream(caller)
 
@@ -131,7 +131,7 @@ class Origin:
 
     def hand_over(self, tensors: Sequence[torch.Tensor]) -> None:
         """Make the caller's stream wait for this one, and keep ``tensors`` until it has used them."""
-        caller = torch_stream(self.device) if self.stream is not None else None
+        caller = torch_stream(self.device)
         if caller is not None and self.stream is not None and caller != self.stream:
             caller.wait_stream(self.stream)
             for tensor in tensors:

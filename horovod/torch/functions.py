@@ -62,7 +62,6 @@ def _named_tensors(params: Any) -> list[tuple[str | None, torch.Tensor]]:
 class _Slot(NamedTuple):
     """A placeholder in the pickled state for a tensor, which travels separately."""
 
-    number: int
     shape: torch.Size
     strides: tuple[int, ...]
     dtype: torch.dtype
@@ -99,17 +98,14 @@ def broadcast_optimizer_state(
     structure = _described_state(optimizer, tensors) if is_root else None
     reducer = getattr(optimizer, "_reducer", None)  # of a DistributedOptimizer
     parts = reducer.checkpoint.parts() if reducer is not None and is_root else {}
-    slots = [_slot(tensor, number) for number, tensor in enumerate(tensors)]
-    structure, slots, has_parts = broadcast_object((structure, slots, bool(parts)), root_rank)
+    structure, has_parts = broadcast_object((structure, bool(parts)), root_rank)
     if not is_root:
-        # by kind ("cuda"), the device of this rank's parameters; root's number may differ
-        own = {each.device.type: each.device for each in reversed(parameters_of(optimizer))}
-        tensors = [slot.empty(own.get(slot.kind, slot.kind)) for slot in slots]
+        structure = _with_tensors(structure, optimizer, tensors)
     base = type(optimizer).__name__
     complete_all([broadcast_async_(t, root_rank, f"{base}.state.{i}") for i, t in enumerate(tensors)])
     part = _exchanged(parts, "parts", global_process_set)[root_rank] if has_parts else None
     if not is_root:
-        _install_state(optimizer, structure, tensors)
+        _install_state(optimizer, structure)
         if reducer is not None:
             reducer.checkpoint.take(part)
 
@@ -122,11 +118,6 @@ def _give_zero_gradients(optimizer: torch.optim.Optimizer, model: torch.nn.Modul
         if parameter.requires_grad and parameter.grad is None:
             zeros = torch.zeros_like(parameter)
             parameter.grad = zeros.to_sparse(1) if is_all_sparse or parameter in sparse else zeros
-
-
-def _slot(tensor: torch.Tensor, number: int) -> _Slot:
-    like = tensor if tensor.layout == torch.strided else torch.empty(tensor.shape, device="meta")
-    return _Slot(number, tensor.shape, like.stride(), tensor.dtype, tensor.device.type)
 
 
 def _writable(tensor: torch.Tensor) -> torch.Tensor:
@@ -148,7 +139,7 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [parameter for entry in optimizer.param_groups for parameter in entry["params"]]
 
 
-def _described_state(optimizer: torch.optim.Optimizer, tensors: list[torch.Tensor]) -> dict[str, Any]:
+def _described_state(optimizer: torch.optim.Optimizer, tensors: list[torch.Tensor]) -> Any:
     """Return groups without parameters, and state by parameter number or other key.
 
     ``tensors`` gets the tensors, for which slots stand in the result.
@@ -156,26 +147,30 @@ def _described_state(optimizer: torch.optim.Optimizer, tensors: list[torch.Tenso
     groups = [{k: v for k, v in entry.items() if k != "params"} for entry in optimizer.param_groups]
     state = {i: optimizer.state[p] for i, p in enumerate(parameters_of(optimizer)) if p in optimizer.state}
     others = {key: s for key, s in optimizer.state.items() if not isinstance(key, torch.Tensor)}
-    return {
-        "sizes": [len(entry["params"]) for entry in optimizer.param_groups],
-        "groups": _without_tensors(groups, tensors),
-        "state": _without_tensors(state, tensors),
-        "others": _without_tensors(others, tensors),
-    }
+    sizes = [len(entry["params"]) for entry in optimizer.param_groups]
 
-
-def _without_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
     def slot_of(item: Any) -> Any:
         if not isinstance(item, torch.Tensor):
             return item
-        tensors.append(_writable(item.detach()))
-        return _slot(tensors[-1], len(tensors) - 1)
+        tensors.append(tensor := _writable(item.detach()))
+        like = tensor if tensor.layout == torch.strided else torch.empty(tensor.shape, device="meta")
+        return _Slot(tensor.shape, like.stride(), tensor.dtype, tensor.device.type)
 
-    return _mapped(slot_of, value)
+    return _mapped(slot_of, {"sizes": sizes, "groups": groups, "state": state, "others": others})
 
 
-def _with_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
-    return _mapped(lambda item: tensors[item.number] if isinstance(item, _Slot) else item, value)
+def _with_tensors(structure: Any, optimizer: torch.optim.Optimizer, tensors: list[torch.Tensor]) -> Any:
+    """Return the structure with new tensors in its slots. ``tensors`` gets them, in root's order."""
+    # by kind ("cuda"), the device of this rank's parameters; root's number may differ
+    own = {each.device.type: each.device for each in reversed(parameters_of(optimizer))}
+
+    def tensor_for(item: Any) -> Any:
+        if not isinstance(item, _Slot):
+            return item
+        tensors.append(item.empty(own.get(item.kind, item.kind)))
+        return tensors[-1]
+
+    return _mapped(tensor_for, structure)
 
 
 def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
@@ -188,22 +183,18 @@ def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
     return function(value)
 
 
-def _install_state(
-    optimizer: torch.optim.Optimizer, structure: dict[str, Any], tensors: list[torch.Tensor]
-) -> None:
+def _install_state(optimizer: torch.optim.Optimizer, structure: dict[str, Any]) -> None:
     """Set the state. load_state_dict would cast it to the parameters' dtype, unlike root's."""
     sizes = [len(entry["params"]) for entry in optimizer.param_groups]
     if sizes != structure["sizes"]:
         raise errors.other_parameter_groups(ranks=[basics.rank()], sizes=sizes, roots=structure["sizes"])
-    for entry, values in zip(
-        optimizer.param_groups, _with_tensors(structure["groups"], tensors), strict=True
-    ):
+    for entry, values in zip(optimizer.param_groups, structure["groups"], strict=True):
         entry.update(values)
     parameters = parameters_of(optimizer)
     optimizer.state.clear()
-    for number, state in _with_tensors(structure["state"], tensors).items():
+    for number, state in structure["state"].items():
         optimizer.state[parameters[number]] = state
-    optimizer.state.update(_with_tensors(structure["others"], tensors))
+    optimizer.state.update(structure["others"])
 
 
 def broadcast_object(

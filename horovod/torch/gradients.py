@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -189,31 +190,24 @@ class GradientReducer(Reduction):
             alike.setdefault(id(compressor) if grouped else number, (compressor, []))[1].append(entry)
         try:
             for compressor, members in alike.values():
-                parts.append(self._start_alike(members, compressor, grouped, again))
+                if not self.in_flight:
+                    self.begin()
+                gradients = [Gradient(name, tensor, compressor) for name, _, tensor in members]
+                label = self._label(gradients[0].name, grouped, again)
+                handle = self.reduce(gradients, label, self._arguments, self._process_set, grouped=grouped)
+                self.in_flight.add(handle)
+                parts.append(Pending([handle], functools.partial(self._synchronize, handle)))
         except BaseException:
             _wait_after_failure(parts)
             raise
         return Pending.of_all(parts)
 
-    def _start_alike(self, entries: Sequence[Entry], compressor: Any, grouped: bool, again: int) -> Pending:
-        if not self.in_flight:
-            self.begin()
-        gradients = [Gradient(name, tensor, compressor) for name, _, tensor in entries]
-        label = self._label(gradients[0].name, grouped, again)
-        handle = self.reduce(gradients, label, self._arguments, self._process_set, grouped=grouped)
-        self.in_flight.add(handle)
-
-        def wait() -> None:
-            try:
-                synchronize(handle)
-            except KeyboardInterrupt:
-                raise  # can be waited for again
-            except BaseException:
+    def _synchronize(self, handle: int) -> None:
+        try:
+            synchronize(handle)
+        finally:
+            if operation_of(handle) is None:  # otherwise Ctrl-C came, and it can be waited for again
                 self.in_flight.discard(handle)
-                raise
-            self.in_flight.discard(handle)
-
-        return Pending([handle], wait)
 
     def agree_on(self, number: int) -> tuple[int, int]:
         """Collective. Return the smallest and the largest of all ranks' numbers."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -21,40 +22,29 @@ from horovod.torch.reduce_ops import Sum
 from horovod.torch.tensors import addressable, check_served, described
 
 
+@dataclass(eq=False)
 class RoundsOperation:
     """The rounds of one tensor or of a group, whose members proceed together. Thread-safe.
 
-    Args:
-        wire: the operation's name.
-        rounds: one generator for each member.
-        shapes: those of the results.
-        origin: the operation's.
-
-    Attributes:
-        sent_bytes: by member, the bytes that it has yielded so far.
-        is_completed: a rank lacked the gradient, and took part because others did.
+    ``sent_bytes``: by member, the bytes that it has yielded so far.
     """
 
-    def __init__(
-        self,
-        engine: native.Engine,
-        wire: str,
-        process_set_id: int,
-        rounds: Sequence[Rounds],
-        shapes: Sequence[torch.Size],
-        origin: devices.Origin,
-    ) -> None:
-        self._engine, self._origin = engine, origin
-        self._wire, self._process_set_id = wire, process_set_id
-        self._rounds, self._shapes = rounds, shapes
+    engine: native.Engine
+    wire: str  # the operation's name
+    process_set_id: int
+    rounds: Sequence[Rounds]  # one generator for each member
+    shapes: Sequence[torch.Size]  # those of the results
+    origin: devices.Origin  # the operation's
+    is_completed: bool = False  # a rank lacked the gradient, and took part because others did
+
+    def __post_init__(self) -> None:
+        self.sent_bytes = [0] * len(self.rounds)
         self._results: dict[int, torch.Tensor] = {}  # of members that are finished
-        self.sent_bytes = [0] * len(rounds)
-        self.is_completed = False
         self._failure: BaseException | None = None
         self._lock = threading.Lock()
         # The current round: its members, the tensors that they have yielded, and their sums.
         self._number = 0
-        self._members = list(range(len(rounds)))
+        self._members = list(range(len(self.rounds)))
         self._sources: list[torch.Tensor] = []
         self._sums: list[torch.Tensor] = []
         self._handle: int | None = None
@@ -66,16 +56,16 @@ class RoundsOperation:
         if not self._lock.acquire(blocking=False):
             return False  # another thread does it
         try:
-            while self._handle is not None and self._engine.has_result(self._handle):
+            while self._handle is not None and self.engine.has_result(self._handle):
                 handle, self._handle = self._handle, None
-                result = self._engine.wait(handle)
+                result = self.engine.wait(handle)
                 self.is_completed = self.is_completed or result.is_completed
-                with self._origin.resumed():
-                    devices.order(result, self._origin.device)
+                with self.origin.resumed():
+                    devices.order(result, self.origin.device)
                     self._continue()
         except Exception as error:  # raised when this operation is waited for
             self._failure = error
-            for rounds in self._rounds:
+            for rounds in self.rounds:
                 rounds.close()
         finally:
             self._lock.release()
@@ -85,12 +75,12 @@ class RoundsOperation:
         """Report to the engine that a caller waits for this operation."""
         with self._lock:
             if self._handle is not None:
-                self._engine.note_blocked(self._handle, may_yield)
+                self.engine.note_blocked(self._handle, may_yield)
 
     def must_yield(self) -> bool:
         """Return whether a caller that waits for this operation must continue without it."""
         with self._lock:
-            return self._handle is not None and self._engine.must_yield(self._handle)
+            return self._handle is not None and self.engine.must_yield(self._handle)
 
     def results(self) -> list[torch.Tensor]:
         """Return the compressor's result for each member, once it is over; raise its failure."""
@@ -100,7 +90,7 @@ class RoundsOperation:
                 raise failure
             finally:
                 del failure  # breaks the reference cycle of the exception and this frame
-        return [self._results[member] for member in range(len(self._rounds))]
+        return [self._results[member] for member in range(len(self.rounds))]
 
     def _continue(self) -> None:
         """Request the sums of the tensors that the members yield next."""
@@ -108,11 +98,11 @@ class RoundsOperation:
         self._sums = [torch.empty_like(source) for source in self._sources]
         if self._sources:
             follows = self._number > 0
-            name = f"{self._wire}.round{self._number}" if follows else self._wire
+            name = f"{self.wire}.round{self._number}" if follows else self.wire
             requested = list(map(described, self._sources, self._sums))
             self._number += 1
-            self._handle = self._engine.allreduce(
-                name, requested, native.Reduction(Sum), self._process_set_id, follows
+            self._handle = self.engine.allreduce(
+                name, requested, native.Reduction(Sum), self.process_set_id, follows
             )
 
     @torch.no_grad()
@@ -121,20 +111,20 @@ class RoundsOperation:
         members, sources = [], []
         for i, member in enumerate(self._members):
             try:
-                rounds = self._rounds[member]
+                rounds = self.rounds[member]
                 yielded = rounds.send(self._sums[i]) if self._number else next(rounds)
             except StopIteration as stop:
                 self._results[member] = self._checked(member, stop.value)
             else:
-                check_served(yielded, f"{self._wire}, round {self._number} of its compressor")
+                check_served(yielded, f"{self.wire}, round {self._number} of its compressor")
                 members.append(member)
                 sources.append(addressable(yielded))
                 self.sent_bytes[member] += yielded.nbytes
         self._members, self._sources = members, sources
 
     def _checked(self, member: int, result: object) -> torch.Tensor:
-        shape = self._shapes[member]
+        shape = self.shapes[member]
         if not isinstance(result, torch.Tensor) or result.shape != shape:
             got = f"shape {list(result.shape)}" if isinstance(result, torch.Tensor) else repr(result)
-            raise errors.wrong_rounds(tensor=self._wire, got=got, shape=list(shape))
+            raise errors.wrong_rounds(tensor=self.wire, got=got, shape=list(shape))
         return result

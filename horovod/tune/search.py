@@ -173,11 +173,10 @@ def _halve(
                     alive.remove(number)
         alive = [number for number in alive if gain_of(spent[number]).ratio > 1]
         alive.sort(key=lambda number: gain_of(spent[number]).ratio, reverse=True)
+        alive = alive[: math.ceil(len(alive) / _KEPT)]
         if len(alive) <= 1:
             break
-        alive, rounds = alive[: math.ceil(len(alive) / _KEPT)], rounds * 2
-        if len(alive) == 1:
-            break
+        rounds *= 2
     return candidates[alive[0]] if alive else None
 
 

@@ -21,7 +21,7 @@ from horovod.tune.report import gain_in, overall, so_far, taken
 from horovod.tune.scores import Shift, seconds_of
 from horovod.tune.search import NO_NEIGHBOUR, Duel, Limits, Result, Search, look
 
-__all__ = ["PHASES", "Agreement", "Agreements", "Decision", "Director", "Plan", "Trained", "Trial", "Tuner"]
+__all__ = ["PHASES", "Agreements", "Decision", "Director", "Plan", "Trained", "Trial", "Tuner"]
 
 # The phases of a job: steps that do not count; trials; observation of the result; no tuning.
 PHASES = ("warming up", "searching", "watching", "off")
@@ -60,18 +60,14 @@ class Decision:
         return Decision(phase, next_in, settings)
 
 
-class Agreement(Protocol):
-    """An agreement under way."""
-
-    def text(self) -> str:
-        """Return rank 0's text, when all ranks have started it."""
-
-
 class Agreements(Protocol):
     """The interface through which the ranks of a job agree."""
 
-    def start(self, text: str) -> Agreement:
-        """Start an agreement. Every rank calls it at the same step; only rank 0's text counts."""
+    def start(self, text: str) -> Callable[[], str]:
+        """Start an agreement. Every rank calls it at the same step; only rank 0's text counts.
+
+        The returned function waits until all ranks have started it, and returns rank 0's text.
+        """
 
     def latest(self) -> str:
         """Return the ranks' last agreement, even if this rank had joined; empty if there is none."""
@@ -134,7 +130,7 @@ class Tuner:
         self._agreements, self._director, self._clock = agreements, director, clock
         self._steps = 0
         self._due = 1
-        self._under_way: Agreement | None = None
+        self._under_way: Callable[[], str] | None = None
         self._last: float | None = None
         self.decision = Decision("warming up", 1)
 
@@ -146,8 +142,8 @@ class Tuner:
             self._director.add_step(now - self._last)
         self._last = now
         if self._under_way is not None:
-            agreement, self._under_way = self._under_way, None
-            if text := agreement.text():
+            text_of_all, self._under_way = self._under_way, None
+            if text := text_of_all():
                 self._take(Decision.from_text(text))
             else:  # rank 0 has joined, and decides nothing
                 self._due = self._steps + AGAIN
@@ -171,7 +167,7 @@ class Tuner:
     def finish(self) -> None:
         """Wait for the agreement under way, on all ranks at the same step."""
         if self._under_way is not None:
-            self._under_way.text()
+            self._under_way()
             self._under_way = None
 
     def _take(self, decision: Decision) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -40,6 +40,12 @@ class _CodecOfClass:
 class _CastCompressor(Compressor):
     """The base of compressors that only change the dtype."""
 
+    dtype: ClassVar[torch.dtype]
+
+    @classmethod
+    def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        return (tensor.to(cls.dtype) if tensor.is_floating_point() else tensor), tensor.dtype
+
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
         return tensor.to(ctx)
@@ -52,11 +58,8 @@ class FP16Compressor(_CastCompressor):
     computes an average before it casts the result. Elsewhere the casts themselves are added.
     """
 
+    dtype = torch.float16
     codec = _CodecOfClass("fp16")
-
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        return (tensor.to(torch.float16) if tensor.is_floating_point() else tensor), tensor.dtype
 
 
 class BF16Compressor(_CastCompressor):
@@ -65,8 +68,5 @@ class BF16Compressor(_CastCompressor):
     Sums are computed as with FP16Compressor.
     """
 
+    dtype = torch.bfloat16
     codec = _CodecOfClass("bf16")
-
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        return (tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor), tensor.dtype

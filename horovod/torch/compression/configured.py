@@ -33,13 +33,9 @@ class ConfiguredCompressor(Compressor):
         self.min_elements = min_elements
 
     @classmethod
-    def default(cls) -> ConfiguredCompressor:
+    def default(cls) -> Any:
         """Return the instance that stands for the class."""
-        instance: ConfiguredCompressor | None = vars(cls).get("_default")
-        if instance is None:
-            instance = cls()  # type: ignore[call-arg]
-            cls._default = instance  # type: ignore[attr-defined]
-        return instance
+        return instance_of(cls)
 
     @classmethod
     def require(cls, option: str, value: object, allowed: tuple[object, ...]) -> None:
@@ -66,6 +62,11 @@ class ConfiguredCompressor(Compressor):
         return f"{called}({', '.join(f'{name}={value!r}' for name, value in self.options().items())})"
 
 
+@functools.cache  # one for each class, as the state belongs to the instance
+def instance_of(cls: type) -> Any:
+    return cls()
+
+
 class method_on_class_too:
     """A method that also works on the class, with its default instance: ``Compression.bit8.compress(t)``."""
 
@@ -79,15 +80,11 @@ class method_on_class_too:
         return MethodType(self._function, owner.default() if instance is None else instance)
 
 
-class property_on_class_too:
+class property_on_class_too(method_on_class_too):
     """A read-only property that also works on the class, with the value of its default instance."""
 
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        self._function = function
-        self.__doc__ = function.__doc__
-
     def __get__(self, instance: ConfiguredCompressor | None, owner: type[ConfiguredCompressor]) -> Any:
-        return self._function(owner.default() if instance is None else instance)
+        return super().__get__(instance, owner)()
 
 
 def compressor_name(compressor: Any) -> str:

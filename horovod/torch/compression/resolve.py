@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from typing import Any
 
@@ -13,7 +12,7 @@ from horovod.common.sentences import facts_of
 from horovod.torch import devices
 from horovod.torch.compression import errors
 from horovod.torch.compression.casts import NoneCompressor
-from horovod.torch.compression.configured import ConfiguredCompressor
+from horovod.torch.compression.configured import ConfiguredCompressor, instance_of
 from horovod.torch.compression.contract import COMBINES, CompressorLike
 
 
@@ -24,7 +23,10 @@ def resolved(compression: Any, said: str = "") -> Any:
     """
     said = said or f"compression={compression!r}"
     if isinstance(compression, type) and _needs_instance(compression):
-        compression = _default_instance(compression, said)
+        try:
+            compression = instance_of(compression)
+        except TypeError as error:
+            raise errors.needs_arguments(**facts_of(error, said=said)) from error
     combine = getattr(compression, "combine", "sum")
     for method in ("rounds",) if combine == "rounds" else ("compress", "decompress"):
         if not callable(getattr(compression, method, None)):
@@ -42,18 +44,6 @@ def _needs_instance(cls: type) -> bool:
     return issubclass(cls, ConfiguredCompressor) or any(
         next(iter(inspect.signature(method).parameters), "") == "self" for method in plain
     )
-
-
-def _default_instance(cls: type, said: str) -> Any:
-    try:
-        return cls.default() if issubclass(cls, ConfiguredCompressor) else _instance(cls)  # type: ignore[arg-type]
-    except TypeError as error:
-        raise errors.needs_arguments(**facts_of(error, said=said)) from error
-
-
-@functools.cache  # one for each class, as the state belongs to the instance
-def _instance(cls: type) -> Any:
-    return cls()
 
 
 def of_one_call(compression: Any) -> Any:

@@ -6,17 +6,15 @@ DDP waits for these futures. Further steps of compressors in Python run in this 
 from __future__ import annotations
 
 import functools
-import os
 import queue
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 
 import torch
 
 from horovod.common import jobs
 from horovod.common.exceptions import HorovodInternalError
-from horovod.common.exits import at_exit
+from horovod.common.exits import ended_at_exit
 from horovod.torch import devices, handles
 from horovod.torch.ddp import errors, group_job
 
@@ -126,14 +124,5 @@ def _left(job: jobs.Job, goes_on: bool) -> bool:
     return goes_on
 
 
-_running: weakref.WeakSet[CompletionThread] = weakref.WeakSet()
-
-
-os.register_at_fork(after_in_child=_running.clear)  # a child has no such thread
-
-
-@at_exit
-def _end_threads() -> None:
-    """A thread that waits in the core would notice the interpreter's end too late."""
-    for each in list(_running):
-        each.end()
+# A thread that waits in the core would notice the interpreter's end too late.
+_running = ended_at_exit(CompletionThread.end)

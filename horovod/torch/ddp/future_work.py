@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import queue
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
-from horovod.common.exits import at_exit
+from horovod.common.exits import ended_at_exit
 from horovod.torch.ddp import errors
 
 NO_TIMEOUT = timedelta(0)
@@ -159,16 +157,7 @@ class CallbackThread:
                 thread.join(_EXIT_SECONDS)
 
 
-_running: weakref.WeakSet[CallbackThread] = weakref.WeakSet()
-
-
-os.register_at_fork(after_in_child=_running.clear)  # a child has no such thread
-
-
-@at_exit
-def _end_threads() -> None:
-    for each in list(_running):
-        each.close()
+_running = ended_at_exit(CallbackThread.close)
 
 
 def _run(calls: queue.SimpleQueue[Callable[[], None] | None]) -> None:

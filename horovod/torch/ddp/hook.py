@@ -44,13 +44,13 @@ def compress(
     compiled = getattr(model, "_orig_mod", None)  # torch.compile's model contains the wrapped one
     model = compiled if isinstance(compiled, DistributedDataParallel) else model
     if not isinstance(model, DistributedDataParallel):
-        if isinstance(model, torch.nn.Module) and alone.is_alone():
-            state = CompressionState(compression, model, algorithm=algorithm, may_turn_off=may_turn_off)
-            alone.tell_alone("ddp.compress()")
-            return state
-        if alone.is_alone():
+        if not alone.is_alone():
+            raise errors.not_wrapped(got=type_name(model), **alone.who_else())
+        if not isinstance(model, torch.nn.Module):
             raise errors.not_ddp(got=type_name(model))
-        raise errors.not_wrapped(got=type_name(model), **alone.who_else())
+        state = CompressionState(compression, model, algorithm=algorithm, may_turn_off=may_turn_off)
+        alone.tell_alone("ddp.compress()")
+        return state
     if model.mixed_precision is not None:
         raise errors.mixed_precision()
     if getattr(model, "_use_python_reducer", False):

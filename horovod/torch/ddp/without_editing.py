@@ -10,6 +10,7 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -40,12 +41,12 @@ _register = _wrapper.register_comm_hook
 _register_builtin = _wrapper._register_builtin_comm_hook
 
 
+@dataclass
 class HookSlot:
     """A model's current hook, and its state: first none, then the package's, then perhaps the script's."""
 
-    def __init__(self) -> None:
-        self.state: Any = None
-        self.hook: Hook | None = None
+    state: Any = None
+    hook: Hook | None = None
 
 
 _slots: weakref.WeakKeyDictionary[DistributedDataParallel, HookSlot] = weakref.WeakKeyDictionary()

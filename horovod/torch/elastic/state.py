@@ -121,7 +121,8 @@ class OptimizerStateHandler(StateDictHandler):
         for number, state in self._saved["state"].items():
             for key, saved in state.items() if isinstance(number, int) and isinstance(state, dict) else ():
                 now = self.value.state[parameters[number]].get(key)
-                if _differ_in_dtype(now, saved):
+                are_tensors = isinstance(now, torch.Tensor) and isinstance(saved, torch.Tensor)
+                if are_tensors and now.dtype != saved.dtype:
                     self.value.state[parameters[number]][key] = saved.to(now.device, copy=True)
 
     def sync(self) -> None:
@@ -312,11 +313,6 @@ def _forget_at_exit(folder: str, local_rank: int, local_size: int) -> None:
 def _memento(handler: StateHandler) -> dict[str, Any]:
     """Return a handler's saved state: all attributes except the value."""
     return {name: saved for name, saved in vars(handler).items() if name not in ("value", "root_rank")}
-
-
-def _differ_in_dtype(one: Any, other: Any) -> bool:
-    are_tensors = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
-    return are_tensors and one.dtype != other.dtype
 
 
 def _refuse_ddp(model: Any) -> None:

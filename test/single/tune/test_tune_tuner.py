@@ -7,6 +7,7 @@ import math
 import random
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,19 +41,19 @@ class Agreed:
 
 class Asking:
     def __init__(self, agreed: Agreed, rank: int) -> None:
-        self.agreed, self.rank, self.number = agreed, rank, -1
+        self.agreed, self.rank = agreed, rank
 
-    def start(self, text: str) -> Asking:
+    def start(self, text: str) -> Callable[[], str]:
         if self.rank == 0:
             self.agreed.texts.append(text)
-        one = Asking(self.agreed, self.rank)
-        one.number = self.agreed.asked[self.rank]
+        number = self.agreed.asked[self.rank]
         self.agreed.asked[self.rank] += 1
-        return one
 
-    def text(self) -> str:
-        assert self.agreed.asked[0] > self.number, "rank 0 has not asked: all wait for ever"
-        return self.agreed.texts[self.number]
+        def text_of_all() -> str:
+            assert self.agreed.asked[0] > number, "rank 0 has not asked: all wait for ever"
+            return self.agreed.texts[number]
+
+        return text_of_all
 
     def latest(self) -> str:
         return self.agreed.texts[-1] if self.agreed.texts else ""
