@@ -76,7 +76,7 @@ _OF_THE_LAUNCHER = (
         help="hosts and slots, as host1:2,host2:4; a host without a number has one slot. Default: this "
              "host, with as many slots as ranks, or those of the batch job"),
     row("hostfile", group=HOSTS, flags=("-hostfile", "--hostfile"),
-        help="file with one `host slots=N` a line, instead of --hosts"),
+        help="file with one `host slots=N` per line, instead of --hosts"),
     row("ssh_port", group=HOSTS, flags=("-p", "--ssh-port"), type="int", minimum=1,
         help="port of the hosts' ssh servers"),
     row("ssh_identity_file", group=HOSTS, flags=("-i", "--ssh-identity-file"),
@@ -85,14 +85,14 @@ _OF_THE_LAUNCHER = (
         help="network interfaces, or networks as 10.0.0.0/8, that connect the hosts; comma-separated. "
              "Default: the networks that all hosts share"),
     row("start_timeout", group=HOSTS, variable="HOROVOD_START_TIMEOUT", default=30, minimum=1,
-        help="seconds within which all hosts must have answered, and then all ranks have started; and for "
-             "which ranks in hvd.init() wait for the others"),
+        help="seconds within which all hosts must answer, and then all ranks start; also how long hvd.init() "
+             "waits for the other ranks"),
     row("exit_timeout", group=HOSTS, variable="HOROVOD_EXIT_TIMEOUT", key="exit_timeout", default=60,
         is_new=True,
-        help="seconds without any work after which a rank is ended that is stopped, or has left the job by "
-             "hvd.shutdown() or at its script's end, when all others have ended; 0: never"),
+        help="when all other ranks have ended: seconds after which horovodrun ends an idle rank that is "
+             "stopped, or has left the job with hvd.shutdown() or at its script's end; 0: never"),
     row("config_file", group=HOSTS,
-        help="YAML file with the keys of docs/configuration.md; the command line beats it"),
+        help="YAML file with the keys of docs/configuration.md; the command line overrides it"),
     row("mpi_args", group=LAUNCHERS,
         help='with --launcher mpi: more arguments for mpirun, as --mpi-args="--map-by numa"'),
     row("binding_args", group=LAUNCHERS,
@@ -100,11 +100,11 @@ _OF_THE_LAUNCHER = (
              "otherwise"),
     row("bind", group=HOSTS, variable="HOROVOD_BIND", key="params.bind", default="none",
         choices=("none", "auto"), is_new=True,
-        help="auto: bind each rank to its own cores, of one NUMA node if possible, and its engine's "
-             "thread a hyper-thread of them; none where a host has fewer cores than ranks"),
+        help="auto: bind each rank to its own cores, of one NUMA node if possible, and its engine's thread a "
+             "hyper-thread of them; no binding if a host has fewer cores than ranks"),
     row("ddp", group=DDP, key="ddp.enabled", type="bool", is_new=True,
         help="for scripts of torch.distributed: set MASTER_ADDR, RANK, WORLD_SIZE, LOCAL_RANK and so on, as "
-             "torchrun does; --compression is then about the gradients of DistributedDataParallel"),
+             "torchrun does; --compression then applies to the gradients of DistributedDataParallel"),
     row("master_addr", group=DDP, key="ddp.master_addr", form=(r"[^\s]+", "a host name or an address"),
         is_new=True,
         help="with --ddp: address of rank 0's host. Default: its address in the network that connects the "
@@ -113,81 +113,80 @@ _OF_THE_LAUNCHER = (
         help="with --ddp: port at which rank 0 listens. Default: one that is free on its host"),
     row("launcher", group=LAUNCHERS, variable="HOROVOD_LAUNCHER", key="launcher", choices=("mpi", "tcp"),
         is_new=True,
-        help="what starts the ranks. tcp: horovodrun's own agents, one for each host, and ranks talk over "
-             "TCP, or in shared memory; mpi: the mpirun of the MPI that this package uses. Default: tcp; "
-             "mpi for scripts that import mpi4py"),
+        help="the program that starts the ranks. tcp: horovodrun's own agents, one per host; ranks "
+             "communicate over TCP, or in shared memory; mpi: the mpirun of the MPI that this package uses. "
+             "Default: tcp; mpi for scripts that import mpi4py"),
     # Jobs whose hosts and workers come and go.
     row("min_np", group=ELASTIC, flags=("--min-np", "--min-num-proc"), type="int", minimum=1,
-        help="elastic job: workers below which it waits for others. Default: -np"),
+        help="elastic job: least number of workers; with fewer, the job waits for others. Default: -np"),
     row("max_np", group=ELASTIC, flags=("--max-np", "--max-num-proc"), type="int", minimum=1,
-        help="elastic job: workers at most. Default: as many as there are slots"),
+        help="elastic job: largest number of workers. Default: the number of slots"),
     row("host_discovery_script", group=ELASTIC,
         help="elastic job: a command that prints `host` or `host:slots` lines, run every second"),
     row("slots_per_host", group=ELASTIC, type="int", minimum=1,
-        help="elastic job: slots of a host for which the script says none. Default: 1"),
+        help="elastic job: slots of a host if the script gives none. Default: 1"),
     row("elastic_timeout", group=ELASTIC, variable="HOROVOD_ELASTIC_TIMEOUT", default=600, minimum=1,
-        help="elastic job: seconds that it waits for slots at the start, and after a loss for survivors "
-             "that are busy, and for enough workers"),
+        help="elastic job: seconds to wait for slots at the start, and after a loss for busy survivors and "
+             "enough workers"),
     row("reset_limit", group=ELASTIC, type="int",
-        help="elastic job: how often its membership may change before it is given up. Default: no limit"),
+        help="elastic job: how often its membership may change before the job fails. Default: no limit"),
     row("blacklist_cooldown_range", group=ELASTIC, type="int", words=2,
-        help="elastic job: seconds, lowest and highest, after which what has failed is used again; they "
-             "double with each failure. Default: 5 300 for a slot, and never for a host"),
+        help="elastic job: shortest and longest time in seconds before a failed slot or host is used again; "
+             "it doubles with each failure. Default: 5 300 for a slot, and never for a host"),
     row("blacklist", group=ELASTIC, variable="HOROVOD_ELASTIC_BLACKLIST", key="elastic_blacklist",
         default="slot", choices=("slot", "host"), is_new=True,
-        help="elastic job: what the death of a worker costs. slot: its slot, and the others of its host go "
-             "on; host: its host with all workers there, as with Horovod"),
+        help="elastic job: what is blacklisted if a worker dies. slot: its slot, and the other workers of "
+             "its host continue; host: its host with all workers there, as in Horovod"),
     row("max_worker_failures", group=ELASTIC, variable="HOROVOD_ELASTIC_MAX_WORKER_FAILURES",
         key="elastic_max_worker_failures", type="int", minimum=1, is_new=True,
-        help="elastic job: with --blacklist slot, deaths of a host's workers within 10 minutes after which "
-             "the host is given up. Default: 10"),
+        help="elastic job: with --blacklist slot, number of worker deaths within 10 minutes after which a "
+             "host is blacklisted. Default: 10"),
     row("elastic_restart", group=ELASTIC, variable="HOROVOD_ELASTIC_RESTART", key="elastic_restart",
         type="bool", is_new=True,
-        help="elastic job: after a loss all workers are ended and started again, and read the newest commit "
-             "of hvd.elastic in their hosts' memory: for scripts that cannot go on in their processes. "
-             "Ranks of torchrun keep commits where it may restart them, or as the variable says; by itself "
-             "it makes no job elastic"),
+        help="elastic job: after a loss, restart all workers, which then read the newest commit of "
+             "hvd.elastic in their hosts' memory: for scripts that cannot continue in their processes. Ranks "
+             "of torchrun keep commits if it may restart them, or as the variable says; the option alone "
+             "makes no job elastic"),
     row("use_mpi", group=LAUNCHERS, flags=("--mpi",), type="bool",
-        help="as --launcher mpi"),
+        help="same as --launcher mpi"),
     row("use_gloo", group=LAUNCHERS, flags=("--gloo",), type="bool",
-        help="as --launcher tcp, the default: there is no Gloo"),
+        help="same as --launcher tcp, the default; there is no Gloo"),
     row("controller", variable="HOROVOD_CONTROLLER", key="controller", default="mpi", choices=("mpi",),
         help="accepted as mpi"),
     row("cpu_operations", variable="HOROVOD_CPU_OPERATIONS", default="mpi", choices=("mpi",),
         help="accepted as mpi"),
     row("tcp", group=HOSTS, type="bool",
-        help="use TCP even where there is InfiniBand or the like (Spectrum MPI: -tcp; NCCL: "
-             "NCCL_IB_DISABLE=1)"),
+        help="use TCP even if there is InfiniBand or the like (Spectrum MPI: -tcp; NCCL: NCCL_IB_DISABLE=1)"),
     row("disable_cache", group=HOSTS, type="bool",
-        help="accepted: hosts are asked at each start"),
+        help="accepted, without effect: hosts are checked at each start"),
     row("disable_nvtx_ranges", variable="HOROVOD_DISABLE_NVTX_RANGES", default=False,
-        help="accepted: there are no NVTX ranges"),
+        help="accepted, without effect: there are no NVTX ranges"),
     row("tune_launch", group=PERFORMANCE, type="bool", is_new=True,
-        help="run a few steps of the script with and without each setting that only fresh processes can "
-             "take (--bind auto, how malloc keeps memory), print a table, and end"),
+        help="run a few steps of the script with and without each setting that only new processes can take "
+             "(--bind auto, options of malloc), print a table, and exit"),
     row("tune_launch_steps", group=PERFORMANCE, type="int", minimum=1, is_new=True,
-        help="steps of each of its jobs that count; 30 without"),
+        help="number of steps that --tune-launch measures in each job. Default: 30"),
     # Output.
     row("verbose", group=OUTPUT, type="bool",
-        help="show how ranks are started, with mpirun its command line, and how each rank ended"),
+        help="show how ranks are started (with mpirun, its command line), and how each rank ended"),
     row("quiet", group=OUTPUT, type="bool", is_new=True,
-        help="leave out what horovodrun says of a job that has ended well: how many bytes compression "
-             "saved, and how long ranks waited. Errors and warnings stay"),
+        help="do not print the summary of a successful job: the bytes that compression saved, and how long "
+             "ranks waited. Errors and warnings stay"),
     row("output_filename", group=OUTPUT,
-        help="folder in which each rank's output is written too, as rank.<number>/stdout and stderr"),
+        help="folder for a copy of each rank's output, as rank.<number>/stdout and stderr"),
     row("prefix_timestamp", group=OUTPUT, flags=("-prefix-timestamp", "--prefix-output-with-timestamp"),
         type="bool",
         help="begin each line of output with the time"),
     row("check_build", group=INSTALLATION, flags=("-cb", "--check-build"), type="bool",
-        help="say what this installation can do, and end"),
+        help="show what this installation supports, and exit"),
     row("print_completion", group=INSTALLATION, choices=("bash", "zsh", "tcsh"), is_new=True,
-        help="print a script that completes these options in that shell, and end; needs shtab (pip install "
-             f"shtab). bash looks for it in {COMPLETION_FILE}"),
+        help="print a completion script for that shell, and exit; needs shtab (pip install shtab). bash "
+             f"looks for it in {COMPLETION_FILE}"),
     row("version", group=INSTALLATION, flags=("-v", "--version"), type="bool",
-        help="say the version, and end"),
+        help="show the version, and exit"),
     row("topology", group=HOSTS, type="bool", is_new=True,
-        help="draw the hosts that -np and -H name, with their GPUs and networks, say which route allreduces "
-             "take between them, and end"),
+        help="draw the hosts that -np and -H name, with their GPUs and networks and the route of allreduces "
+             "between them, and exit"),
     row("topology_file", group=HOSTS, is_new=True,
         help="with --topology: also write the drawing to this file, as SVG"),
 )
@@ -196,73 +195,72 @@ _OF_THE_LAUNCHER = (
 RANK_OPTIONS = (
     _of_job("fusion_threshold_mb", group=PERFORMANCE, variable="HOROVOD_FUSION_THRESHOLD", default=128 * _MIB,
         scale=_MIB, tries=tuple(str(size * _MIB // 16) for size in (0, 1, 16, 64, 256, 1024, 2048)),
-        help="MiB of ready tensors fused into one collective (the variable: bytes); 0: every tensor by "
-             "itself"),
+        help="MiB of ready tensors fused into one collective (the variable: bytes); 0: no fusion"),
     _of_each_rank("cycle_time_ms", group=PERFORMANCE, variable="HOROVOD_CYCLE_TIME", default=1.0,
         tries=("0.1", "0.25", "0.5", "1", "2", "5", "10", "20"),
-        help="milliseconds for which submissions are gathered before they are negotiated, if no caller waits "
-             "for one"),
+        help="milliseconds to gather submissions before they are negotiated, if no caller waits for one"),
     _of_job("cache_capacity", group=PERFORMANCE, default=1024,
-        help="agreed requests remembered, so that a repeated one is announced by a number; 0: off"),
+        help="number of agreed requests to remember, so that a repeated one is announced by its number; 0: "
+             "off"),
     _of_job("disable_group_fusion", default=False,
         help="do not fuse a grouped operation with anything outside its group"),
     _of_job("allreduce_algorithm", group=PERFORMANCE, default="auto",
         choices=("auto", "gather", "scatter", "ring", "hierarchical"), is_by_size=True,
         tries=("auto", "gather", "gather:65536,scatter", "gather:1048576,scatter", "scatter", "ring",
                "gather:65536,hierarchical", "gather:1048576,hierarchical", "hierarchical"), is_new=True,
-        help="how allreduces travel: auto estimates which is cheapest, the others force one; or two by "
-             "size, as gather:65536,scatter: the first for tensors of so many bytes together, and the "
-             "second beyond"),
+        help="algorithm of allreduces: auto chooses by estimated cost, the others force one; or two by size, "
+             "as gather:65536,scatter: the first for up to that many bytes, and the second beyond"),
     _of_each_rank("hierarchical_allreduce", group=PERFORMANCE, off_flags=("--no-hierarchical-allreduce",),
         default=False,
-        help="reduce inside each host first; short for --allreduce-algorithm hierarchical"),
+        help="reduce inside each host first; same as --allreduce-algorithm hierarchical"),
     _of_each_rank("torus_allreduce", group=PERFORMANCE, off_flags=("--no-torus-allreduce",), default=False,
-        help="the same: every rank of a host carries a part of each tensor to the other hosts"),
+        help="same as --hierarchical-allreduce: every rank of a host sends a part of each tensor to the "
+             "other hosts"),
     _of_job("deterministic", group=PERFORMANCE, off_flags=("--no-deterministic",), default=False, is_new=True,
-        help="let no result depend on timing: with fixed seeds, runs are identical bit for bit"),
+        help="make results independent of timing: with fixed seeds, runs are identical bit for bit"),
     _of_job("transport", default="auto", choices=("auto", "shared_memory", "mpi", "tcp"), is_new=True,
-        help="what carries the bytes: shared_memory (ranks of one host only), mpi (jobs of mpirun) or tcp; "
-             "auto is shared memory on one host, between hosts mpi where mpirun started the job, else tcp"),
+        help="transport between ranks: shared_memory (ranks of one host only), mpi (jobs of mpirun) or tcp; "
+             "auto is shared memory on one host; between hosts mpi if mpirun started the job, else tcp"),
     _of_job("tcp_connections", default=1, minimum=1, maximum=16, tries=("1", "2", "4", "8"), tried=OVER_TCP,
         is_new=True,
-        help="connections for data between two ranks, over TCP"),
+        help="number of TCP connections for data between two ranks"),
     _of_job("message_kb", default=48, minimum=1, maximum=1024, tries=("16", "48", "128", "512"),
         tried=BETWEEN_HOSTS, is_new=True,
-        help="KiB that a rank sends another in one step of an allreduce, at most: more are fewer, and less "
-             "goes on at a time. MPI sends no more than 48 in a piece"),
+        help="largest message of one step of an allreduce, in KiB: larger ones mean fewer steps, and less "
+             "overlap. MPI sends at most 48 at once"),
     _of_job("steps_under_way", default=8, minimum=1, maximum=8, tries=("2", "4", "8"), tried=BETWEEN_HOSTS,
         is_new=True,
-        help="steps of an allreduce between hosts that are under way at a time"),
+        help="number of steps of an allreduce between hosts that are in flight at a time"),
     _of_job("carriers", default=16, minimum=1, maximum=16, tries=("1", "2", "4", "16"), tried=SHARED_HOSTS,
         is_new=True,
-        help="ranks of each host that exchange with other hosts on a hierarchical route, at most"),
+        help="largest number of ranks per host that exchange with other hosts on a hierarchical route"),
     _of_job("tcp_timeout_seconds", default=10.0, is_new=True,
-        help="seconds, 2 or more, after which a rank of which nothing is heard over TCP is lost; 0: never"),
+        help="seconds without a message over TCP after which a rank is declared lost, 2 or more; 0: never"),
     _of_job("tcp_checksums", default=False, is_new=True,
-        help="check every piece of data over TCP by a CRC-32C, as messages always are"),
+        help="check all data sent over TCP with a CRC-32C; control messages always are"),
     _of_job("gpu_transport", group=PERFORMANCE, default="auto", choices=("auto", "nccl", "host"), is_new=True,
-        help="what carries the bytes of GPU tensors: nccl, or the host, through its memory; auto is nccl "
-             "if every rank has NCCL and its own GPU, and all GPUs of a host reach each other"),
+        help="transport of GPU tensors: nccl, or host (through the host's memory); auto is nccl if every "
+             "rank has NCCL and its own GPU, and all GPUs of a host reach each other"),
     _of_each_rank("simd", default="auto", choices=("auto", "baseline", "x86-64-v3", "x86-64-v4"), is_new=True,
         help="instruction set of the codec and reduction loops: auto is the best that the processor has"),
     _of_first_rank("timeline_filename", group=OUTPUT, variable="HOROVOD_TIMELINE", key="timeline.filename",
         help="file for a Chrome trace of every operation, written by rank 0; DYNAMIC: none until "
-             "hvd.start_timeline() names one"),
+             "hvd.start_timeline() gives one"),
     _of_first_rank("timeline_mark_cycles", group=OUTPUT, off_flags=("--no-timeline-mark-cycles",),
         key="timeline.mark_cycles", default=False,
         help="mark negotiation rounds in the timeline"),
     _of_each_rank("log_level", group=OUTPUT, key="logging.level", default="warning",
         choices=("trace", "debug", "info", "warning", "error", "fatal"),
-        help="how much the core says"),
+        help="level of the core's log messages"),
     _of_each_rank("log_with_timestamp", group=OUTPUT,
         flags=("--log-with-timestamp", "--no-log-hide-timestamp"),
         off_flags=("--log-without-timestamp", "--log-hide-timestamp"), variable="HOROVOD_LOG_HIDE_TIME",
         key="logging.with_timestamp", default=False, inverted=True,
-        help="begin the core's log lines with the time, or not (the variable says the opposite: hide it)"),
+        help="begin the core's log lines with the time, or not (the variable means the opposite: hide it)"),
     _of_job("stall_check", group=OUTPUT, off_flags=("--no-stall-check",),
         variable="HOROVOD_STALL_CHECK_DISABLE", key="stall_check.enabled", default=False, inverted=True,
-        help="warn when some ranks wait for others, naming both and the tensors (the variable says the "
-             "opposite: do not)"),
+        help="warn if some ranks wait for others, naming both and the tensors (the variable means the "
+             "opposite: do not warn)"),
     _of_job("stall_check_warning_time_seconds", group=OUTPUT, variable="HOROVOD_STALL_CHECK_TIME_SECONDS",
         key="stall_check.warning_time_seconds", default=60.0,
         help="seconds after which the stall check warns"),
@@ -282,82 +280,82 @@ RANK_OPTIONS = (
              'or Compression.none, and of large sums by the backend "horovod": a name of hvd.Compression, '
              "also with options, as int4:rotation=hadamard,levels=lloyd"),
     _of_job("compression_force", part=PYTHON, group=COMPRESSION, default=False, is_new=True,
-        help="--compression also where a script passes another compression= or registers torch's fp16, bf16 "
-             "or PowerSGD hook, which count without this flag"),
+        help="let --compression override another compression= of a script, and torch's fp16, bf16 or "
+             "PowerSGD hook"),
     _of_job("ddp_compression", part=PYTHON, default="none", form=_COMPRESSOR, is_new=True,
-        help="compression of the gradients of torch's DistributedDataParallel, where a script registers no "
-             "communication hook that compresses; what --ddp --compression sets"),
+        help="compression of the gradients of torch's DistributedDataParallel, unless a script registers a "
+             "communication hook that compresses; --ddp --compression sets it"),
     _of_job("ddp_bucket_mb", part=PYTHON, default=0.0, tries=("0", "4", "16", "64"), is_new=True,
-        help="MB of DistributedDataParallel's buckets that are gathered before they travel, where they are "
-             "smaller; 0: each by itself"),
+        help="MB up to which DistributedDataParallel's buckets are gathered before they are sent; 0: each "
+             "bucket by itself"),
     _of_job("backend_min_elements", part=PYTHON, default=16384, is_new=True,
         help='elements of the smallest sum that the backend "horovod" of torch.distributed compresses, as '
              "HOROVOD_COMPRESSION says"),
     _of_job("dynamic_process_sets", part=PYTHON, default=False,
         help="let add_process_set and remove_process_set work after hvd.init()"),
     _of_job("elastic", default=False,
-        help="ranks may change while the job runs: optimizers listen to gradients also where there is one "
-             "rank, and state.commit() of hvd.elastic looks whether hosts have changed"),
+        help="ranks may change while the job runs: optimizers listen to gradients even with one rank, and "
+             "state.commit() of hvd.elastic checks whether hosts have changed"),
     _of_each_rank("tcp_interfaces", part=PYTHON, type="list", is_new=True,
-        help="interfaces, or networks as 10.0.0.0/8 or fd00::/8, in which this rank listens for those on "
+        help="interfaces, or networks as 10.0.0.0/8 or fd00::/8, in which this rank listens for ranks on "
              "other hosts, over TCP; comma-separated. Default: the fastest network that all hosts share. "
-             "Ranks of one host talk at 127.0.0.1"),
+             "Ranks of one host use 127.0.0.1"),
     _of_each_rank("tcp_ports", part=PYTHON, is_new=True,
         form=(r"\d{1,5}(-\d{1,5})?|", "a port, or a range as 20000-20100"),
-        help="ports at which ranks listen over TCP, as 20000-20100, for firewalls; each takes one that is "
-             "free. Default: any"),
+        help="TCP ports at which ranks listen, as 20000-20100, for firewalls; each rank takes a free one. "
+             "Default: any"),
     _of_job("rendezvous_folder", part=PYTHON, is_new=True,
-        help="absolute path of a folder that all ranks see, and only their user can write: there they meet, "
-             "one job at a time, where no MPI starts them. HOROVOD_RANK and HOROVOD_SIZE say which rank a "
-             "process is, or its launcher does"),
+        help="absolute path of a folder for the rendezvous of ranks that MPI does not start, one job at a "
+             "time. All ranks must see it, and only their user may write to it. HOROVOD_RANK and "
+             "HOROVOD_SIZE, or the launcher's variables, give the rank of a process"),
     _of_job("secret", part=PYTHON, is_new=True,
-        help="text of 16 bytes or more that only the ranks of the job know, by which they know each other "
-             "over TCP. Default: one that is made where they meet, so that whoever can read there can "
-             "connect"),
+        help="secret text of 16 bytes or more with which the ranks of the job authenticate each other over "
+             "TCP. Default: one made at the rendezvous, so anyone who can read the rendezvous can connect"),
     # The autotuner's: Horovod's options, and new ones.
     _of_job("autotune", part=PYTHON, group=TUNING, off_flags=("--no-autotune",), key="autotune.enabled",
         default=False,
-        help="try settings while the job trains, keep what is faster, and remember it for the next job like "
-             "it"),
+        help="try settings while the job trains, keep the faster ones, and reuse them in the next job of the "
+             "same kind"),
     _of_each_rank("autotune_log_file", part=PYTHON, group=TUNING, variable="HOROVOD_AUTOTUNE_LOG",
         key="autotune.log_file",
-        help="file for what tuning tried and chose, as JSON, written by rank 0"),
+        help="file for the tuning log, as JSON, written by rank 0"),
     _of_each_rank("autotune_warmup_samples", part=PYTHON, group=TUNING, key="autotune.warmup_samples",
         default=3, maximum=100_000,
-        help="blocks of steps at the beginning that do not count"),
+        help="number of blocks of steps at the beginning that are not measured"),
     _of_each_rank("autotune_steps_per_sample", part=PYTHON, group=TUNING, key="autotune.steps_per_sample",
         default=4, minimum=1, maximum=100_000,
-        help="steps of a block that count; in one more before them settings change"),
+        help="number of measured steps of a block; settings change in one more step before them"),
     _of_each_rank("autotune_max_steps", part=PYTHON, group=TUNING, key="autotune.max_steps", default=400,
         maximum=1_000_000, is_new=True,
-        help="steps that tuning takes at most, those of the warm-up among them"),
+        help="largest number of steps that tuning takes, including the warm-up"),
     _of_each_rank("autotune_mode", part=PYTHON, group=TUNING, key="autotune.mode", default="filter",
         choices=("time", "filter", "profile"), is_new=True,
-        help="what a block of steps counts as: time, their mean; filter, without steps that something else "
-             "made longer, as a checkpoint; profile, the same, and the shares of communication are printed"),
+        help="score of a block of steps. time: their mean; filter: the mean without steps that something "
+             "else slowed down, such as a checkpoint; profile: the same, and print the shares of "
+             "communication"),
     _of_each_rank("autotune_reuse", part=PYTHON, group=TUNING, key="autotune.reuse", default="reuse",
         choices=("reuse", "update", "off"), is_new=True,
-        help="what earlier jobs like this have found: reuse, take it and try nothing; update, begin with "
-             "it; off"),
+        help="results of earlier jobs of the same kind. reuse: take them and try nothing; update: start with "
+             "them; off: ignore them"),
     _of_job("autotune_compression", part=PYTHON, group=COMPRESSION, key="autotune.compression", default=False,
         is_new=True,
-        help="let tuning try steps without compression too, where a script asks for one"),
+        help="let tuning also try steps without compression if the script compresses"),
     _of_each_rank("autotune_cache", part=PYTHON, is_new=True,
-        help="folder in which rank 0 keeps what was found. Default: ~/.cache/horovod/tune"),
+        help="folder in which rank 0 keeps tuning results. Default: ~/.cache/horovod/tune"),
     # The search has no Gaussian process to which these would apply.
     row("autotune_bayes_opt_max_samples", group=TUNING, variable="HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES",
         key="autotune.bayes_opt_max_samples", type="float",
-        help="accepted for scripts of Horovod's, and without effect: the search is no Bayesian one, and "
-             "ends by itself or with --autotune-max-steps"),
+        help="accepted for Horovod's scripts, without effect: the search is not Bayesian, and ends by itself "
+             "or with --autotune-max-steps"),
     row("autotune_gaussian_process_noise", group=TUNING, variable="HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE",
         key="autotune.gaussian_process_noise", type="float",
-        help="accepted for scripts of Horovod's, and without effect: the noise is measured"),
+        help="accepted for Horovod's scripts, without effect: the noise is measured"),
 )
 
 _GLOO = "there is no Gloo here, and no MPI is needed: leave the option out"
 
 _NOT_SERVED = (
-    _unserved("allgathers go from every rank to every rank; leave the option out",
+    _unserved("allgathers always go directly from every rank to every rank; leave the option out",
         "--hierarchical-allgather", off="--no-hierarchical-allgather",
         variable="HOROVOD_HIERARCHICAL_ALLGATHER", key="params.hierarchical_allgather"),
     _unserved(_GLOO, variable="HOROVOD_GLOO_IFACE"),
