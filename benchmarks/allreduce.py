@@ -21,11 +21,11 @@ from statistics import median
 from typing import Any
 
 import contenders
-import figures
 import gpus
 import jobs
 import numpy as np
 import report
+import tables
 import torch
 from contenders import COMPRESSIONS, YARDSTICK, Call, Tensors
 from report import Record
@@ -264,13 +264,13 @@ class Size:
                     f"the first at {at}: {float(result[at])} instead of {float(expected[at])}"
                 )
             if seen := [text for text in comm.allgather(said) if text]:
-                raise figures.WrongResult("; ".join(seen))
+                raise tables.WrongResult("; ".join(seen))
 
     def _error(self, name: str, exact: np.ndarray[Any, Any]) -> float:
         """Return the NMSE of a sum of N(0,1) data. Raise unless ranks hold equal bytes."""
         self.tensors.work.copy_(self.tensors.source)
         result = self.calls[name]["in_place"]().cpu().numpy()
-        figures.same_everywhere(self.comm.allgather(zlib.crc32(result.data)), name, "bytes")
+        tables.same_everywhere(self.comm.allgather(zlib.crc32(result.data)), name, "bytes")
         return contenders.nmse(exact, result)
 
     def _once(self, call: Call) -> float:

@@ -20,7 +20,6 @@ from statistics import median
 from typing import Any
 
 import contenders
-import figures
 import jobs
 import report
 import tables
@@ -97,20 +96,20 @@ def add_samples(found: dict[tuple[int, str], Record], records: tuple[Record, ...
     """Add one contender's records of all ranks at one size, from one job."""
     first = records[0]
     what = f"{first['contender']}, {first['bytes']} bytes"
-    figures.same_everywhere((record["digest"] for record in records), what, "bytes")
+    tables.same_everywhere((record["digest"] for record in records), what, "bytes")
     if not first["nmse"] < WORST_ERROR:
-        raise figures.WrongResult(f"{what}: the sum has an NMSE of {first['nmse']:.2g}")
+        raise tables.WrongResult(f"{what}: the sum has an NMSE of {first['nmse']:.2g}")
     row = {name: first[name] for name in ("bytes", "contender", "nmse")}
     row = found.setdefault(
         (first["bytes"], first["contender"]), row | {"samples": [], "sent": [], "out_of_place_samples": []}
     )
-    row["samples"] += figures.slowest(record["seconds"] for record in records)
-    row["sent"] += figures.slowest(record["sent"] for record in records)
-    row["out_of_place_samples"] += figures.slowest(record["seconds_out_of_place"] for record in records)
+    row["samples"] += tables.slowest(record["seconds"] for record in records)
+    row["sent"] += tables.slowest(record["sent"] for record in records)
+    row["out_of_place_samples"] += tables.slowest(record["seconds_out_of_place"] for record in records)
 
 
 def finished(bench: Bench, count: int, row: Record) -> Record:
-    row |= figures.typical(row["samples"], row["sent"])
+    row |= tables.typical(row["samples"], row["sent"])
     needed, apart = bytes_needed(row["contender"], row["bytes"] // 4, count), row["out_of_place_samples"]
     return row | {
         "rate": bench.hosts.rate_limit,
@@ -148,16 +147,16 @@ def training_rows(bench: Bench, count: int, task: Record, names: list[str]) -> l
     for _, contender in report.in_turn(names, bench.chosen.rounds):
         documents = training_job(bench, count, contender, {**task, "steps": bench.chosen.steps})
         if contender != ALONE:
-            figures.same_everywhere((document["digest"] for document in documents), contender, "bytes")
+            tables.same_everywhere((document["digest"] for document in documents), contender, "bytes")
         row = found.setdefault(contender, {"samples": [], "sent": []})
-        row["samples"] += figures.slowest(document["seconds"] for document in documents)
-        row["sent"] += figures.slowest(document["sent"] for document in documents)
+        row["samples"] += tables.slowest(document["seconds"] for document in documents)
+        row["sent"] += tables.slowest(document["sent"] for document in documents)
         row["parameters"] = documents[0]["parameters"]
     return [steps_row(bench, count, task, name, found[name]) for name in names]
 
 
 def steps_row(bench: Bench, count: int, task: Record, name: str, row: Record) -> Record:
-    row |= figures.typical(row["samples"], row["sent"])
+    row |= tables.typical(row["samples"], row["sent"])
     return row | {
         "contender": name,
         "model": task["model"],
@@ -165,7 +164,7 @@ def steps_row(bench: Bench, count: int, task: Record, name: str, row: Record) ->
         "rate": bench.hosts.rate_limit,
         "hosts": count,
         "samples_per_second": count * task["batch"] / row["seconds"],
-        "wire": figures.wire_seconds(row["parameters"], count, bench.link(count)) if count > 1 else 0.0,
+        "wire": tables.wire_seconds(row["parameters"], count, bench.link(count)) if count > 1 else 0.0,
     }
 
 
@@ -174,9 +173,9 @@ def batch_for(bench: Bench, count: int, ratio: float, task: Record) -> int:
     seconds = []
     for batch in (1, 2):
         documents = training_job(bench, count, ALONE, {**task, "batch": batch, "steps": 3})
-        seconds.append(median(figures.slowest(document["seconds"] for document in documents)))
-    wire = figures.wire_seconds(documents[0]["parameters"], count, bench.link(count))
-    return figures.batch_for(seconds, 1, wire, ratio)[0]
+        seconds.append(median(tables.slowest(document["seconds"] for document in documents)))
+    wire = tables.wire_seconds(documents[0]["parameters"], count, bench.link(count))
+    return tables.batch_for(seconds, 1, wire, ratio)[0]
 
 
 # In a rank
@@ -225,7 +224,7 @@ def sums(world: World, task: Record) -> list[Record]:
                 elapsed, _, total = timed(world, out_of_place)
                 if number == -task["warm_up"] and not torch.equal(total, work):
                     what = f"rank {world.rank}: {name}, {size} bytes"
-                    raise figures.WrongResult(f"{what}: out of place the sum is another one")
+                    raise tables.WrongResult(f"{what}: out of place the sum is another one")
                 del total  # the next call may use its memory
                 if number >= 0:
                     found[name]["seconds_out_of_place"].append(elapsed)

@@ -68,7 +68,6 @@ from gpus import open_place
 print(json.dumps(report.machine() | {"torch": torch.__version__} | open_place(0, 0).facts))
 """
 
-NOTHING = "Not measured on a GPU yet."
 EMULATED = (
     "**Emulated**: that it runs, and that bytes are right, is all that this shows; its times mean nothing."
 )
@@ -350,7 +349,7 @@ def measure(chosen: argparse.Namespace, python: Path, deadline: float) -> None:
 def section(records: Mapping[str, Record]) -> str:
     """Return Markdown: the missing parts, then every part that ran, in the table's order."""
     if not records:
-        return NOTHING
+        return "Not measured on a GPU yet."
     missing = [f"`{part.name}`" for part in PARTS if part.name not in records]
     texts = [f"Not measured on a GPU yet: {', '.join(missing)}."] if missing else []
     texts += [part_text(part, records[part.name]) for part in PARTS if part.name in records]
@@ -389,8 +388,8 @@ def tables(figures: Record) -> list[str]:
         return [f"Tests: {', '.join(counts)}."]
     rows: list[Record] = figures["rows"]
     if kind == "codec on a GPU":
-        bucket = codec_on_gpu.bucket_table(figures["bucket"])
-        return [codec_on_gpu.table_of(rows), "ResNet-50's gradients as a bucket:", bucket]
+        kernels = report.table_of(rows, codec_on_gpu.COLUMNS, left=3)
+        return [kernels, "ResNet-50's gradients as a bucket:", codec_on_gpu.bucket_table(figures["bucket"])]
     if kind == "training step":
         return [training_step.table_of(rows)]
     stages = allreduce.stage_table(rows)

@@ -114,14 +114,6 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def available_memory() -> int:
-    """Return the bytes that can be allocated without swapping, by the kernel's estimate."""
-    for row in Path("/proc/meminfo").read_text().splitlines():
-        if row.startswith("MemAvailable:"):
-            return int(row.split()[1]) * 1024
-    raise OSError("/proc/meminfo has no MemAvailable")
-
-
 def machine() -> Record:
     """Return facts about the machine; load is the one-minute average at the start of the run."""
     return {

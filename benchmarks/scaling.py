@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from statistics import median
 
 import contenders
-import figures
 import jobs
+import psutil
 import report
 import tables
 import torch
@@ -105,7 +105,7 @@ def measure(chosen: argparse.Namespace, document: Record) -> None:
     planned = plan(chosen)
     with jobs.place_of(max(chosen.hosts, default=0), chosen.rate, "scaling.py") as place:
         for task in planned:
-            if task["memory"] > report.available_memory():
+            if task["memory"] > psutil.virtual_memory().available:
                 lacking = f"{task['memory'] / report.GIGA:.1f} GB, and this machine has less left"
                 raise SystemExit(f"scaling.py: {tables.where(task)} need {lacking}: name fewer --contenders")
             document["runs"].append(run_job(place, task, chosen))
@@ -126,7 +126,7 @@ def run_job(place: jobs.Place, task: Record, chosen: argparse.Namespace) -> Reco
         raise SystemExit(f"scaling.py: {task['model']}, {tables.where(task)}: {not_near(first, task)}")
     if count > 1:
         rates.append(jobs.payload_rate(place, count, chosen.link_seconds))
-    return figures.run_of(documents, own | {"bytes_per_second": median(rates)}) | {"load_before": load}
+    return tables.run_of(documents, own | {"bytes_per_second": median(rates)}) | {"load_before": load}
 
 
 def not_near(found: Record, task: Record) -> str:
@@ -256,13 +256,13 @@ class Process:
             self.use_batch(size * unit)
             self.visit(contenders.ALONE, 1)
             times.append(self.slowest(median(self.visit(contenders.ALONE, 3).seconds)))
-        wire = figures.wire_seconds(self.parameters, self.size, self.task["bytes_per_second"])
-        size, ratio = figures.batch_for(times, unit, wire, self.task["w_over_c"])
+        wire = tables.wire_seconds(self.parameters, self.size, self.task["bytes_per_second"])
+        size, ratio = tables.batch_for(times, unit, wire, self.task["w_over_c"])
         self.use_batch(size)
         found: Record = {"expected": ratio}
         usual = self.task["picture"] or trained_models.PICTURES.get(self.task["model"])
         if usual:
-            found["suggested"] = figures.picture_for(times, wire, self.task["w_over_c"], usual)
+            found["suggested"] = tables.picture_for(times, wire, self.task["w_over_c"], usual)
         return found
 
     def measure(self) -> dict[str, Visit]:
@@ -325,7 +325,7 @@ def rank(task: Record) -> Record:
         expected = process.choose_batch()
     else:
         process.use_batch(task["batch"])
-    found = process.measure() if figures.is_near(task, expected.get("expected")) else {}
+    found = process.measure() if tables.is_near(task, expected.get("expected")) else {}
     process.close()
     if with_horovod:
         hvd.shutdown()
