@@ -80,14 +80,12 @@ def allreduce_rows(bench: Bench, count: int) -> list[Record]:
         groups.setdefault(RIVALS.get(contender, "horovodrun"), []).append(contender)
     task = {"part": "allreduce", "sizes": chosen.sizes, "warm_up": 2, "repeats": chosen.repeats}
     found: dict[tuple[int, str], Record] = {}
-    last = -1
-    for number, launcher in report.in_turn([*groups], chosen.rounds):
-        if number != last:
-            bench.measure_link(count)
-            last = number
-        documents = bench.job(count, launcher, {**task, "contenders": groups[launcher]})
-        for records in zip(*documents, strict=True):
-            add_samples(found, records)
+    for _, order in report.rounds_of([*groups], chosen.rounds):
+        bench.measure_link(count)
+        for launcher in order:
+            documents = bench.job(count, launcher, {**task, "contenders": groups[launcher]})
+            for records in zip(*documents, strict=True):
+                add_samples(found, records)
     bench.measure_link(count)
     return [finished(bench, count, row) for _, row in sorted(found.items(), key=lambda item: -item[0][0])]
 

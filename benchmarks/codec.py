@@ -152,17 +152,15 @@ def make_contenders(codecs: Sequence[str], level: str, buffers: Buffers) -> list
 
 def measure(contenders: list[Contender], buffers: Buffers, rounds: int) -> None:
     """Time every contender once per round; the first round is a warm-up and does not count."""
-    begun = -1
-    for number, contender in report.in_turn(contenders, rounds + 1):
-        if number > begun:
-            # decode-add grows the accumulator; each round begins at zero so that it never overflows.
-            buffers.accumulator.fill(0)
-            begun = number
-        begin = time.perf_counter()
-        contender.run()
-        elapsed = time.perf_counter() - begin
-        if number:
-            contender.seconds.append(elapsed)
+    for number, order in report.rounds_of(contenders, rounds + 1):
+        # decode-add grows the accumulator; each round begins at zero so that it never overflows.
+        buffers.accumulator.fill(0)
+        for contender in order:
+            begin = time.perf_counter()
+            contender.run()
+            elapsed = time.perf_counter() - begin
+            if number:
+                contender.seconds.append(elapsed)
 
 
 def records(contenders: list[Contender], size: int) -> list[Record]:

@@ -275,13 +275,13 @@ class Process:
         for name in names:
             self.warm_up(name)
         round_begin = time.monotonic()
-        for turn, (_, name) in enumerate(report.in_turn(names, self.task["rounds"]), 1):
-            found[name].add(self.visit(name, self.task["steps"]))
-            if turn % len(names) == 0:
-                now = time.monotonic()
-                if self.slowest(now - begin + now - round_begin) > 60 * self.task["minutes"]:
-                    break
-                round_begin = now
+        for _, order in report.rounds_of(names, self.task["rounds"]):
+            for name in order:
+                found[name].add(self.visit(name, self.task["steps"]))
+            now = time.monotonic()
+            if self.slowest(now - begin + now - round_begin) > 60 * self.task["minutes"]:
+                break
+            round_begin = now
         return found
 
 
