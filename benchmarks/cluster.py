@@ -13,24 +13,30 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-import cluster_worker
-import figures
+import contenders
 import jobs
 import report
 import tables
-from cluster_worker import OURS
+import torch
+import trained_models
 from contenders import ALONE, DDP_WAYS
 from report import Record
+from torch import nn
+from torch.nn import functional
 
 PARTS = ("allreduce", "training", "scaling")
-# and their launchers
+OURS = ("none", "bit16", "bit8", "int8", "int4")
+# Other contenders of allreduce, and their launchers
 RIVALS = {"MPI": "mpirun", "MPI, 2 links": "mpirun, 2 links", "gloo": "torch", "gloo half": "torch"}
 RATIOS = (5.0, 1.0)  # of float32's time on the wire to computing, W/C
 WORST_ERROR = 0.05  # the NMSE of a correct sum lies well below, that of a wrong sum is near 1
+CHECKED = 1 << 20  # elements at the start of each tensor that are compared with NumPy's sum
 
 
 @dataclass
@@ -74,14 +80,12 @@ def allreduce_rows(bench: Bench, count: int) -> list[Record]:
         groups.setdefault(RIVALS.get(contender, "horovodrun"), []).append(contender)
     task = {"part": "allreduce", "sizes": chosen.sizes, "warm_up": 2, "repeats": chosen.repeats}
     found: dict[tuple[int, str], Record] = {}
-    last = -1
-    for number, launcher in report.in_turn([*groups], chosen.rounds):
-        if number != last:
-            bench.measure_link(count)
-            last = number
-        documents = bench.job(count, launcher, {**task, "contenders": groups[launcher]})
-        for records in zip(*documents, strict=True):
-            add_samples(found, records)
+    for _, order in report.rounds_of([*groups], chosen.rounds):
+        bench.measure_link(count)
+        for launcher in order:
+            documents = bench.job(count, launcher, {**task, "contenders": groups[launcher]})
+            for records in zip(*documents, strict=True):
+                add_samples(found, records)
     bench.measure_link(count)
     return [finished(bench, count, row) for _, row in sorted(found.items(), key=lambda item: -item[0][0])]
 
@@ -90,20 +94,20 @@ def add_samples(found: dict[tuple[int, str], Record], records: tuple[Record, ...
     """Add one contender's records of all ranks at one size, from one job."""
     first = records[0]
     what = f"{first['contender']}, {first['bytes']} bytes"
-    figures.same_everywhere((record["digest"] for record in records), what, "bytes")
+    tables.same_everywhere((record["digest"] for record in records), what, "bytes")
     if not first["nmse"] < WORST_ERROR:
-        raise figures.WrongResult(f"{what}: the sum has an NMSE of {first['nmse']:.2g}")
+        raise tables.WrongResult(f"{what}: the sum has an NMSE of {first['nmse']:.2g}")
     row = {name: first[name] for name in ("bytes", "contender", "nmse")}
     row = found.setdefault(
         (first["bytes"], first["contender"]), row | {"samples": [], "sent": [], "out_of_place_samples": []}
     )
-    row["samples"] += figures.slowest(record["seconds"] for record in records)
-    row["sent"] += figures.slowest(record["sent"] for record in records)
-    row["out_of_place_samples"] += figures.slowest(record["seconds_out_of_place"] for record in records)
+    row["samples"] += tables.slowest(record["seconds"] for record in records)
+    row["sent"] += tables.slowest(record["sent"] for record in records)
+    row["out_of_place_samples"] += tables.slowest(record["seconds_out_of_place"] for record in records)
 
 
 def finished(bench: Bench, count: int, row: Record) -> Record:
-    row |= figures.typical(row["samples"], row["sent"])
+    row |= tables.typical(row["samples"], row["sent"])
     needed, apart = bytes_needed(row["contender"], row["bytes"] // 4, count), row["out_of_place_samples"]
     return row | {
         "rate": bench.hosts.rate_limit,
@@ -135,22 +139,22 @@ def training_job(bench: Bench, count: int, contender: str, task: Record) -> list
     return bench.job(count, launcher, {**task, "part": "training", "contender": contender})
 
 
-def training_rows(bench: Bench, count: int, task: Record, contenders: list[str]) -> list[Record]:
+def training_rows(bench: Bench, count: int, task: Record, names: list[str]) -> list[Record]:
     """Measure one training step under every contender; return a record each."""
     found: dict[str, Record] = {}
-    for _, contender in report.in_turn(contenders, bench.chosen.rounds):
+    for _, contender in report.in_turn(names, bench.chosen.rounds):
         documents = training_job(bench, count, contender, {**task, "steps": bench.chosen.steps})
         if contender != ALONE:
-            figures.same_everywhere((document["digest"] for document in documents), contender, "bytes")
+            tables.same_everywhere((document["digest"] for document in documents), contender, "bytes")
         row = found.setdefault(contender, {"samples": [], "sent": []})
-        row["samples"] += figures.slowest(document["seconds"] for document in documents)
-        row["sent"] += figures.slowest(document["sent"] for document in documents)
+        row["samples"] += tables.slowest(document["seconds"] for document in documents)
+        row["sent"] += tables.slowest(document["sent"] for document in documents)
         row["parameters"] = documents[0]["parameters"]
-    return [steps_row(bench, count, task, name, found[name]) for name in contenders]
+    return [steps_row(bench, count, task, name, found[name]) for name in names]
 
 
 def steps_row(bench: Bench, count: int, task: Record, name: str, row: Record) -> Record:
-    row |= figures.typical(row["samples"], row["sent"])
+    row |= tables.typical(row["samples"], row["sent"])
     return row | {
         "contender": name,
         "model": task["model"],
@@ -158,7 +162,7 @@ def steps_row(bench: Bench, count: int, task: Record, name: str, row: Record) ->
         "rate": bench.hosts.rate_limit,
         "hosts": count,
         "samples_per_second": count * task["batch"] / row["seconds"],
-        "wire": figures.wire_seconds(row["parameters"], count, bench.link(count)) if count > 1 else 0.0,
+        "wire": tables.wire_seconds(row["parameters"], count, bench.link(count)) if count > 1 else 0.0,
     }
 
 
@@ -167,9 +171,122 @@ def batch_for(bench: Bench, count: int, ratio: float, task: Record) -> int:
     seconds = []
     for batch in (1, 2):
         documents = training_job(bench, count, ALONE, {**task, "batch": batch, "steps": 3})
-        seconds.append(median(figures.slowest(document["seconds"] for document in documents)))
-    wire = figures.wire_seconds(documents[0]["parameters"], count, bench.link(count))
-    return figures.batch_for(seconds, 1, wire, ratio)[0]
+        seconds.append(median(tables.slowest(document["seconds"] for document in documents)))
+    wire = tables.wire_seconds(documents[0]["parameters"], count, bench.link(count))
+    return tables.batch_for(seconds, 1, wire, ratio)[0]
+
+
+# In a rank
+
+World = contenders.HorovodWorld | contenders.MpiWorld | contenders.TorchWorld
+WORLDS = {"horovodrun": contenders.HorovodWorld, "torch": contenders.TorchWorld}  # by launcher
+
+
+def rank(task: Record) -> Any:
+    if task.get("pinned"):
+        jobs.pin(jobs.rank_number())
+    torch.set_num_threads(1)
+    world = WORLDS.get(task["launcher"], contenders.MpiWorld)()
+    found = sums(world, task) if task["part"] == "allreduce" else steps(world, task)
+    world.close()
+    return found
+
+
+def sums(world: World, task: Record) -> list[Record]:
+    """Measure on one rank: `repeats` timed calls of every contender at every size, in turn.
+
+    Returns a record per contender and size: seconds and bytes sent of each call, a digest of the sum, the
+    NMSE of its beginning, and, for ours, the seconds of as many out-of-place calls, each made after an
+    in-place call.
+    """
+    records = []
+    for size in task["sizes"]:
+        count = size // 4
+        source = torch.from_numpy(contenders.normal(world.rank, count))
+        work = torch.empty(count).fill_(0.0)
+        tensors = contenders.Tensors(source, work, work)
+        calls = {name: world.sums(name, tensors) for name in task["contenders"]}
+        kinds = ("seconds", "sent", "seconds_out_of_place")
+        found = {name: {"contender": name, "bytes": size} | {kind: [] for kind in kinds} for name in calls}
+        for number in range(-task["warm_up"], task["repeats"]):
+            for name, (in_place, out_of_place) in calls.items():
+                work.copy_(source)
+                elapsed, sent, _ = timed(world, in_place)
+                if number == -task["warm_up"]:
+                    found[name] |= judged(work, world.size)
+                if number >= 0:
+                    found[name]["seconds"].append(elapsed)
+                    found[name]["sent"].append(sent)
+                if name not in OURS:
+                    continue
+                elapsed, _, total = timed(world, out_of_place)
+                if number == -task["warm_up"] and not torch.equal(total, work):
+                    what = f"rank {world.rank}: {name}, {size} bytes"
+                    raise tables.WrongResult(f"{what}: out of place the sum is another one")
+                del total  # the next call may use its memory
+                if number >= 0:
+                    found[name]["seconds_out_of_place"].append(elapsed)
+        records += found.values()
+    return records
+
+
+def timed(world: World, call: Callable[[], Any]) -> tuple[float, int, Any]:
+    """Return seconds and bytes sent of a call that all ranks make at the same moment, and its result."""
+    world.barrier()
+    before, begin = jobs.bytes_sent(), time.perf_counter()
+    result = call()
+    elapsed = time.perf_counter() - begin
+    world.barrier()  # all bytes of this call have arrived
+    return elapsed, jobs.bytes_sent() - before, result
+
+
+def judged(total: torch.Tensor, ranks: int) -> Record:
+    """Return the NMSE against NumPy's sum in float64, and a digest to compare ranks by."""
+    ours = total.numpy()[:CHECKED]
+    exact = contenders.exact_sum(ranks, len(ours))
+    return {"nmse": contenders.nmse(exact, ours), "digest": zlib.crc32(total.numpy().data)}
+
+
+def steps(world: World, task: Record) -> Record:
+    """Measure on one rank: `warm_up` steps, then `steps` timed steps of one contender.
+
+    Returns seconds and bytes sent of each step, the number of parameters, and a digest of them at the end.
+    """
+    model, inputs, labels = model_of(task, world.rank)
+    name = task["contender"]
+    trained = contenders.opened(f"{contenders.HOROVOD} {name}" if name in OURS else name, model)
+
+    def loss_of(outputs: torch.Tensor) -> torch.Tensor:
+        return outputs.mean() if labels is None else functional.cross_entropy(outputs, labels)
+
+    for _ in range(task["warm_up"]):
+        trained.step(inputs, loss_of)
+    world.barrier()
+    seconds, sent = [], []
+    for _ in range(task["steps"]):
+        before, begin = jobs.bytes_sent(), time.perf_counter()
+        trained.step(inputs, loss_of)
+        seconds.append(time.perf_counter() - begin)
+        sent.append(jobs.bytes_sent() - before)
+    world.barrier()  # no rank leaves while another still works
+    count = sum(parameter.numel() for parameter in model.parameters())
+    return {"seconds": seconds, "sent": sent, "parameters": count, "digest": trained_models.digest_of(model)}
+
+
+def model_of(task: Record, rank: int) -> tuple[nn.Module, torch.Tensor, torch.Tensor | None]:
+    """Return a task's model, equal on all ranks, and a batch of this rank: pictures and labels.
+
+    The transformer takes any input and has no labels: its loss is the mean of its output.
+    """
+    small = task["model"].endswith("small")
+    torch.manual_seed(1)
+    if task["model"].startswith("transformer"):
+        width = 64 if small else 512
+        model = trained_models.waiting(trained_models.block_shapes(width) * 8, task["compute"], 8)
+        torch.manual_seed(2 + rank)
+        return model, torch.randn(task["batch"], width, requires_grad=True), None
+    model = trained_models.build("vgg16", small)
+    return model, *trained_models.batch("vgg16", task["batch"], 2 + rank, small)
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
@@ -245,7 +362,7 @@ def joined(documents: list[Record]) -> Record:
 
 
 def main(words: list[str]) -> int:
-    if jobs.ran_as_rank(words, cluster_worker.run):
+    if jobs.ran_as_rank(words, rank):
         return 0
     chosen = arguments(words)
     if chosen.shown:

@@ -25,6 +25,7 @@ import ml_dtypes
 import numpy as np
 import report
 import torch
+from contenders import nmse
 from report import Record
 
 from horovod import _native
@@ -77,17 +78,6 @@ def make_buffers(count: int, seed: int) -> Buffers:
     source = np.random.default_rng(seed).standard_normal(count, dtype=np.float32)
     # np.zeros would map pages lazily; full() writes them.
     return Buffers(source, np.full(count, 0, np.float32), np.full(count, 0, np.float32))
-
-
-def nmse(exact: np.ndarray[Any, Any], approximate: np.ndarray[Any, Any]) -> float:
-    """Return |approximate - exact|^2 / |exact|^2 in float64, by pieces, to avoid a float64 copy of all."""
-    piece = 1 << 20
-    error = energy = 0.0
-    for begin in range(0, exact.size, piece):
-        wanted = exact[begin : begin + piece].astype(np.float64)
-        error += float(np.square(approximate[begin : begin + piece] - wanted).sum())
-        energy += float(np.square(wanted).sum())
-    return error / energy if energy else 0.0
 
 
 def memcpy_contender(buffers: Buffers) -> Contender:
@@ -162,17 +152,15 @@ def make_contenders(codecs: Sequence[str], level: str, buffers: Buffers) -> list
 
 def measure(contenders: list[Contender], buffers: Buffers, rounds: int) -> None:
     """Time every contender once per round; the first round is a warm-up and does not count."""
-    begun = -1
-    for number, contender in report.in_turn(contenders, rounds + 1):
-        if number > begun:
-            # decode-add grows the accumulator; each round begins at zero so that it never overflows.
-            buffers.accumulator.fill(0)
-            begun = number
-        begin = time.perf_counter()
-        contender.run()
-        elapsed = time.perf_counter() - begin
-        if number:
-            contender.seconds.append(elapsed)
+    for number, order in report.rounds_of(contenders, rounds + 1):
+        # decode-add grows the accumulator; each round begins at zero so that it never overflows.
+        buffers.accumulator.fill(0)
+        for contender in order:
+            begin = time.perf_counter()
+            contender.run()
+            elapsed = time.perf_counter() - begin
+            if number:
+                contender.seconds.append(elapsed)
 
 
 def records(contenders: list[Contender], size: int) -> list[Record]:

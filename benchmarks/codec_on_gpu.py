@@ -124,11 +124,11 @@ class Tensors:
         self._values = values.astype(self.numpy_dtype)
         self.source, self.destination = gpu.allocate(self.nbytes), gpu.allocate(self.nbytes)
 
-    def of_peer(self, peer: int) -> np.ndarray[Any, Any]:
+    def of_peer(self, peer: int) -> Values:
         """Return other numbers for each peer, by rotation: random numbers would take most of the time."""
         return np.roll(self._values, 1021 * peer)
 
-    def split(self, values: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+    def split(self, values: Values) -> list[Values]:
         """Return views of each tensor's part of an array."""
         firsts = [start // self.numpy_dtype.itemsize for start in self.starts]
         parts = zip(firsts, self.counts, strict=True)
@@ -141,15 +141,13 @@ class Case:
     def __init__(self, tensors: Tensors, codec: str) -> None:
         self.tensors, self.gpu = tensors, tensors.gpu
         self.codec = _native.codec_named(codec)
+        self._kind = (self.codec.name, tensors.number)
+        self._name = f"{self.codec.name} {tensors.dtype}"
         self.keys = [17 + 1000003 * number for number in range(len(tensors.counts))]
         device, stream = self.gpu.device, self.gpu.stream
+        source, destination = tensors.source.address, tensors.destination.address
         pieces = [
-            _native.DevicePiece(
-                source=tensors.source.address + start,
-                destination=tensors.destination.address + start,
-                count=count,
-                key=key,
-            )
+            _native.DevicePiece(source=source + start, destination=destination + start, count=count, key=key)
             for start, count, key in zip(tensors.starts, tensors.counts, self.keys, strict=True)
         ]
         self.pieces = _native.DevicePieces(device, stream, codec, tensors.number, pieces)
@@ -183,30 +181,24 @@ class Case:
     def _compare(self, what: str, memory: _native.DeviceMemory, wanted: Bytes) -> None:
         compare(f"{self._name} {what}", self.gpu.read(memory, self.nbytes), wanted)
 
-    def _compare_destinations(self, what: str, wanted: list[np.ndarray[Any, Any]]) -> None:
+    def _compare_destinations(self, what: str, wanted: list[Values]) -> None:
         tensors = self.tensors
         found = self.gpu.read(tensors.destination, tensors.nbytes).view(tensors.numpy_dtype)
         for number, (got, right) in enumerate(zip(tensors.split(found), wanted, strict=True)):
             name = f"{self._name} {what}, tensor {number}"
             compare(name, got.view(np.uint8), right.view(np.uint8))
 
-    @property
-    def _name(self) -> str:
-        return f"{self.codec.name} {self.tensors.dtype}"
-
     def _encode(self, message: _native.DeviceMemory) -> None:
-        number, name = self.tensors.number, self.codec.name
-        self.gpu.device.encode(self.gpu.stream, name, number, self.pieces, message.address)
+        self.gpu.device.encode(self.gpu.stream, *self._kind, self.pieces, message.address)
 
     def _decode(self) -> None:
-        number, name = self.tensors.number, self.codec.name
-        self.gpu.device.decode(self.gpu.stream, name, number, self.pieces, self.messages[-1].address)
+        self.gpu.device.decode(self.gpu.stream, *self._kind, self.pieces, self.messages[-1].address)
 
     def _sum(self, to_destination: bool) -> Callable[[], None]:
         """Return a call that sums the peers' messages, into elements or into codes."""
         addresses = [memory.address for memory in self.messages]
         result = 0 if to_destination else self.result.address
-        number, name = self.tensors.number, self.codec.name
+        name, number = self._kind
         summed = _native.DeviceSum(number, name, name, addresses, to_destination, result)
         return lambda: self.gpu.device.reduce(self.gpu.stream, self.pieces, summed)
 
@@ -285,7 +277,7 @@ def rows_of(gpu: Gpu, count_lists: list[list[int]], chosen: argparse.Namespace) 
 
 
 def bucket_counts(quick: bool) -> list[int]:
-    """Return the number of elements of ResNet-50's 161 gradients; `quick` shortens each of them."""
+    """Return the number of elements of ResNet-50's 161 gradients; `quick` shortens each."""
     sizes = engine.gradient_sizes()
     return [max(1, count // 5000) for count in sizes] if quick else sizes
 
@@ -302,10 +294,6 @@ COLUMNS: report.Columns = {
     "/ copy": "{versus_copy:.2f}",
     "wanted": "{wanted:.2f}",
 }
-
-
-def table_of(rows: list[Record]) -> str:
-    return report.table_of(rows, COLUMNS, left=3)
 
 
 def bucket_table(rows: list[Record]) -> str:
@@ -336,7 +324,7 @@ def main(chosen: argparse.Namespace) -> int:
     rows: list[Record] = []
     for megabytes in chosen.size_mb:
         found = rows_of(gpu, [[int(megabytes * report.MEGA) // size]], chosen)
-        print(table_of(found), flush=True)
+        print(report.table_of(found, COLUMNS, left=3), flush=True)
         rows += found
     counts = bucket_counts(chosen.quick)
     bucket = rows_of(gpu, [counts, [sum(counts)]], chosen)

@@ -37,6 +37,22 @@ def normal(rank: int, count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
     return np.random.default_rng([17, rank]).standard_normal(count, dtype=np.float32)
 
 
+def exact_sum(ranks: int, count: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return the sum of the ranks' `normal` data in float64."""
+    return np.asarray(sum(normal(rank, count).astype(np.float64) for rank in range(ranks)))
+
+
+def nmse(exact: np.ndarray[Any, Any], approximate: np.ndarray[Any, Any]) -> float:
+    """Return |approximate - exact|^2 / |exact|^2 in float64, by pieces, to avoid a float64 copy of all."""
+    piece = 1 << 20
+    error = energy = 0.0
+    for begin in range(0, exact.size, piece):
+        wanted = exact[begin : begin + piece].astype(np.float64)
+        error += float(np.square(approximate[begin : begin + piece] - wanted).sum())
+        energy += float(np.square(wanted).sum())
+    return error / energy if energy else 0.0
+
+
 Call = Callable[[], torch.Tensor]
 Calls = tuple[Call, Call]  # in place, out of place; each returns the tensor that holds the sum
 

@@ -14,18 +14,26 @@ horovodrun job does many runs. docs/benchmarks.md defines the columns.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tempfile
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import jobs
 import report
+import torch
 from convergence_results import BASELINE, Results, limit_of, paired, section, write_csv
-from convergence_tasks import TASKS
+from convergence_tasks import TASKS, Task
 from report import Record
 
+import horovod
+import horovod.torch as hvd
 from horovod.lab.intervals import estimate
 
 HERE = Path(__file__).resolve().parent
@@ -34,6 +42,7 @@ COMPRESSIONS = [
     "int4:rotation=hadamard,levels=lloyd,error_feedback=1",
     *("topk", "powersgd"),  # error feedback is their default
 ]
+SHOWN_DIGITS = 6
 Run = tuple[str, str, int]  # task, compression, seed
 
 
@@ -95,11 +104,11 @@ def train(args: argparse.Namespace, runs: list[Run]) -> None:
         plan.append(entry | {"file": str(file.resolve())})
     with tempfile.TemporaryDirectory(prefix="convergence-") as folder:
         written = Path(folder) / "plan.json"
-        report.write_json(written, plan)
-        own = [str(args.register.resolve())] if args.register else []
+        own = str(args.register.resolve()) if args.register else ""
+        report.write_json(written, {"plan": plan, "register": own, "results": folder})
         launcher = [sys.executable, "-m", "horovod.runner", "-np", str(args.np)]
         done = subprocess.run(
-            [*launcher, sys.executable, str(HERE / "convergence_worker.py"), str(written), *own],
+            [*launcher, sys.executable, __file__, "--rank", str(written)],
             env=os.environ | {"HOROVOD_DETERMINISTIC": "1"},
             timeout=args.time_limit * len(runs),
             check=False,
@@ -153,7 +162,104 @@ def too_wide(args: argparse.Namespace, results: Results) -> list[Run]:
     return list(wanted)
 
 
+# In a rank: it trains every run of a plan; rank 0 writes each result as soon as it is known
+
+
+@dataclass
+class Progress:
+    """The figures that one run has measured so far."""
+
+    seconds: float = 0.0  # in steps; tests are left out
+    bytes_sent: int = 0  # by this rank to others
+    losses: list[float] = field(default_factory=list)  # of this rank's batches
+    curve: list[dict[str, float]] = field(default_factory=list)
+
+
+def tested(task: Task, model: torch.nn.Module, thorough: bool) -> dict[str, float]:
+    """Return the mean loss and accuracy on the held-out data of all ranks."""
+    loss, right, total = hvd.allreduce(task.score(model, thorough), op=hvd.Sum, name="score").tolist()
+    return {"loss": loss / total, "accuracy": right / total}
+
+
+def trained(task: Task, compression: str, seed: int, steps: int) -> Record:
+    """Do one run from the first parameters to the final test; the result is equal on all ranks."""
+    from mnist_training import warm_up_then_decay  # of the examples
+
+    torch.manual_seed(seed)
+    model = task.build()
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    adam = torch.optim.Adam(model.parameters(), lr=task.learning_rate)
+    options = {"compression": hvd.Compression.from_text(compression)}
+    optimizer = hvd.DistributedOptimizer(adam, named_parameters=model.named_parameters(), **options)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, warm_up_then_decay(steps))
+    progress = Progress()
+    batches = task.batches(seed)
+    for step in range(1, steps + 1):
+        batch = next(batches)
+        started, sent = time.perf_counter(), hvd.metrics()["wire_bytes"]
+        optimizer.zero_grad()
+        loss = task.loss(model, batch)
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        progress.losses.append(loss.item())
+        progress.seconds += time.perf_counter() - started
+        progress.bytes_sent += hvd.metrics()["wire_bytes"] - sent
+        if step % task.interval == 0 or step == steps:
+            spent = {"step": step, "seconds": progress.seconds, "bytes_sent": progress.bytes_sent}
+            progress.curve.append(spent | tested(task, model, thorough=False))
+    return summary(task, model, progress)
+
+
+def summary(task: Task, model: torch.nn.Module, progress: Progress) -> Record:
+    """Return the final test, the mean training loss of all ranks by step, and whether all ranks agree."""
+    from ranks import checksum  # of the examples
+
+    losses = hvd.allreduce(torch.tensor(progress.losses, dtype=torch.float64), name="training_losses")
+    checksums = hvd.allgather_object(checksum(model))
+    return tested(task, model, thorough=True) | {
+        "seconds": progress.seconds,
+        "bytes_sent": progress.bytes_sent,
+        "curve": progress.curve,
+        "training_losses": [round(loss, SHOWN_DIGITS) for loss in losses.tolist()],
+        "checksum": checksums[0],
+        "identical": len(set(checksums)) == 1,
+    }
+
+
+def rank(job: Record) -> None:
+    """Do all runs; the process fails unless each of them ended with the same parameters on all ranks."""
+    if job["register"]:
+        runpy.run_path(job["register"])
+    plan = job["plan"]
+    torch.set_num_threads(1)
+    hvd.init()
+    for compression in {entry["compression"] for entry in plan}:
+        hvd.Compression.from_text(compression)  # report errors before the first run, not after an hour
+    tasks = {name: TASKS[name](hvd.rank(), hvd.size()) for name in {entry["task"] for entry in plan}}
+    agreed = True
+    for number, entry in enumerate(plan, start=1):
+        task = tasks[entry["task"]]
+        made_with = {"ranks": hvd.size(), "horovod": horovod.__version__, **task.facts()}
+        figures = trained(task, entry["compression"], entry["seed"], entry["steps"])
+        agreed &= figures["identical"]
+        if hvd.rank() == 0:
+            named = {name: entry[name] for name in ("task", "compression", "seed", "steps")}
+            report.write_json(entry["file"], named | made_with | figures)
+            spent = f"{figures['seconds']:.1f} s, {figures['bytes_sent'] / 1e6:.2f} MB sent"
+            final = f"loss {figures['loss']:.4f}, accuracy {100 * figures['accuracy']:.2f} %"
+            trouble = "" if figures["identical"] else ", RANKS DIFFER"
+            trouble += "" if math.isfinite(figures["loss"]) else ", DIVERGED"
+            name = f"{entry['task']}, {entry['compression']}, seed {entry['seed']}"
+            print(f"{number}/{len(plan)}: {name}: {final}, {spent}{trouble}", flush=True)
+    hvd.shutdown()
+    if not agreed:
+        sys.exit("some run ended with parameters that differ between ranks")
+
+
 def main(words: list[str]) -> int:
+    if jobs.ran_as_rank(words, rank):
+        return 0
     args = parse_arguments(words)
     results = collect(args)
     print(f"\n{section(results)}")

@@ -15,7 +15,7 @@ from horovod.lab.intervals import Estimate, estimate
 
 BASELINE = "none"
 LINK_BYTES_PER_SECOND = 1e9 / 8
-By = dict[str, dict[int, Record]]  # by compression and seed, as convergence_worker.py writes it
+By = dict[str, dict[int, Record]]  # by compression and seed, as convergence.py writes it
 Results = dict[str, By]  # by task
 
 # The largest mean difference allowed, by a task's figure of merit: percent of a loss, points of an accuracy.

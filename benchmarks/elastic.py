@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cells
 import jobs
 import report
 from report import Record
@@ -356,7 +355,7 @@ def measure(cell: Cell, chosen: argparse.Namespace, path: Path) -> bool:
 
 
 def main(words: list[str]) -> int:
-    return cells.main(arguments(words), CELLS, measure, shown)
+    return jobs.run_cells(arguments(words), CELLS, measure, shown)
 
 
 if __name__ == "__main__":

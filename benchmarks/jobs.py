@@ -6,8 +6,10 @@ back. The ranks' documents prove that the job succeeded, not a launcher's exit c
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,7 +22,8 @@ from typing import Any
 import report
 
 import horovod
-from horovod.made_hosts import MadeHosts, why_not
+from horovod.made_hosts import HostsError, MadeHosts, why_not
+from horovod.runner.processes import end_with_parent
 
 RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "RANK")  # of horovodrun, mpirun and torch
 DEVICE = "eth0"  # of a made host
@@ -198,6 +201,63 @@ class Answers:
     def __exit__(self, *_: object) -> None:
         self._process.stdin.close()
         self._process.wait()
+
+
+def run_cells(
+    chosen: argparse.Namespace,
+    cells: Sequence[Any],
+    measure: Callable[[Any, argparse.Namespace, Path], bool],
+    shown: Callable[[Path], str],
+) -> int:
+    """Do what the options of report.OPTIONS request with cells; return the exit code.
+
+    A cell is a job with a name, whose results are a file of a folder and are not made again. `measure` adds
+    a cell's missing results to its file, and returns whether they are right; `shown` returns the table of a
+    folder's results.
+    """
+    if chosen.shown:
+        print(shown(Path(chosen.shown)))
+        return 0
+    if chosen.only:
+        cells = [cell for cell in cells if cell.name.startswith(tuple(chosen.only))]
+    if chosen.list:
+        print("\n".join(cell.name for cell in cells))
+        return 0
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as temporary:
+        folder = chosen.results or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        for cell in cells:
+            try:
+                failed += not measure(cell, chosen, folder / f"{cell.name}.json")
+            except (JobFailed, HostsError) as error:
+                failed += 1
+                print(error, file=sys.stderr)
+        print(shown(folder))
+    return 1 if failed else 0
+
+
+BUSY = """
+import random, sys, time
+seed, shortest, longest = sys.argv[1:]
+dice = random.Random(int(seed))
+while True:
+    time.sleep(dice.uniform(float(shortest), float(longest)))
+    end = time.monotonic() + dice.uniform(float(shortest), float(longest))
+    while time.monotonic() < end:
+        pass
+"""
+
+
+@contextmanager
+def busy_loop(shortest: float, longest: float, seed: int = 0) -> Iterator[None]:
+    """Inside the block a process rests and computes in turn, each for so many seconds, as others' do."""
+    words = [sys.executable, "-c", BUSY, str(seed), str(shortest), str(longest)]
+    with subprocess.Popen(words, preexec_fn=lambda: end_with_parent(signal.SIGTERM)) as process:
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 # In a rank

@@ -11,21 +11,16 @@ labs.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import random
 import re
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+
+import jobs
 
 from horovod.lab.logs import read
 from horovod.lab.report.comparison import Conclusion, Pair, pairs, saved
 from horovod.lab.results import table
-from horovod.runner.processes import end_with_parent
 
 ROOT = Path(__file__).resolve().parents[1]
 LONGEST = 8.0  # seconds of a busy or a quiet period
@@ -40,10 +35,7 @@ def main() -> int:
     parser.add_argument("--labs", type=int, default=20, help="how many")
     parser.add_argument("--first", type=int, default=1, help="number of the first")
     parser.add_argument("--out", type=Path, default=Path("lab-under-load"))
-    parser.add_argument("--loop", type=int, metavar="SEED", help="be the loop")
     given = parser.parse_args()
-    if given.loop is not None:
-        compute_now_and_then(given.loop)
     given.out.mkdir(parents=True, exist_ok=True)
     (script,) = re.findall(
         r"^```python\n(.*?)^```", (ROOT / "docs" / "lab.md").read_text(), re.DOTALL | re.MULTILINE
@@ -54,7 +46,7 @@ def main() -> int:
     for number in range(given.first, given.first + given.labs):
         out = given.out / f"lab-{number:02}"
         if not (out / "report.md").exists():
-            with busy_loop(number):
+            with jobs.busy_loop(0, LONGEST, number):
                 do(given.out, out.name)
         found.append(judged(out))
         print(row(number, found[-1]), flush=True)
@@ -69,26 +61,6 @@ def do(folder: Path, name: str) -> None:
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{name} failed with exit code {done.returncode}:\n{done.stdout}{done.stderr}")
-
-
-@contextlib.contextmanager
-def busy_loop(seed: int) -> Iterator[None]:
-    """Inside the block, a process computes from time to time."""
-    words = [sys.executable, __file__, "--loop", str(seed)]
-    with subprocess.Popen(words, preexec_fn=lambda: end_with_parent(signal.SIGTERM)) as process:
-        try:
-            yield
-        finally:
-            process.kill()
-
-
-def compute_now_and_then(seed: int) -> NoReturn:
-    dice = random.Random(seed)
-    while True:
-        time.sleep(dice.uniform(0, LONGEST))
-        end = time.monotonic() + dice.uniform(0, LONGEST)
-        while time.monotonic() < end:
-            pass
 
 
 def judged(out: Path) -> Pair:

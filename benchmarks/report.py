@@ -42,11 +42,15 @@ def interval(samples: Sequence[float]) -> tuple[float, float]:
     return ordered[k - 1], ordered[-k]
 
 
-def in_turn(contenders: Sequence[T], rounds: int) -> Iterator[tuple[int, T]]:
-    """Yield (round, contender): all in each round, which begins with another one than the round before."""
+def rounds_of(contenders: Sequence[T], rounds: int) -> Iterator[tuple[int, list[T]]]:
+    """Yield (round, its order): each round begins with another contender than the round before."""
     for number in range(rounds):
         shift = number % len(contenders)
-        yield from ((number, each) for each in [*contenders[shift:], *contenders[:shift]])
+        yield number, [*contenders[shift:], *contenders[:shift]]
+
+
+def in_turn(contenders: Sequence[T], rounds: int) -> Iterator[tuple[int, T]]:
+    return ((number, each) for number, order in rounds_of(contenders, rounds) for each in order)
 
 
 def size_text(size: int) -> str:
@@ -112,14 +116,6 @@ def processor() -> str:
         if row.startswith("model name"):
             return row.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
-
-
-def available_memory() -> int:
-    """Return the bytes that can be allocated without swapping, by the kernel's estimate."""
-    for row in Path("/proc/meminfo").read_text().splitlines():
-        if row.startswith("MemAvailable:"):
-            return int(row.split()[1]) * 1024
-    raise OSError("/proc/meminfo has no MemAvailable")
 
 
 def machine() -> Record:

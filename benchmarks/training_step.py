@@ -20,6 +20,7 @@ import contenders
 import gpus
 import jobs
 import report
+import tables
 import torch
 import trained_models
 from contenders import ALONE
@@ -138,12 +139,12 @@ class Model:
             each.collective_seconds.append(spent / 1e6 / steps)
 
     def row(self, each: Copy) -> Record:
-        """Return a contender's record. RuntimeError unless all ranks ended with the same parameters."""
+        """Return a contender's record. WrongResult unless all ranks ended with the same parameters."""
         own = (each.seconds, each.collective_seconds, trained_models.digest_of(each.model))
         seconds, collectives, digests = zip(*hvd.allgather_object(own), strict=True)
-        if each.name != ALONE and len(set(digests)) > 1:
-            raise RuntimeError(f"{self.name} under {each.name}: ranks ended with different parameters")
-        slowest = [max(together) for together in zip(*seconds, strict=True)]
+        if each.name != ALONE:
+            tables.same_everywhere(digests, f"{self.name} under {each.name}", "parameters")
+        slowest = tables.slowest(seconds)
         return {
             "model": f"small {self.name}" if self.task["quick"] else self.name,
             "contender": each.name,

@@ -166,10 +166,9 @@ def allreduces(hosts: MadeHosts, chosen: argparse.Namespace) -> None:
     ways = {"mpi": {"HOROVOD_TRANSPORT": "mpi"}, "tcp": {"HOROVOD_TRANSPORT": "tcp"}}
     for lanes in chosen.connections:
         ways[f"tcp, {lanes} connections"] = ways["tcp"] | {"HOROVOD_TCP_CONNECTIONS": str(lanes)}
-    rounds: list[dict[str, Cells]] = []
-    for number in range(chosen.rounds):
-        turns = list(ways)[:: 1 if number % 2 == 0 else -1]
-        rounds.append({name: cells_of(hosts, chosen, ways[name]) for name in turns})
+    rounds: list[dict[str, Cells]] = [{} for _ in range(chosen.rounds)]
+    for number, name in report.in_turn([*ways], chosen.rounds):
+        rounds[number][name] = cells_of(hosts, chosen, ways[name])
     rows = [
         [len(hosts.names), chosen.rate, *cell.split(), name, *figures(rounds, name, cell)]
         for cell in rounds[0]["mpi"]

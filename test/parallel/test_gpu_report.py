@@ -23,13 +23,11 @@ from rank_jobs import mpirun
 
 sys.path += [str(ROOT / "test"), str(ROOT / "test" / "single" / "support"), str(BENCHMARKS)]
 
-import gpu_parts
-import gpu_prepared
 import gpu_report
 import gpus
 import topology_machines as made
 from emulated_cuda import build as emulation
-from gpu_parts import PARTS, Part
+from gpu_report import PARTS, Part
 
 FACTS = {"GPU": "GPU of a test", "driver": "1.2", "CUDA": "13.0", "torch": "2.11", "commit": "abc"}
 PRINTS_AND_WRITES = """
@@ -66,7 +64,7 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Part]:
         script(tmp_path, "bad", "raise SystemExit('no such kernel')"),
     ]
     monkeypatch.setattr(gpu_report, "PARTS", table)
-    monkeypatch.setattr(gpu_prepared, "facts", lambda python, environment: FACTS)
+    monkeypatch.setattr(gpu_report, "facts_of", lambda python, environment: FACTS)
     return table
 
 
@@ -78,13 +76,13 @@ def is_running(pid: int) -> bool:
 
 def measured(options: argparse.Namespace, minutes: float = 60.0) -> dict[str, Any]:
     gpu_report.measure(options, Path(sys.executable), time.monotonic() + 60 * minutes)
-    return gpu_report.read_records(options.out)
+    return gpu_report.read_records(options.out / "report.json")
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
 def test_a_part_is_short_and_its_command_is_understood(part: Part, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert 0 < part.minutes <= gpu_parts.MOST_MINUTES
-    first, *words = gpu_parts.words_of(part, Path("result"))
+    assert 0 < part.minutes <= gpu_report.MOST_MINUTES
+    first, *words = gpu_report.words_of(part, Path("result"))
     if part.is_test:
         assert first == "-m" and Path(words[-1]).is_file()
         return
@@ -147,20 +145,21 @@ def test_tests_that_did_not_run_are_not_done(tmp_path: Path) -> None:
     cases = [case.format(inside) for inside in ("", module, test, "<failure/>", "<error/>")]
     report = tmp_path / "junit.xml"
     report.write_text(f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>")
-    found = gpu_parts.tests_in(report)
+    found = gpu_report.tests_in(report)
     assert (found["passed"], len(found["failed"]), found["skipped"]) == (1, 2, ["no CUDA", "no GPU"])
-    assert gpu_parts.outcome(0, found, 9) == "done"
-    assert gpu_parts.outcome(0, {"passed": 0}, 9) == gpu_parts.outcome(5, {"passed": 0}, 9) == "skipped"
-    assert gpu_parts.outcome(1, found, 9) == "failed with exit code 1"
-    assert gpu_parts.outcome(0, None, 9) == "failed with exit code 0"
+    assert gpu_report.outcome(0, found, 9) == "done"
+    assert gpu_report.outcome(0, {"passed": 0}, 9) == gpu_report.outcome(5, {"passed": 0}, 9) == "skipped"
+    assert gpu_report.outcome(1, found, 9) == "failed with exit code 1"
+    assert gpu_report.outcome(0, None, 9) == "failed with exit code 0"
 
 
 def test_missing_and_failed_parts_are_shown(fakes: list[Part], tmp_path: Path) -> None:
-    assert gpu_report.section(gpu_report.read_records(tmp_path)) == "Not measured on a GPU yet."
+    nothing = gpu_report.read_records(tmp_path / "report.json")
+    assert gpu_report.section(nothing) == "Not measured on a GPU yet."
     options = chosen(tmp_path)
     options.part = ["bad"]
     measured(options)
-    text = gpu_report.section(gpu_report.read_records(options.out))
+    text = gpu_report.section(gpu_report.read_records(options.out / "report.json"))
     assert text.count("### On a GPU: bad") == 1
     assert "Not measured on a GPU yet: `good`, `slow`." in text
     assert "GPU: GPU of a test, driver: 1.2, CUDA: 13.0, torch: 2.11, commit: abc." in text
@@ -175,17 +174,17 @@ def test_wheels_are_for_the_other_machine_and_may_not_be_too_large(tmp_path: Pat
     def download(command: list[str], check: bool) -> None:
         assert check and command[1:3] == ["-m", "pip"] and "--only-binary=:all:" in command
         assert "--python-version=3.12" in command and "--platform=manylinux2014_x86_64" in command
-        assert set(gpu_prepared.REQUIREMENTS) <= set(command)
+        assert set(gpu_report.REQUIREMENTS) <= set(command)
         folder.mkdir()
         with (folder / "new.whl").open("wb") as wheel:
             wheel.truncate(20 << 20)
 
-    assert gpu_prepared.fetch_wheels(folder, download) == 20.0
+    assert gpu_report.fetch_wheels(folder, download) == 20.0
     assert not (folder / "old.whl").exists()
     with (folder / "another.whl").open("wb") as wheel:
         wheel.truncate(41 << 20)
-    with pytest.raises(gpu_prepared.Unfit, match=r"61\.0 MiB of wheels, and 60 are the most"):
-        gpu_prepared.size_of(folder)
+    with pytest.raises(gpu_report.Unfit, match=r"61\.0 MiB of wheels, and 60 are the most"):
+        gpu_report.size_of(folder)
 
 
 def test_what_a_figure_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +205,7 @@ def test_what_a_figure_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_environment_sees_the_machines_packages(tmp_path: Path) -> None:
-    python = gpu_prepared.make_environment(tmp_path / "environment")
+    python = gpu_report.make_environment(tmp_path / "environment")
     ask = "import sys, numpy; print(sys.prefix, numpy.__file__)"
     answer = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True)
     prefix, numpy = answer.stdout.split()
@@ -218,24 +217,24 @@ def test_a_machine_that_cannot_be_measured_is_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "log"
-    monkeypatch.setattr(gpu_prepared, "FINDS_A_GPU", "raise SystemExit(1)")
-    with pytest.raises(gpu_prepared.Unfit, match="no PyTorch that finds a GPU"):
-        gpu_prepared.prepare(log)
-    monkeypatch.setattr(gpu_prepared, "FINDS_A_GPU", "")
-    monkeypatch.setattr(gpu_prepared, "WHEELS", tmp_path)
-    with pytest.raises(gpu_prepared.Unfit, match="run `make gpu-wheels` where there is a network"):
-        gpu_prepared.prepare(log)
+    monkeypatch.setattr(gpu_report, "FINDS_A_GPU", "raise SystemExit(1)")
+    with pytest.raises(gpu_report.Unfit, match="no PyTorch that finds a GPU"):
+        gpu_report.prepare(log)
+    monkeypatch.setattr(gpu_report, "FINDS_A_GPU", "")
+    monkeypatch.setattr(gpu_report, "WHEELS", tmp_path)
+    with pytest.raises(gpu_report.Unfit, match="run `make gpu-wheels` where there is a network"):
+        gpu_report.prepare(log)
     said = r"pip install .*no-such-wheel(.|\n)* ends with\n(.|\n)*ERROR"
-    with pytest.raises(gpu_prepared.Unfit, match=said):
-        gpu_prepared.install(Path(sys.executable), ["no-such-wheel"], log)
+    with pytest.raises(gpu_report.Unfit, match=said):
+        gpu_report.install(Path(sys.executable), ["no-such-wheel"], log)
 
 
 def test_the_commit_is_told_or_git_knows_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GPU_REPORT_COMMIT", "told")
-    assert gpu_prepared.commit() == "told"
+    assert gpu_report.commit() == "told"
     monkeypatch.delenv("GPU_REPORT_COMMIT")
-    monkeypatch.setattr(gpu_prepared, "ROOT", tmp_path)
-    assert gpu_prepared.commit() == "unknown"
+    monkeypatch.setattr(gpu_report, "ROOT", tmp_path)
+    assert gpu_report.commit() == "unknown"
 
 
 def environment(mark: str) -> dict[str, str]:
@@ -263,12 +262,12 @@ def test_on_the_emulated_gpu_it_is_killed_and_goes_on(tmp_path: Path) -> None:
         process.terminate()
         assert process.wait(60) == 128 + 15
     assert not launching.processes_of(mark)
-    first = gpu_report.read_records(out)
+    first = gpu_report.read_records(out / "report.json")
     assert list(first) == ["codec"]
 
     again = subprocess.run(command, env=environment(mark), capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stdout + again.stderr
-    records = gpu_report.read_records(out)
+    records = gpu_report.read_records(out / "report.json")
     assert records["codec"] == first["codec"]
     assert {name: record["outcome"] for name, record in records.items()} == dict.fromkeys(names, "done")
     written = again.stdout

@@ -16,7 +16,6 @@ pytest.importorskip("torch", reason="the benchmark trains with torch, which is n
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import contenders  # noqa: E402 -- of the folder of benchmarks, as the next ones
-import figures  # noqa: E402
 import report  # noqa: E402
 import scaling  # noqa: E402
 import tables  # noqa: E402
@@ -59,7 +58,7 @@ def documents(**changes: Any) -> list[dict[str, Any]]:
 def made_up(count: int = 2, **changes: Any) -> dict[str, Any]:
     task = TASK | {"count": count, "bytes_per_second": 100e6}
     ranks = documents(**changes)
-    return figures.run_of([ranks[0], *[ranks[1]] * (count - 1)], task) | {"load_before": 0.1}
+    return tables.run_of([ranks[0], *[ranks[1]] * (count - 1)], task) | {"load_before": 0.1}
 
 
 def row(run: dict[str, Any], name: str) -> dict[str, Any]:
@@ -67,7 +66,7 @@ def row(run: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def test_linearity_is_the_rate_over_that_of_as_many_devices_alone() -> None:
-    assert figures.linearity(300.0, 100.0, 4) == pytest.approx(0.75)
+    assert tables.linearity(300.0, 100.0, 4) == pytest.approx(0.75)
     run = made_up()
     assert row(run, "serial")["samples_per_second"] == pytest.approx(1.0)  # 2 samples in the middle one of 3
     assert row(run, "serial")["linearity"] == pytest.approx(1.0)
@@ -86,7 +85,7 @@ def test_four_devices_are_compared_with_four_times_one() -> None:
 
 
 def test_wire_over_compute_is_float32_at_the_measured_rate_over_the_steps_of_those_alone() -> None:
-    assert figures.wire_seconds(1000, 4, 100.0) == pytest.approx(4000 * 1.5 / 100)
+    assert tables.wire_seconds(1000, 4, 100.0) == pytest.approx(4000 * 1.5 / 100)
     run = made_up()
     assert run["wire"] == pytest.approx(5.0) and run["compute"] == pytest.approx(2.0)
     assert run["ratio"] == pytest.approx(2.5)
@@ -111,16 +110,16 @@ def test_wire_over_compute_is_float32_at_the_measured_rate_over_the_steps_of_tho
 def test_the_batch_is_the_one_that_comes_nearest(
     one: float, two: float, unit: int, wire: float, ratio: float, expected: tuple[int, float]
 ) -> None:
-    size, found = figures.batch_for([one, two], unit, wire, ratio)
+    size, found = tables.batch_for([one, two], unit, wire, ratio)
     assert (size, found) == (expected[0], pytest.approx(expected[1]))
 
 
 def test_where_no_batch_is_near_enough_it_says_which_pictures_would_be() -> None:
     seconds = [1.6, 3.0]  # 0.2 and 1.4 for each picture of 224 pixels: W/C of 2.94 or 1.57 at W = 4.7
-    size, found = figures.batch_for(seconds, 1, 4.7, 2.6)
-    assert not figures.is_near(TASK, found)
-    batch, picture = figures.picture_for(seconds, 4.7, 2.6, 224)
-    assert batch == 1 and figures.is_near(TASK, 4.7 / (0.2 + 1.4 * (picture / 224) ** 2))
+    size, found = tables.batch_for(seconds, 1, 4.7, 2.6)
+    assert not tables.is_near(TASK, found)
+    batch, picture = tables.picture_for(seconds, 4.7, 2.6, 224)
+    assert batch == 1 and tables.is_near(TASK, 4.7 / (0.2 + 1.4 * (picture / 224) ** 2))
     job = {"batch": size, "expected": found, "suggested": (batch, picture)}
     assert f"--picture {picture}" in scaling.not_near(job, TASK)
 
@@ -128,11 +127,11 @@ def test_where_no_batch_is_near_enough_it_says_which_pictures_would_be() -> None
 def test_ranks_that_end_with_different_parameters_are_no_result() -> None:
     ranks = documents()
     ranks[1]["contenders"]["DDP"]["digests"] = [8]
-    with pytest.raises(figures.WrongResult, match=r"DDP, vgg16, 2 hosts: the ranks ended with different"):
-        figures.run_of(ranks, TASK | {"bytes_per_second": 100e6})
+    with pytest.raises(tables.WrongResult, match=r"DDP, vgg16, 2 hosts: the ranks ended with different"):
+        tables.run_of(ranks, TASK | {"bytes_per_second": 100e6})
     ranks = documents()
     ranks[1]["contenders"]["alone"]["digests"] = [8]  # these ranks do not communicate
-    figures.run_of(ranks, TASK | {"bytes_per_second": 100e6})
+    tables.run_of(ranks, TASK | {"bytes_per_second": 100e6})
 
 
 def test_the_table_has_a_line_for_each_contender() -> None:
