@@ -300,9 +300,9 @@ def test_process_sets_before_init() -> None:
 
 # Records that collect values over time, and state machines; all others never change.
 CHANGING = {
-    "Blacklist", "Canvas", "ElasticOutcome", "Job", "JobInput", "Operation", "Outcome", "Recovery",
-    "RepeatedDiscovery", "Result", "Run", "Supervision", "Worker", "_Agent", "_Noted", "_Process", "_State",
-    "_Worker",
+    "Blacklist", "Canvas", "ElasticOutcome", "HookSlot", "Job", "JobInput", "Losses", "Operation", "Outcome",
+    "Recovery", "RepeatedDiscovery", "Result", "RoundsOperation", "Run", "Supervision", "Worker", "_Agent",
+    "_Noted", "_Process", "_State", "_Worker",
 }  # fmt: skip
 
 
