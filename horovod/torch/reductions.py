@@ -85,8 +85,11 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
     """Return the reduction of all ranks' tensors, with the same shape and dtype. Differentiable."""
-    factors = prescale_factor, postscale_factor
-    return grouped_allreduce([tensor], average, name, compression, op, *factors, process_set)[0]
+    compressor, around = around_autograd(compression)
+    arguments = allreduce_arguments(average, op, prescale_factor, postscale_factor)
+    real = _reals(tensor, "allreduce", name, arguments.op)
+    how = (name, arguments, compressor, process_set)
+    return _given(_around(Allreduce, how, around, [real])[0], tensor)
 
 
 @breaks_graphs
@@ -233,8 +236,10 @@ def reducescatter(
 
     Rows are split along dimension 0. The first ``rows % size`` ranks get one more than the others.
     """
-    factors = prescale_factor, postscale_factor
-    return grouped_reducescatter([tensor], name, compression, op, process_set, *factors)[0]
+    real = _reals(tensor, "reducescatter", name, op)
+    codec, around = _codec_and_around(compression, [real])
+    how = (name, op, process_set, prescale_factor, postscale_factor, codec)
+    return _given(_around(HorovodGroupedReducescatter, how, around, [real])[0], tensor)
 
 
 @breaks_graphs
